@@ -1,0 +1,80 @@
+"""The one object that can delete. ``trim`` alone holds one; a plan and a dry run never do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.admin import DeleteRecordsRequest
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.wire import Job, Wire, error_named
+from retention_cli.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A leader took the request, and says where the partition starts now. Read it back all the same."""
+
+    log_start: int
+
+
+Outcome = Answered | RequestFailedError
+
+
+class Deleter:
+    """Sends DeleteRecords: one request per leader, once. It repeats nothing; a retry needs a recheck first."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def delete(
+        self,
+        by_leader: Mapping[int, Mapping[TopicPartition, int]],
+        on_outcome: Callable[[TopicPartition, Outcome], None],
+        *,
+        timeout_s: float,
+    ) -> None:
+        """Ask each leader to move its partitions' log start offsets; leaders are asked at the same time.
+
+        Args:
+            by_leader: for each broker, the partitions that it led at the recheck and their new log start offsets.
+            on_outcome: is told each partition's outcome, in no order.
+            timeout_s: after which an answer no longer counts, and the outcome is an error.
+        """
+        for offsets in by_leader.values():
+            for tp, offset in offsets.items():
+                if offset < 0:  # to a broker, -1 is "everything"
+                    raise ValueError(f"{tp}: {offset} is no offset to trim to")
+        work = {
+            leader: [Job(_request(offsets, timeout_s), tuple(offsets))] for leader, offsets in by_leader.items() if offsets
+        }
+
+        def on_reply(partitions: tuple[TopicPartition, ...], reply: Any | RequestFailedError) -> None:
+            told: dict[TopicPartition, Outcome] = {}
+            if not isinstance(reply, RequestFailedError):
+                for topic in reply.topics:
+                    for row in topic.partitions:
+                        failed = error_named(row.error_code)
+                        told[TopicPartition(topic.name, row.partition_index)] = failed or Answered(row.low_watermark)
+            missing = (
+                reply
+                if isinstance(reply, RequestFailedError)
+                else RequestFailedError("the broker left it out of its answer", retriable=False)
+            )
+            for tp in partitions:
+                on_outcome(tp, told.get(tp, missing))
+
+        self._wire.run(lambda: self._wire.fan_out(work, on_reply, in_flight=1, timeout_s=timeout_s))
+
+
+def _request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> Any:
+    rows: dict[str, list[Any]] = {}
+    for tp, offset in offsets.items():
+        rows.setdefault(tp.topic, []).append(
+            DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition(partition_index=tp.partition, offset=offset)
+        )
+    topics = [DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=parts) for name, parts in rows.items()]
+    # The broker's own wait for its followers ends before ours, so that it is the broker that says so.
+    return DeleteRecordsRequest(topics=topics, timeout_ms=max(1, int(timeout_s * 900)))

@@ -1,0 +1,286 @@
+"""Consumer groups of every protocol: who is there, who coordinates them, what their members read."""
+
+from __future__ import annotations
+
+import functools
+import struct
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.protocol import (
+    ConsumerGroupDescribeRequest,
+    DescribeShareGroupOffsetsRequest,
+    ShareGroupDescribeRequest,
+    StreamsGroupDescribeRequest,
+)
+from retention_cli.brokers.wire import Job, Wire, error_named
+
+GroupKind = Literal["classic", "consumer", "share", "streams", "unknown"]
+
+_KINDS: Final[dict[str, GroupKind]] = {
+    "": "classic",  # brokers before 3.7 know no other
+    "classic": "classic",
+    "consumer": "consumer",
+    "share": "share",
+    "streams": "streams",
+}
+_GROUPS_A_REQUEST: Final = 100
+_GROUP_ID_NOT_FOUND: Final = 69
+_REBALANCE_PATIENCE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group as the listing names it. ``state`` is "" where the broker is too old to say."""
+
+    name: str
+    kind: GroupKind
+    protocol_type: str
+    state: str
+
+    @property
+    def may_have_members(self) -> bool:
+        """Whether describing it could show anybody."""
+        return self.state not in ("Empty", "Dead")
+
+
+async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> list[ListedGroup]:
+    """Return every group that the brokers list, of every type, by name.
+
+    Raises:
+        BrokerError: a broker did not answer, or was still loading, until the deadline. A listing that
+            lacks one broker's groups is no listing (RULES.md F9).
+    """
+    found: dict[str, ListedGroup] = {}
+    errors: dict[int, RequestFailedError] = {}
+
+    def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
+        if isinstance(reply, RequestFailedError):
+            errors[broker] = reply
+            return
+        if (failed := error_named(reply.error_code)) is not None:
+            errors[broker] = failed
+            return
+        for group in reply.groups:
+            kind = _KINDS.get((getattr(group, "group_type", "") or "").lower(), "unknown")
+            state = getattr(group, "group_state", "") or ""
+            found[group.group_id] = ListedGroup(group.group_id, kind, group.protocol_type or "", state)
+
+    waiting = list(brokers)
+    while waiting:
+        errors.clear()
+        await wire.fan_out({broker: [Job(ListGroupsRequest(), broker)] for broker in waiting}, on_reply)
+        waiting = sorted(errors)
+        if waiting:
+            error = errors[waiting[0]]
+            if not error.retriable or time.monotonic() > deadline:
+                raise BrokerError(f"broker {waiting[0]} did not list its groups: {error}")
+            await wire.sleep(0.25)
+    return sorted(found.values(), key=lambda group: group.name)
+
+
+async def find_coordinators(
+    wire: Wire, groups: Sequence[str], deadline: float
+) -> tuple[dict[str, int], dict[str, RequestFailedError]]:
+    """Look up, afresh, each group's coordinator. Returns the brokers, and the errors of those without."""
+    found: dict[str, int] = {}
+    errors: dict[str, RequestFailedError] = {}
+    version = min((await _versions(wire, FindCoordinatorRequest.API_KEY, deadline)), default=0)
+    batches = [groups[i : i + 1000] for i in range(0, len(groups), 1000)] if version >= 4 else [[g] for g in groups]
+    for batch in batches:
+        try:
+            response = await wire.ask_any(functools.partial(_coordinator_request, batch, version), deadline)
+        except BrokerError as error:
+            errors |= dict.fromkeys(batch, RequestFailedError(f"its coordinator is not known: {error}", retriable=True))
+            continue
+        for row in response.coordinators if version >= 4 else [response]:
+            name = row.key if version >= 4 else batch[0]
+            if (failed := error_named(row.error_code, row.error_message)) is not None:
+                errors[name] = RequestFailedError(f"its coordinator is not known: {failed}", retriable=failed.retriable)
+            else:
+                found[name] = row.node_id
+    if set(found.values()) - set(wire.brokers()):
+        await wire.learn_brokers()
+    return found, errors
+
+
+def _coordinator_request(batch: Sequence[str], version: int) -> Any:
+    if version >= 4:
+        return FindCoordinatorRequest(key_type=0, coordinator_keys=list(batch), min_version=4)
+    return FindCoordinatorRequest(key=batch[0], key_type=0, max_version=3)
+
+
+async def _versions(wire: Wire, api_key: int, deadline: float) -> list[int]:
+    """Return the highest version of a call that each reachable broker has."""
+    highest = []
+    for broker in wire.brokers():
+        try:
+            highest.append((await wire.api_versions(broker)).get(api_key, (0, -1))[1])
+        except RequestFailedError:
+            if time.monotonic() > deadline:
+                break
+    return highest
+
+
+OnMembers = Callable[[str, frozenset[str] | RequestFailedError], None]
+"""Takes a group and the topics that its live members read, or why they can't be told."""
+
+
+async def describe_members(wire: Wire, groups: Sequence[ListedGroup], on_group: OnMembers, deadline: float) -> None:
+    """Tell, for each group, which topics its live members are assigned or subscribed to.
+
+    A group in the midst of a rebalance doesn't say; it is asked again for a few seconds. Groups that are
+    gone meanwhile have no members.
+    """
+    waiting = {group.name: group for group in groups}
+    patience = min(deadline, time.monotonic() + _REBALANCE_PATIENCE_S)
+    while waiting:
+        late: dict[str, RequestFailedError] = {}
+
+        def on_answer(name: str, answer: frozenset[str] | RequestFailedError) -> None:
+            if isinstance(answer, RequestFailedError) and answer.retriable:
+                late[name] = answer  # noqa: B023  (called within this round alone)
+            else:
+                waiting.pop(name, None)
+                on_group(name, answer)
+
+        await _describe_once(wire, list(waiting.values()), on_answer, deadline)
+        if waiting and time.monotonic() > patience:
+            for name in waiting:
+                on_group(name, late.get(name) or RequestFailedError("was not described", retriable=True))
+            return
+        if waiting:
+            await wire.sleep(0.25)
+
+
+async def _describe_once(wire: Wire, groups: list[ListedGroup], on_answer: OnMembers, deadline: float) -> None:
+    coordinators, errors = await find_coordinators(wire, [group.name for group in groups], deadline)
+    for name, error in errors.items():
+        on_answer(name, error)
+    work: dict[int, list[Job[tuple[_Describer, list[str]]]]] = {}
+    for kind, describer in _DESCRIBERS.items():
+        by_broker: dict[int, list[str]] = {}
+        for group in groups:
+            if group.kind == kind and group.name in coordinators:
+                by_broker.setdefault(coordinators[group.name], []).append(group.name)
+        for broker, names in by_broker.items():
+            for i in range(0, len(names), _GROUPS_A_REQUEST):
+                batch = names[i : i + _GROUPS_A_REQUEST]
+                work.setdefault(broker, []).append(Job(describer.request(batch), (describer, batch)))
+
+    def on_reply(about: tuple[_Describer, list[str]], reply: Any | RequestFailedError) -> None:
+        describer, names = about
+        if isinstance(reply, RequestFailedError):
+            for name in names:
+                on_answer(name, reply)
+            return
+        for row in reply.groups:
+            if row.error_code == _GROUP_ID_NOT_FOUND:
+                on_answer(row.group_id, frozenset())
+            elif (error := error_named(row.error_code, getattr(row, "error_message", None))) is not None:
+                on_answer(row.group_id, error)
+            else:
+                on_answer(row.group_id, describer.topics(row))
+
+    await wire.fan_out(work, on_reply)
+
+
+@dataclass(frozen=True, slots=True)
+class _Describer:
+    request: Callable[[list[str]], Any]
+    topics: Callable[[Any], frozenset[str] | RequestFailedError]
+
+
+def _rebalancing(state: str) -> RequestFailedError:
+    return RequestFailedError(f"its members' topics can't be told while it is {state}", retriable=True)
+
+
+def _classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
+    topics: set[str] = set()
+    if group.members and group.group_state != "Stable":  # only a stable group shows its members' metadata
+        return _rebalancing(group.group_state)
+    for member in group.members:
+        try:
+            if member.member_metadata:
+                topics.update(ConsumerProtocolSubscription.decode(member.member_metadata).topics)
+            if member.member_assignment:
+                assignment = ConsumerProtocolAssignment.decode(member.member_assignment)
+                topics.update(topic for topic, _ in (_pair(one) for one in assignment.assigned_partitions))
+        except (struct.error, ValueError, IndexError, UnicodeDecodeError):
+            return RequestFailedError(f"member {member.client_id} does not say what it reads", retriable=False)
+    return frozenset(topics)
+
+
+def _pair(assigned: Any) -> tuple[str, Any]:
+    return (assigned.topic, assigned.partitions) if hasattr(assigned, "topic") else (assigned[0], assigned[1])
+
+
+def _consumer_topics(group: Any) -> frozenset[str] | RequestFailedError:
+    topics: set[str] = set()
+    for member in group.members:
+        topics.update(member.subscribed_topic_names)
+        for assignment in (member.assignment, member.target_assignment):
+            topics.update(one.topic_name for one in assignment.topic_partitions)
+        if member.subscribed_topic_regex and group.group_state != "Stable":
+            return _rebalancing(group.group_state)
+    return frozenset(topics)
+
+
+def _share_topics(group: Any) -> frozenset[str] | RequestFailedError:
+    topics: set[str] = set()
+    for member in group.members:
+        topics.update(member.subscribed_topic_names)
+        topics.update(one.topic_name for one in member.assignment.topic_partitions)
+    return frozenset(topics)
+
+
+def _streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
+    if not group.members:
+        return frozenset()
+    if group.topology is None or group.topology.subtopologies is None:
+        return _rebalancing(group.group_state)
+    topics: set[str] = set()
+    for part in group.topology.subtopologies:
+        topics.update(part.source_topics)
+        topics.update(one.name for one in part.repartition_source_topics)
+    return frozenset(topics)
+
+
+_DESCRIBERS: Final[dict[GroupKind, _Describer]] = {
+    "classic": _Describer(lambda names: DescribeGroupsRequest(groups=names), _classic_topics),
+    "consumer": _Describer(lambda names: ConsumerGroupDescribeRequest(group_ids=names), _consumer_topics),
+    "share": _Describer(lambda names: ShareGroupDescribeRequest(group_ids=names), _share_topics),
+    "streams": _Describer(lambda names: StreamsGroupDescribeRequest(group_ids=names), _streams_topics),
+}
+
+
+async def share_group_topics(wire: Wire, groups: Sequence[str], on_group: OnMembers, deadline: float) -> None:
+    """Tell, for each share group, the topics in which it has a start offset."""
+    coordinators, errors = await find_coordinators(wire, groups, deadline)
+    for name, error in errors.items():
+        on_group(name, error)
+    work: dict[int, list[Job[str]]] = {}
+    for name, broker in coordinators.items():
+        asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
+        work.setdefault(broker, []).append(Job(DescribeShareGroupOffsetsRequest(groups=[asked]), name))
+
+    def on_reply(name: str, reply: Any | RequestFailedError) -> None:
+        if isinstance(reply, RequestFailedError):
+            on_group(name, reply)
+            return
+        for group in reply.groups:
+            if group.error_code == _GROUP_ID_NOT_FOUND:
+                on_group(name, frozenset())
+            elif (error := error_named(group.error_code, group.error_message)) is not None:
+                on_group(name, error)
+            else:
+                on_group(name, frozenset(topic.topic_name for topic in group.topics))
+
+    await wire.fan_out(work, on_reply)

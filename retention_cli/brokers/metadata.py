@@ -1,0 +1,118 @@
+"""The cluster's metadata, read afresh: topic ids, leaders, leader epochs (DESIGN.md, observe)."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafka.protocol.admin import DescribeClusterRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.wire import Wire, error_named
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+_DESCRIBE: Final = 8
+"""AclOperation.DESCRIBE."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """A partition's leader (None: it has none) and its leader epoch, as one read named them."""
+
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic's id (None: the cluster gives none), and its partitions by index."""
+
+    name: str
+    topic_id: str | None
+    internal: bool
+    partitions: Mapping[int, PartitionMetadata] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """What one fresh metadata read said. ``topics`` holds those that exist and may be described."""
+
+    cluster_id: str
+    brokers: frozenset[int]
+    topics: Mapping[str, TopicMetadata]
+
+
+async def read_metadata(wire: Wire, topics: Iterable[str] | None, deadline: float) -> ClusterMetadata:
+    """Ask a broker for metadata of the named topics, or of all (None).
+
+    Raises:
+        BrokerError: nobody answered until the deadline (of ``time.monotonic``), or brokers are older than 2.8.
+    """
+    names = None if topics is None else sorted(topics)
+
+    def request() -> Any:
+        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        # Version 10 is the first with topic ids: without them no trim can tell a topic from its namesake.
+        return MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10)
+
+    try:
+        response = await wire.ask_any(request, deadline)
+    except RequestFailedError as error:
+        raise BrokerError(f"the cluster's metadata can't be read: {error} (kretain needs brokers of 2.8 or later)") from None
+    if {broker.node_id for broker in response.brokers} - set(wire.brokers()):
+        await wire.learn_brokers()
+    return ClusterMetadata(
+        cluster_id=response.cluster_id or "",
+        brokers=frozenset(broker.node_id for broker in response.brokers),
+        topics={
+            topic.name: _topic(topic)
+            for topic in response.topics
+            # A topic with an error of its own was deleted meanwhile, or may not be described.
+            if topic.name is not None and (topic.error_code == 0 or topic.partitions)
+        },
+    )
+
+
+def _topic(topic: Any) -> TopicMetadata:
+    return TopicMetadata(
+        name=topic.name,
+        topic_id=topic_id_text(topic.topic_id),
+        internal=bool(topic.is_internal),
+        partitions={
+            one.partition_index: PartitionMetadata(
+                one.leader_id if one.leader_id >= 0 else None, one.leader_epoch, tuple(one.replica_nodes)
+            )
+            for one in topic.partitions
+        },
+    )
+
+
+def topic_id_text(topic_id: Any) -> str | None:
+    """Return a topic id as Kafka's tools print it (base64url, 22 characters), None for the zero id."""
+    if topic_id is None or topic_id.int == 0:
+        return None
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+async def may_describe_cluster(wire: Wire, deadline: float) -> bool:
+    """Return whether our authorized operations on the cluster contain DESCRIBE (RULES.md F8).
+
+    Raises:
+        BrokerError: nobody answered until the deadline.
+    """
+    response = await wire.ask_any(
+        lambda: DescribeClusterRequest(include_cluster_authorized_operations=True), deadline
+    )
+    if (error := error_named(response.error_code, response.error_message)) is not None:
+        raise error
+    return _DESCRIBE in (response.authorized_operations or ())
+
+
+def deadline_after(seconds: float) -> float:
+    """Return the moment ``seconds`` from now, of ``time.monotonic``."""
+    return time.monotonic() + seconds

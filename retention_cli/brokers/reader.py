@@ -1,0 +1,127 @@
+"""Everything that may be read from one cluster, and nothing that could change it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+from retention_cli.brokers import commits, groups, log_dirs, log_offsets, metadata, records, topic_configs
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.brokers.wire import Wire
+from retention_cli.model import TopicPartition
+
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class ClusterReader:
+    """A connected, read-only view of a cluster. A context manager.
+
+    Args:
+        settings: where and as whom.
+        timeout_s: for one request, and for a coordinator or leader that moves.
+    """
+
+    def __init__(self, settings: ConnectionSettings, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+        self.settings = settings
+        self.timeout_s = timeout_s
+        self._wire = Wire(settings, timeout_s)
+
+    @property
+    def wire(self) -> Wire:
+        """The connections themselves, for the room's own use."""
+        return self._wire
+
+    def __enter__(self) -> Self:
+        self._wire.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wire.close()
+
+    def brokers(self) -> list[int]:
+        """Return the ids of the brokers that the cluster named last."""
+        return self._wire.brokers()
+
+    def metadata(self, topics: Iterable[str] | None = None) -> metadata.ClusterMetadata:
+        """Read metadata afresh, of the named topics or of all.
+
+        Raises:
+            BrokerError: nobody answered within the time-out.
+        """
+        return self._wire.run(metadata.read_metadata, self._wire, topics, self._deadline())
+
+    def may_describe_cluster(self) -> bool:
+        """Return whether listings are complete for us (RULES.md F8).
+
+        Raises:
+            BrokerError: nobody answered within the time-out.
+        """
+        return self._wire.run(metadata.may_describe_cluster, self._wire, self._deadline())
+
+    def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
+        """Return the groups of all types that these brokers list, by name.
+
+        Raises:
+            BrokerError: one of them did not answer, or was loading, until patience ran out.
+        """
+        return self._wire.run(groups.list_groups, self._wire, list(brokers), self._deadline(patience_s))
+
+    def describe_members(
+        self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
+    ) -> None:
+        """Hand over, group by group, the topics that live members read, or why that can't be told."""
+        self._wire.run(groups.describe_members, self._wire, listed, on_group, self._deadline(patience_s))
+
+    def share_group_topics(self, names: Sequence[str], on_group: groups.OnMembers) -> None:
+        """Hand over, share group by share group, the topics in which it has a start offset."""
+        self._wire.run(groups.share_group_topics, self._wire, names, on_group, self._deadline())
+
+    def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
+        """Hand over, group by group, all stable committed offsets, or why they can't be told."""
+        self._wire.run(commits.read_commits, self._wire, list(names), on_group, self._deadline(patience_s))
+
+    def list_offsets(self, wanted: log_offsets.Wanted, leaders: log_offsets.Leaders) -> log_offsets.Answers:
+        """Look offsets up, each at its partition's leader; one answer or error for each spec and partition."""
+        return self._wire.run(log_offsets.list_offsets, self._wire, wanted, leaders)
+
+    def epoch_ends(
+        self, wanted: Sequence[tuple[TopicPartition, int]], leaders: log_offsets.Leaders
+    ) -> dict[tuple[TopicPartition, int], log_offsets.Answer]:
+        """Look up where leader epochs end, each at its partition's leader."""
+        missing = RequestFailedError("the broker left it out of its answer", retriable=True)
+        found: dict[tuple[TopicPartition, int], log_offsets.Answer] = dict.fromkeys(wanted, missing)
+
+        def on_answer(tp: TopicPartition, epoch: int, answer: log_offsets.Answer) -> None:
+            found[tp, epoch] = answer
+
+        self._wire.run(log_offsets.epoch_ends, self._wire, wanted, leaders, on_answer)
+        return found
+
+    def topic_configs(self, topics: Sequence[str]) -> dict[str, topic_configs.TopicConfig | RequestFailedError]:
+        """Return the topics' live settings, or per topic why they can't be read."""
+        return self._wire.run(topic_configs.read_topic_configs, self._wire, topics)
+
+    def sizes(self, leaders: log_offsets.Leaders) -> tuple[dict[TopicPartition, int], str | None]:
+        """Return leader replicas' bytes, and why some are missing, where they are."""
+        return self._wire.run(log_dirs.read_sizes, self._wire, leaders)
+
+    def search_records(
+        self, searches: Mapping[TopicPartition, records.Search], seconds: float
+    ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
+        """Read records where look-ups were ambiguous, for at most so many seconds."""
+        return records.search_records(self.settings, searches, time.monotonic() + seconds)
+
+    def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:
+        """Return what each broker understands, or why it could not be asked."""
+        found: dict[int, Mapping[int, tuple[int, int]] | BrokerError] = {}
+        for broker in self.brokers():
+            try:
+                found[broker] = self._wire.run(self._wire.api_versions, broker)
+            except BrokerError as error:
+                found[broker] = error
+        return found
+
+    def _deadline(self, patience_s: float | None = None) -> float:
+        return time.monotonic() + (self.timeout_s if patience_s is None else min(patience_s, self.timeout_s))

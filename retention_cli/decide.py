@@ -1,0 +1,188 @@
+"""Triggers, each under its guards, come to one decision per partition (RULES.md, Deciding).
+
+Pure: no clock, no broker, no Spark. The same facts, settings and now give the same decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+from retention_cli.guards import GUARDS, frozen, untouchable
+from retention_cli.model import (
+    ANCIENT_MS,
+    Action,
+    Decision,
+    GuardCode,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    Rule,
+    Unknown,
+    known,
+)
+from retention_cli.policy.settings import Settings
+from retention_cli.triggers import TRIGGERS, Bound, NotAsked, Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A trigger's bound after its guards.
+
+    ``asked`` is the bound as the trigger gave it, ``allowed`` what its guards left of it: None where
+    nothing is asked (off, or not beyond S), unknown where the trigger or one of its guards is.
+    """
+
+    rule: Rule
+    code: str
+    asked: int | None
+    allowed: Maybe[int | None]
+    limited_by: GuardCode | None
+    notes: tuple[Reason, ...]
+
+
+def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> frozenset[int]:
+    """Return the times (Unix ms) whose ``offset_at`` the decision needs.
+
+    What can't matter is not asked for: nothing for a partition that is empty, frozen or skipped, or where no
+    trigger could ask for anything. Old stamps (G9) are asked about together with the triggers' own times.
+    """
+    if facts.empty or isinstance(facts.log_start, Unknown) or isinstance(facts.high_watermark, Unknown):
+        return frozenset()
+    if frozen(settings) is not None or untouchable(facts.topic, settings) is not None:
+        return frozenset()
+    wanted = {time for trigger in TRIGGERS for time in trigger.cutoffs(facts, settings, now_ms)}
+    if wanted and not settings.allow_ancient:
+        wanted.add(ANCIENT_MS)
+    return frozenset(wanted)
+
+
+def weigh(facts: PartitionFacts, settings: Settings, now_ms: int) -> list[Weighed]:
+    """Return what each trigger that is on comes to, in the rules' order."""
+    if isinstance(facts.log_start, Unknown):
+        return []
+    weighed = [_weigh(trigger, facts, facts.log_start, settings, now_ms) for trigger in TRIGGERS]
+    return [one for one in weighed if one is not None]
+
+
+def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
+    """Return what is to happen to one partition.
+
+    Never past min(H, L); never past the floor where R1 or G2 asks for it; an unknown holds what depends
+    on it and leaves its reason.
+    """
+    touch = untouchable(facts.topic, settings)
+    if isinstance(touch, Reason):
+        return _decision(facts, "skip", reasons=(touch,))
+    if (freeze := frozen(settings)) is not None:
+        return _decision(facts, "hold", reasons=(freeze,))
+    if facts.empty:
+        return _decision(facts, "keep")
+    missing = [fact for fact in (touch, facts.topic.topic_id, facts.log_start, facts.high_watermark)
+               if isinstance(fact, Unknown)]  # fmt: skip
+    if missing:
+        return _decision(facts, "hold", reasons=_reasons(reason for fact in missing for reason in fact.reasons))
+    weighed = weigh(facts, settings, now_ms)
+    unknown = _reasons(
+        reason for one in weighed if isinstance(one.allowed, Unknown) for reason in one.allowed.reasons
+    )
+    best: Weighed | None = None
+    best_offset = -1
+    for one in weighed:
+        if isinstance(one.allowed, int) and one.allowed > best_offset:
+            best, best_offset = one, one.allowed
+    if best is not None:
+        reasons = _reasons((*best.notes, *unknown))
+        return _decision(facts, "trim", best_offset, rule=best.rule, limited_by=best.limited_by, reasons=reasons)
+    notes = _reasons(note for one in weighed for note in one.notes)
+    return _decision(facts, "hold" if unknown else "keep", reasons=_reasons((*unknown, *notes)))
+
+
+def _weigh(
+    trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int
+) -> Weighed | None:
+    asked = trigger.ask(facts, settings, now_ms)
+    match asked:
+        case NotAsked():
+            return None
+        case Unknown():
+            return Weighed(trigger.rule, trigger.code, None, asked, None, ())
+        case Bound(offset, notes):
+            if offset <= log_start:  # asks for nothing, and no guard is asked about it
+                return Weighed(trigger.rule, trigger.code, offset, None, None, notes)
+            return _guarded(trigger, offset, notes, facts, log_start, settings)
+        case _:
+            assert_never(asked)
+
+
+def _guarded(
+    trigger: Trigger, asked: int, notes: tuple[Reason, ...], facts: PartitionFacts, log_start: int, settings: Settings
+) -> Weighed:
+    allowed, limited_by, held_back = asked, None, ""
+    stopped: list[Reason] = []
+    for guard in GUARDS:
+        if not guard.applies(trigger.code, settings):
+            continue
+        limit = guard.limit(asked, facts, settings)
+        if isinstance(limit, Unknown):
+            stopped.extend(limit.reasons)
+        elif limit < allowed:
+            allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts)
+    if allowed <= log_start and limited_by is not None:  # nothing is left to ask an unknown guard about
+        note = Reason(limited_by, f"{trigger.rule} would trim to {asked:,}, but {held_back}")
+        return Weighed(trigger.rule, trigger.code, asked, None, limited_by, (*notes, note))
+    if stopped:
+        return Weighed(trigger.rule, trigger.code, asked, Unknown(tuple(stopped)), limited_by, notes)
+    return Weighed(trigger.rule, trigger.code, asked, allowed, limited_by, notes)
+
+
+def _decision(
+    facts: PartitionFacts,
+    action: Action,
+    trim_to: int | None = None,
+    *,
+    rule: Rule | None = None,
+    limited_by: GuardCode | None = None,
+    reasons: tuple[Reason, ...] = (),
+) -> Decision:
+    floor = None if isinstance(facts.floor, Unknown) else facts.floor
+    start = known(facts.log_start)
+    end = known(facts.high_watermark)
+    records = unconsumed = 0
+    size: int | None = 0
+    if trim_to is not None and start is not None and end is not None:
+        records = trim_to - start
+        unconsumed = unread_below(trim_to, start, None if floor is None else floor.offset)
+        size = None if isinstance(facts.size_bytes, Unknown) else facts.size_bytes * records // (end - start)
+    return Decision(
+        topic=facts.topic.name,
+        topic_id=known(facts.topic.topic_id),
+        partition=facts.partition,
+        action=action,
+        log_start=start,
+        high_watermark=end,
+        last_stable_offset=known(facts.last_stable_offset),
+        min_commit=None if floor is None else floor.offset,
+        min_commit_by=None if floor is None else floor.by,
+        trim_to=trim_to,
+        records=records,
+        size_bytes=size,
+        unconsumed=unconsumed,
+        rule=rule,
+        limited_by=limited_by,
+        reasons=reasons,
+    )
+
+
+def unread_below(trim_to: int, log_start: int, floor: int | None) -> int:
+    """Return how many offsets below ``trim_to`` some counting consumer has not read (RULES.md G2).
+
+    All of them where the floor is unknown (None).
+    """
+    return trim_to - (log_start if floor is None else min(max(log_start, floor), trim_to))
+
+
+def _reasons(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Return the reasons without repeats, in their first order."""
+    return tuple(dict.fromkeys(reasons))

@@ -1,0 +1,48 @@
+"""Ends the brokers of a parent that died without ending them itself (SIGKILL, a crash).
+
+Run as a child with a pipe for stdin: each line names a process as ``pid start-time``. When the pipe
+closes, the parent is gone or done, and whatever still runs under those pids is killed. The start
+time keeps a recycled pid from being mistaken for ours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+
+def start_time(pid: int) -> str:
+    """Return a text that two processes of the same pid do not share, or "" where it can't be told."""
+    try:
+        # Fields after the command's closing parenthesis; the 20th of them is the start time in ticks.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        pass
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        told = subprocess.run(  # a system without /proc
+            ["ps", "-o", "lstart=", "-p", str(pid)],  # noqa: S607
+            capture_output=True, text=True, timeout=10, check=False,
+        )
+        return told.stdout.strip()
+    return ""
+
+
+def main() -> None:
+    """Read pids until the pipe closes, then kill those that still run."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is the parent's business
+    started: dict[int, str] = {}
+    for line in sys.stdin:
+        pid, _, began = line.strip().partition(" ")
+        started[int(pid)] = began
+    for pid, began in started.items():
+        if began and start_time(pid) == began:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Where consumers stand: one module per source of committed offsets, and the fold over them."""

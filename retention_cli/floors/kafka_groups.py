@@ -1,0 +1,198 @@
+"""The floors that Kafka's own groups set: listed, described and read in the safe order (RULES.md F1–F5, F8, F9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.floors.fold import FloorFold, TopicScope
+from retention_cli.model import Maybe, Reason, Unknown
+from retention_cli.policy.model import matches
+from retention_cli.policy.settings import GroupRules
+from retention_cli.progress import Progress, silent
+
+CommitListener = Callable[[GroupCommits], None]
+"""Sees each counted group's commits as they pass: for listings, which need more than the fold keeps."""
+
+_SEEN_INCOMPLETE = (
+    "our principal lacks DESCRIBE on the cluster, so brokers leave groups out of their listing without an error; "
+    "grant it: kafka-acls.sh --add --cluster --operation Describe"
+)
+
+
+def read_group_floors(
+    reader: ClusterReader,
+    scopes: Mapping[str, TopicScope],
+    rules: GroupRules,
+    metadata: ClusterMetadata,
+    *,
+    patience_s: float | None = None,
+    progress: Progress = silent,
+    listener: CommitListener | None = None,
+) -> FloorFold:
+    """Return the fold over every group that counts. What could not be read is unknown in it, with its reason.
+
+    Args:
+        reader: the cluster.
+        scopes: the managed topics.
+        rules: which groups count.
+        metadata: read just now; the first of the two reads that F9 compares.
+        patience_s: how long coordinators may move and offsets be unstable.
+        progress: is told how many groups are read.
+        listener: sees each group's commits.
+    """
+    before = metadata
+    for attempt in (1, 2):
+        fold, after = _read_once(reader, scopes, rules, before, patience_s, progress, listener)
+        if after is None:
+            return fold
+        moved = _offsets_leaders(before) != _offsets_leaders(after)
+        if not moved:
+            return fold
+        if attempt == 2:
+            fold.fail_all(Reason("F9", f"the leaders of {OFFSETS_TOPIC} changed while groups were read, twice: run again"))
+            return fold
+        before = after
+    return fold
+
+
+def _read_once(
+    reader: ClusterReader,
+    scopes: Mapping[str, TopicScope],
+    rules: GroupRules,
+    before: ClusterMetadata,
+    patience_s: float | None,
+    progress: Progress,
+    listener: CommitListener | None,
+) -> tuple[FloorFold, ClusterMetadata | None]:
+    """Return the fold, and metadata of the offsets topic read after it; None where nothing is to be compared."""
+    fold = FloorFold(scopes)
+    try:
+        if not reader.may_describe_cluster():
+            fold.fail_all(Reason("F8", _SEEN_INCOMPLETE))
+            return fold, None
+        if (leaderless := _without_leader(before)) is not None:
+            fold.fail_all(leaderless)
+            return fold, None
+        listed = reader.list_groups(before.brokers, patience_s)
+        counted = [group for group in listed if not matches(rules.ignore, group.name)]
+        if counted and OFFSETS_TOPIC not in before.topics:
+            before_hidden = Reason(
+                "F9", f"{OFFSETS_TOPIC} can't be described, so offline coordinators would go unnoticed: grant DESCRIBE on it"
+            )
+            after = reader.metadata([OFFSETS_TOPIC])
+            if OFFSETS_TOPIC in after.topics:  # it was made since: compare from here on
+                return fold, after
+            fold.fail_all(before_hidden)
+            return fold, None
+        fold = FloorFold(scopes, [group.name for group in counted if matches(rules.latest, group.name)])
+        _read_groups(reader, counted, fold, patience_s, progress, listener)
+        after = reader.metadata([OFFSETS_TOPIC])
+        if not reader.may_describe_cluster():
+            fold.fail_all(Reason("F8", _SEEN_INCOMPLETE))
+    except BrokerError as error:
+        fold.fail_all(Reason("F9", f"the consumer groups could not be listed: {error}"))
+        return fold, None
+    return fold, after
+
+
+def _read_groups(
+    reader: ClusterReader,
+    counted: Sequence[ListedGroup],
+    fold: FloorFold,
+    patience_s: float | None,
+    progress: Progress,
+    listener: CommitListener | None,
+) -> None:
+    for group in counted:
+        if group.kind == "unknown":
+            fold.fail(group.name, "a group of a type that this kretain does not know", None)
+    reads: dict[str, frozenset[str]] = {}
+    unreadable: dict[str, str] = {}
+
+    def on_members(name: str, topics: frozenset[str] | RequestFailedError) -> None:
+        if isinstance(topics, RequestFailedError):
+            unreadable[name] = str(topics)
+        else:
+            reads[name] = reads.get(name, frozenset()) | topics
+
+    reader.describe_members([group for group in counted if _is_described(group)], on_members, patience_s)
+    shares = [group.name for group in counted if group.kind == "share"]
+    if shares:
+        reader.share_group_topics(shares, on_members)
+    for name in shares:
+        text = unreadable.get(name)
+        if text is not None:
+            fold.fail(name, text, None)
+        elif topics := reads.get(name):
+            fold.fail(name, "it is a share group, whose positions kretain does not count yet", topics)
+    read = [group.name for group in counted if group.kind in ("classic", "consumer", "streams")]
+    done = 0
+
+    def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
+        nonlocal done
+        done += 1
+        progress("committed offsets", done, len(read))
+        name = commits.group
+        if isinstance(commits, CommitsUnknown):
+            known = commits.topics
+            fold.fail(name, commits.text, None if known is None else known | reads.get(name, frozenset()))
+            return
+        if name in unreadable:
+            fold.fail(name, unreadable[name], None)
+        fold.add(name, commits.topics, reads.get(name, ()))
+        if listener is not None:
+            listener(commits)
+
+    progress("committed offsets", 0, len(read))
+    reader.read_commits(read, on_commits, patience_s)
+
+
+def _is_described(group: ListedGroup) -> bool:
+    """Groups of other protocol types (Connect workers, schema registries) count by their commits, if any (F2)."""
+    if not group.may_have_members:
+        return False
+    return group.kind in ("consumer", "streams", "share") or (
+        group.kind == "classic" and group.protocol_type in ("consumer", "")
+    )
+
+
+def _offsets_leaders(metadata: ClusterMetadata) -> dict[int, tuple[int | None, int]]:
+    topic = metadata.topics.get(OFFSETS_TOPIC)
+    return {} if topic is None else {n: (one.leader, one.leader_epoch) for n, one in topic.partitions.items()}
+
+
+def _without_leader(metadata: ClusterMetadata) -> Reason | None:
+    leaders = _offsets_leaders(metadata)
+    offline = sorted(partition for partition, (leader, _) in leaders.items() if leader is None)
+    if not offline:
+        return None
+    named = ", ".join(f"{OFFSETS_TOPIC}-{partition}" for partition in offline[:3])
+    more = f" and {len(offline) - 3} more" if len(offline) > 3 else ""
+    return Reason(
+        "F9", f"{named}{more} has no leader: groups that it coordinates vanish from listings; bring its brokers back"
+    )
+
+
+def check_epochs(reader: ClusterReader, fold: FloorFold, leaders: Leaders) -> None:
+    """Ask where the leader epochs of older commits end, and tell the fold (RULES.md F5).
+
+    An epoch that the leader no longer knows can't be asked about, and is let be.
+    """
+    wanted = [(tp, epoch) for tp, epoch in fold.epochs_to_check() if tp in leaders]
+    if not wanted:
+        return
+    for (tp, epoch), answer in reader.epoch_ends(wanted, leaders).items():
+        if isinstance(answer, NotFound):
+            continue
+        end: Maybe[int] = (
+            answer.offset
+            if isinstance(answer, Found)
+            else Unknown.because("F5", f"the end of leader epoch {epoch} could not be read: {answer}")
+        )
+        fold.epoch_ends_at(tp, epoch, end)

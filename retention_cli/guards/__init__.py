@@ -1,0 +1,17 @@
+"""The rules that limit bounds, G1 to G9: one small pure module each.
+
+:data:`GUARDS` limit single bounds. ``untouchable`` (G5) and ``frozen`` (G7) speak of whole topics before
+any trigger is asked, ``limits`` (G6) of a whole plan.
+"""
+
+from retention_cli.guards.frozen import frozen
+from retention_cli.guards.interface import Guard
+from retention_cli.guards.log_end import LogEnd
+from retention_cli.guards.old_stamps import OldStamps
+from retention_cli.guards.unconsumed import Unconsumed
+from retention_cli.guards.untouchable import untouchable
+
+GUARDS: tuple[Guard, ...] = (LogEnd(), Unconsumed(), OldStamps())
+"""In the rules' order: of two that come to the same limit, the first is named."""
+
+__all__ = ["GUARDS", "Guard", "frozen", "untouchable"]

@@ -1,0 +1,41 @@
+"""G9: a record stamped before 2000-01-01 at the front is a producer that writes seconds."""
+
+from __future__ import annotations
+
+from retention_cli.model import ANCIENT_MS, GuardCode, PartitionFacts, Unknown
+from retention_cli.policy.settings import Settings
+
+_GUARDED = frozenset({"R1", "R2", "R3", "R4"})
+
+
+class OldStamps:
+    """Stops the rules that go by time where the front of the log carries a time that can't be one."""
+
+    code: GuardCode = "G9"
+
+    def applies(self, trigger: str, settings: Settings) -> bool:
+        """Return whether the trigger goes by time and the policy doesn't vouch for old stamps."""
+        return trigger in _GUARDED and not settings.allow_ancient
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings) -> int | Unknown:
+        """Return the bound, or unknown where ``offset_at(2000-01-01)`` lies beyond the log start."""
+        del settings
+        answer = facts.lookups.get(ANCIENT_MS)
+        if answer is None:
+            return Unknown.because("G9", "whether the first record is stamped before 2000-01-01 was not looked up")
+        if isinstance(answer, Unknown):
+            return answer
+        if isinstance(facts.log_start, Unknown):
+            return facts.log_start
+        if answer.offset > facts.log_start:
+            return Unknown.because(
+                "G9",
+                f"the records from {facts.log_start:,} on are stamped before 2000-01-01: a producer that writes "
+                f"seconds for milliseconds? If the times are right, set allow.ancient: true",
+            )
+        return bound
+
+    def holds_back(self, facts: PartitionFacts) -> str:
+        """Say what stands at the front."""
+        del facts
+        return "records stamped before 2000-01-01"

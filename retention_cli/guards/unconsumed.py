@@ -1,0 +1,33 @@
+"""G2: what nobody has read stays, unless the policy says otherwise."""
+
+from __future__ import annotations
+
+from retention_cli.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.policy.settings import Settings
+
+_GUARDED = frozenset({"R2", "R3", "R5", "R6"})
+
+
+class Unconsumed:
+    """Limits to the floor; an unknown floor stops. R1 has the floor built in, R4 is forced by definition.
+
+    R4 as a one-off flag is guarded too: forced only where a file says so (RULES.md R4).
+    """
+
+    code: GuardCode = "G2"
+
+    def applies(self, trigger: str, settings: Settings) -> bool:
+        """Return whether ``unconsumed: hold`` stands and the trigger is one that it guards."""
+        guarded = trigger in _GUARDED or (trigger == "R4" and settings.forced_age_guarded)
+        return guarded and settings.unconsumed == "hold"
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings) -> int | Unknown:
+        """Return min(bound, floor)."""
+        del settings
+        return facts.floor if isinstance(facts.floor, Unknown) else min(bound, facts.floor.offset)
+
+    def holds_back(self, facts: PartitionFacts) -> str:
+        """Name the consumer that is furthest behind."""
+        if isinstance(facts.floor, Unknown):
+            return "the floor is unknown"
+        return f"{facts.floor.by} has read up to {facts.floor.offset:,}"

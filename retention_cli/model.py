@@ -1,0 +1,155 @@
+"""Facts and decisions: frozen values that every room shares.
+
+An offset is an ``int`` or it is :class:`Unknown` with its reason. No sentinel (−1, None) stands for a
+number anywhere: what a broker answers in sentinels ends in ``brokers/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeVar, Union
+
+Action = Literal["trim", "keep", "hold", "skip"]
+Rule = Literal["consumed", "event-time", "min-timestamp", "forced-age", "size", "disk-usage"]
+GuardCode = Literal["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9"]
+CleanupPolicy = frozenset[str]
+
+ANCIENT_MS: Final = 946_684_800_000
+"""2000-01-01T00:00:00Z in Unix ms: what is stamped before it was stamped in seconds (RULES.md G9)."""
+
+INFINITE_MS: Final = -1
+"""Kafka's own word for "no time limit" in ``retention.ms``."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic, by name and index. A tuple: it is hashed by the million."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reason:
+    """Why something is as it is: the rule, guard or floor behind it, and a sentence for people."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """A fact that could not be read. It holds what depends on it, and says why."""
+
+    reasons: tuple[Reason, ...]
+
+    @classmethod
+    def because(cls, code: str, text: str) -> Unknown:
+        """Return an unknown with one reason."""
+        return cls((Reason(code, text),))
+
+
+T = TypeVar("T")
+Maybe = Union[T, Unknown]  # noqa: UP007  (mypy takes no generic alias written with |)
+
+
+class LookUp(NamedTuple):
+    """The answer of ``offset_at(T)``: every record before ``offset`` is older than T (RULES.md, Look-ups).
+
+    ``note`` says what a person should know of how it was found, such as that reading stopped early.
+    """
+
+    offset: int
+    note: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The smallest committed offset over every consumer that counts (RULES.md F1), and whose it is.
+
+    ``by`` is the consumer as ``kind:name`` (``group:billing``). ``notes`` say what is odd but known.
+    """
+
+    offset: int
+    by: str
+    notes: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What is true of a whole topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite."""
+
+    name: str
+    topic_id: Maybe[str]
+    internal: bool
+    cleanup_policy: Maybe[CleanupPolicy]
+    retention_ms: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """Everything :func:`retention_cli.decide.decide` may know of one partition.
+
+    ``log_start`` is S, ``high_watermark`` H, ``last_stable_offset`` L. ``lookups`` maps a time in Unix
+    ms to ``offset_at`` of it. ``size_bytes`` is the leader replica's size on disk.
+    """
+
+    topic: TopicFacts
+    partition: int
+    log_start: Maybe[int]
+    high_watermark: Maybe[int]
+    last_stable_offset: Maybe[int]
+    floor: Maybe[Floor]
+    lookups: Mapping[int, Maybe[LookUp]] = field(default_factory=dict)
+    size_bytes: Maybe[int] = field(default_factory=lambda: Unknown.because("size", "not read"))
+    has_leader: bool = True
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition's name."""
+        return TopicPartition(self.topic.name, self.partition)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is known to hold no record (S = H)."""
+        return not isinstance(self.log_start, Unknown) and self.log_start == self.high_watermark
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to happen to one partition, and why (RULES.md, Deciding).
+
+    ``trim_to`` is the new log start offset, None unless ``action`` is trim. ``records`` counts the
+    offsets that go, ``unconsumed`` those of them that some counting consumer has not read, ``size_bytes``
+    what they take on the leader, None where that can't be told.
+    """
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    action: Action
+    log_start: int | None
+    high_watermark: int | None
+    last_stable_offset: int | None
+    min_commit: int | None
+    min_commit_by: str | None
+    trim_to: int | None
+    records: int
+    size_bytes: int | None
+    unconsumed: int
+    rule: Rule | None
+    limited_by: GuardCode | None
+    reasons: tuple[Reason, ...]
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The partition's name."""
+        return TopicPartition(self.topic, self.partition)
+
+
+def known(value: Maybe[T]) -> T | None:
+    """Return the value, or None where it is unknown: for output, never for arithmetic."""
+    return None if isinstance(value, Unknown) else value

@@ -1,0 +1,321 @@
+"""The facts of a cluster's partitions, read in the safe order (DESIGN.md, observe).
+
+Metadata, commits, then S, H and L, then MAX_TIMESTAMP and time look-ups, metadata again. Commits before H,
+so that a commit beyond H is a leftover (F5); H before look-ups, so that "nothing so young" can mean H.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from retention_cli import lookups
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Found, Leaders
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.decide import wanted_lookups
+from retention_cli.floors.fold import FloorFold, TopicScope
+from retention_cli.floors.kafka_groups import CommitListener, check_epochs, read_group_floors
+from retention_cli.guards import untouchable
+from retention_cli.model import (
+    LookUp,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    TopicFacts,
+    TopicPartition,
+    Unknown,
+)
+from retention_cli.policy.settings import GroupRules, Settings
+from retention_cli.progress import Progress, silent
+
+_AGAIN_AFTER_S: Final = 0.5
+
+SettingsFor = Callable[[str], Settings | None]
+"""Gives a topic's effective settings, None where the topic is not managed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one reading of a cluster found.
+
+    ``facts`` are those of every partition of every managed topic, by name and index. ``sizes_problem`` says
+    why some sizes are missing. ``began`` is when reading began (``time.monotonic``): nothing in it is older.
+    """
+
+    cluster_id: str
+    began: float
+    facts: Mapping[TopicPartition, PartitionFacts]
+    settings: Mapping[str, Settings]
+    leaders: Mapping[TopicPartition, PartitionMetadata]
+    sizes_problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be observed, at which now (Unix ms).
+
+    Args:
+        settings_for: the policy, topic by topic.
+        groups: which groups count.
+        now_ms: the clock of all cutoffs.
+        only: these partitions alone, of those that are managed.
+        sizes: whether bytes are wanted.
+        patience_s: how long what moves may move.
+    """
+
+    settings_for: SettingsFor
+    groups: GroupRules
+    now_ms: int
+    only: Collection[TopicPartition] | None = None
+    sizes: bool = True
+    patience_s: float | None = None
+
+
+def observe(
+    reader: ClusterReader, request: Request, progress: Progress = silent, listener: CommitListener | None = None
+) -> Observation:
+    """Read the facts of all managed partitions.
+
+    A partition whose topic id, leader or leader epoch differs between the two metadata reads is read once
+    more; one whose leader can't be asked is asked again while patience lasts. Then it is unknown.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read at all.
+    """
+    with _no_garbage_collection():
+        began = time.monotonic()
+        patience = reader.timeout_s if request.patience_s is None else request.patience_s
+        deadline = began + patience
+        once = _Reading(reader, request, progress, listener)
+        result = once.read(deadline)
+        attempts = 1
+        while once.unsettled:
+            late = time.monotonic() > deadline
+            again = {tp for tp, why in once.unsettled.items() if (why.retriable and not late) or attempts == 1}
+            if not again or late:
+                break
+            time.sleep(_AGAIN_AFTER_S)
+            attempts += 1
+            repeat = _Reading(reader, replace(request, only=again, sizes=False), progress, None)
+            newer = repeat.read(deadline)
+            sized = {tp: replace(f, size_bytes=result.facts[tp].size_bytes) for tp, f in newer.facts.items()}
+            gone = {tp: f for tp, f in result.facts.items() if tp not in again}
+            result = replace(
+                result,
+                facts={**gone, **sized, **{tp: _deleted(result.facts[tp]) for tp in again - newer.facts.keys()}},
+                leaders={**result.leaders, **newer.leaders},
+            )
+            once = repeat
+        return replace(result, began=began, facts=dict(sorted(result.facts.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsettled:
+    reason: Reason
+    retriable: bool
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One partition's facts while they are being read."""
+
+    metadata: PartitionMetadata
+    log_start: Maybe[int] = field(default_factory=lambda: Unknown.because("offsets", "not read"))
+    high_watermark: Maybe[int] = field(default_factory=lambda: Unknown.because("offsets", "not read"))
+    last_stable_offset: Maybe[int] = field(default_factory=lambda: Unknown.because("offsets", "not read"))
+    lookups: dict[int, Maybe[LookUp]] = field(default_factory=dict)
+
+
+class _Reading:
+    """One pass in the safe order. ``unsettled`` then names the partitions that should be read again."""
+
+    def __init__(
+        self, reader: ClusterReader, request: Request, progress: Progress, listener: CommitListener | None
+    ) -> None:
+        self.unsettled: dict[TopicPartition, _Unsettled] = {}
+        self._reader = reader
+        self._request = request
+        self._progress = progress
+        self._listener = listener
+        self._settings: dict[str, Settings] = {}
+        self._topics: dict[str, TopicFacts] = {}
+        self._drafts: dict[TopicPartition, _Draft] = {}
+        self._skipped: dict[TopicPartition, PartitionMetadata] = {}
+
+    def read(self, deadline: float) -> Observation:
+        began = time.monotonic()
+        metadata = self._reader.metadata()
+        self._choose(metadata)
+        leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
+        floors = self._read_floors(metadata)
+        self._read_ends(leaders)
+        check_epochs(self._reader, floors, self._asked(leaders))
+        facts = self._facts(floors)
+        self._read_lookups(facts, leaders, deadline)
+        sizes_problem = None
+        if self._request.sizes and self._drafts:
+            self._progress("sizes on disk")
+            sizes, sizes_problem = self._reader.sizes(leaders)
+            missing = Unknown.because("size", sizes_problem or "not read")
+            facts = {tp: replace(one, size_bytes=sizes.get(tp, missing)) for tp, one in facts.items()}
+        self._progress("metadata, again")
+        facts = self._compare(facts, metadata, self._reader.metadata(self._topics) if self._topics else metadata)
+        facts |= {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
+        return Observation(metadata.cluster_id, began, facts, self._settings, leaders, sizes_problem)
+
+    def _choose(self, metadata: ClusterMetadata) -> None:
+        """Pick the managed partitions. Topics that are never touched are not read at all."""
+        only = self._request.only
+        names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()
+        for name in sorted(names):
+            if (settings := self._request.settings_for(name)) is not None:
+                self._settings[name] = settings
+        self._progress("topic settings")
+        bare = {name: _topic_facts(metadata.topics[name]) for name in self._settings}
+        asked = [
+            name for name, topic in bare.items() if not isinstance(untouchable(topic, self._settings[name]), Reason)
+        ]
+        configs = self._reader.topic_configs(asked) if asked else {}
+        for name, topic in bare.items():
+            config = configs.get(name)
+            if isinstance(config, RequestFailedError):
+                unknown = Unknown.because("G5", f"the topic's settings could not be read: {config}")
+                topic = replace(topic, cleanup_policy=unknown, retention_ms=unknown)
+            elif config is not None:
+                topic = replace(topic, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms)
+            self._topics[name] = topic
+            skipped = isinstance(untouchable(topic, self._settings[name]), Reason)
+            for index, partition in metadata.topics[name].partitions.items():
+                tp = TopicPartition(name, index)
+                if only is None or tp in only:
+                    if skipped:
+                        self._skipped[tp] = partition
+                    else:
+                        self._drafts[tp] = _Draft(partition)
+
+    def _read_floors(self, metadata: ClusterMetadata) -> FloorFold:
+        scopes = {}
+        for name in {tp.topic for tp in self._drafts}:
+            partitions = metadata.topics[name].partitions
+            epochs = [partitions[n].leader_epoch if n in partitions else -1 for n in range(max(partitions) + 1)]
+            scopes[name] = TopicScope(epochs, self._settings[name].require_groups)
+        request = self._request
+        return read_group_floors(
+            self._reader, scopes, request.groups, metadata,
+            patience_s=request.patience_s, progress=self._progress, listener=self._listener,
+        )  # fmt: skip
+
+    def _asked(self, leaders: Leaders) -> Leaders:
+        """Leave out the partitions that could not be read: nothing more is asked about them."""
+        return {tp: one for tp, one in leaders.items() if tp not in self.unsettled and one.leader is not None}
+
+    def _read_ends(self, leaders: Leaders) -> None:
+        self._progress("log ends")
+        drafts = self._drafts
+        answers = self._reader.list_offsets({"earliest": drafts, "latest": drafts, "last-stable": drafts}, leaders)
+        for tp, draft in drafts.items():
+            draft.log_start = self._end(tp, "start", answers["earliest"][tp])
+            draft.high_watermark = self._end(tp, "high watermark", answers["latest"][tp])
+            draft.last_stable_offset = self._end(tp, "last stable offset", answers["last-stable"][tp])
+
+    def _end(self, tp: TopicPartition, name: str, answer: Answer) -> Maybe[int]:
+        if isinstance(answer, Found):
+            return answer.offset
+        error = answer if isinstance(answer, RequestFailedError) else None
+        unknown = Unknown.because("offsets", f"the {name} could not be read: {error or 'the broker names none'}")
+        if self._drafts[tp].metadata.leader is not None:
+            self.unsettled[tp] = _Unsettled(unknown.reasons[0], retriable=error is not None and error.retriable)
+        return unknown
+
+    def _facts(self, floors: FloorFold) -> dict[TopicPartition, PartitionFacts]:
+        return {
+            tp: PartitionFacts(
+                topic=self._topics[tp.topic],
+                partition=tp.partition,
+                log_start=draft.log_start,
+                high_watermark=draft.high_watermark,
+                last_stable_offset=draft.last_stable_offset,
+                floor=floors.floor(tp, draft.log_start, draft.high_watermark),
+                lookups=draft.lookups,
+                has_leader=draft.metadata.leader is not None,
+            )
+            for tp, draft in self._drafts.items()
+        }
+
+    def _read_lookups(self, facts: Mapping[TopicPartition, PartitionFacts], leaders: Leaders, deadline: float) -> None:
+        wanted: dict[int, dict[TopicPartition, PartitionFacts]] = {}
+        for tp, one in facts.items():
+            for time_ms in wanted_lookups(one, self._settings[tp.topic], self._request.now_ms):
+                wanted.setdefault(time_ms, {})[tp] = one
+        if not wanted:
+            return
+        self._progress("time look-ups")
+        answers = lookups.look_up(
+            self._reader, wanted, leaders, lambda topic: self._settings[topic].scan_records, deadline
+        )
+        for time_ms, some in answers.items():
+            for tp, answer in some.items():
+                self._drafts[tp].lookups[time_ms] = answer
+
+    def _compare(
+        self, facts: dict[TopicPartition, PartitionFacts], before: ClusterMetadata, after: ClusterMetadata
+    ) -> dict[TopicPartition, PartitionFacts]:
+        """Hold every partition of which the two metadata reads say different things."""
+        held = dict(facts)
+        for tp in self._drafts:
+            change = _change(tp, before.topics[tp.topic], after.topics.get(tp.topic))
+            if change is not None:
+                self.unsettled[tp] = _Unsettled(change, retriable=False)
+            if tp in self.unsettled:
+                unknown = Unknown((self.unsettled[tp].reason,))
+                held[tp] = replace(facts[tp], log_start=unknown, high_watermark=unknown, last_stable_offset=unknown)
+        return held
+
+    def _blank(self, tp: TopicPartition, partition: PartitionMetadata) -> PartitionFacts:
+        unread = Unknown.because("G5", "never touched, so not read")
+        return PartitionFacts(
+            topic=self._topics[tp.topic], partition=tp.partition, log_start=unread, high_watermark=unread,
+            last_stable_offset=unread, floor=unread, size_bytes=unread, has_leader=partition.leader is not None,
+        )  # fmt: skip
+
+
+def _topic_facts(topic: TopicMetadata) -> TopicFacts:
+    not_read = Unknown.because("G5", "the topic's settings were not read")
+    no_id = Unknown.because("topic-id", "the cluster gives no topic id, so a recreated topic can't be told: brokers before 2.8?")
+    return TopicFacts(topic.name, topic.topic_id or no_id, topic.internal, not_read, not_read)
+
+
+def _change(tp: TopicPartition, before: TopicMetadata, after: TopicMetadata | None) -> Reason | None:
+    if after is None:
+        return Reason("metadata", "the topic was deleted while it was read")
+    if before.topic_id != after.topic_id:
+        return Reason("metadata", "the topic was deleted and made anew while it was read")
+    if tp.partition not in after.partitions:
+        return Reason("metadata", "the partition vanished while it was read")
+    one, other = before.partitions[tp.partition], after.partitions[tp.partition]
+    if (one.leader, one.leader_epoch) != (other.leader, other.leader_epoch):
+        return Reason("metadata", "the leader changed while the partition was read, twice: run again")
+    return None
+
+
+def _deleted(facts: PartitionFacts) -> PartitionFacts:
+    gone = Unknown.because("metadata", "the topic was deleted while it was read")
+    return replace(facts, log_start=gone, high_watermark=gone, last_stable_offset=gone)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Spare the collector walking through hundreds of thousands of rows that live for a moment."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

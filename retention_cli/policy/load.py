@@ -1,0 +1,170 @@
+"""A policy file becomes a :class:`Policy`, or a list of what is wrong with it and where."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.model import Entry, Policy
+from retention_cli.policy.schema import NOT_YET, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
+from retention_cli.policy.settings import GroupRules, Limits
+from retention_cli.policy.yaml_file import Document, read_document
+
+_MAPPINGS: dict[str, type[BaseModel]] = {"groups": GroupsModel, "limits": LimitsModel}
+
+
+def load_policy(path: Path) -> Policy:
+    """Read and check a policy file.
+
+    Raises:
+        PolicyError: it can't be read or isn't right; every problem that was found, in the file's order.
+    """
+    source = str(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise PolicyError([PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")]) from error
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise PolicyError([PolicyProblem(source, line, "", "is not UTF-8 text")]) from None
+    return parse_policy(text, source, "sha256:" + hashlib.sha256(raw).hexdigest())
+
+
+def parse_policy(text: str, source: str, digest: str) -> Policy:
+    """Check a policy's text; see :func:`load_policy`."""
+    document = read_document(text, source)
+    problems = list(document.problems)
+    if document.data is None:
+        raise PolicyError([PolicyProblem(source, None, "", "is empty: an empty policy would match nothing")])
+    if not isinstance(document.data, dict):
+        raise PolicyError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
+    problems += _unknown_keys(document)
+    model: FileModel | None = None
+    try:
+        model = FileModel.model_validate(document.data)
+    except ValidationError as error:
+        problems += _from_pydantic(error, document)
+    if problems or model is None:
+        raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))
+    policy = _policy(model, document, digest)
+    if late := _enabled_without_time(policy):
+        raise PolicyError(late)
+    return policy
+
+
+def _policy(model: FileModel, document: Document, digest: str) -> Policy:
+    entries = []
+    for index, entry in enumerate(model.topics):
+        set_here = entry.model_dump(by_alias=True, exclude_unset=True)
+        del set_here["match"]
+        lines = {key: document.line_of(("topics", index, key)) for key in ("match", *set_here)}
+        line = document.line_of(("topics", index))
+        entries.append(Entry(index, line, tuple(entry.match), set_here, lines))
+    return Policy(
+        source=document.source,
+        digest=digest,
+        groups=GroupRules(tuple(model.groups.ignore), tuple(model.groups.require), tuple(model.groups.latest)),
+        limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
+        scan_records=model.scan_records,
+        entries=tuple(entries),
+    )
+
+
+def _enabled_without_time(policy: Policy) -> list[PolicyProblem]:
+    """R1 enabled in a file where no entry has a time at all; per topic, ``settings_for`` says it."""
+    if any(key.startswith("retention.commitoffset.") and not key.endswith(".enable")
+           for entry in policy.entries for key in entry.values):  # fmt: skip
+        return []
+    key = "retention.commitoffset.enable"
+    text = "is true but no time is set: add retention.commitoffset.hours, .minutes or .ms"
+    return [policy.problem(entry, key, text) for entry in policy.entries if entry.values.get(key)]
+
+
+def _unknown_keys(document: Document) -> list[PolicyProblem]:
+    data = document.data
+    found = _unknown_in(data, FileModel, (), document)
+    for key, model in _MAPPINGS.items():
+        if isinstance(data.get(key), dict):
+            found += _unknown_in(data[key], model, (key,), document)
+    topics = data.get("topics")
+    if isinstance(topics, list):
+        for index, entry in enumerate(topics):
+            if isinstance(entry, dict):
+                found += _unknown_in(entry, EntryModel, ("topics", index), document)
+    return found
+
+
+def _unknown_in(
+    mapping: dict[Any, Any], model: type[BaseModel], path: tuple[str | int, ...], document: Document
+) -> list[PolicyProblem]:
+    allowed = keys_of(model)
+    found = []
+    for key in mapping:
+        if key not in allowed:
+            name = str(key)
+            line = document.line_of((*path, name))
+            found.append(PolicyProblem(document.source, line, name, _hint(name, allowed, at_top=not path)))
+    return found
+
+
+def _hint(key: str, allowed: list[str], *, at_top: bool) -> str:
+    if key in NOT_YET:
+        from retention_cli import __version__
+
+        return f"is not carried out by kretain {__version__} ({NOT_YET[key]}): take it out, nothing is ignored in silence"
+    if at_top:
+        head, _, rest = key.partition(".")
+        if head in _MAPPINGS and rest in keys_of(_MAPPINGS[head]):
+            return f"is not a key here; write {head}: {{{rest}: …}}"
+        if key in keys_of(EntryModel):
+            return "is not a key here; it belongs into an entry of topics"
+    elif key in keys_of(FileModel):
+        return "is not a key here; it belongs to the file's top level"
+    # KIP-68 names the broker-wide settings Log.retention.…
+    near = difflib.get_close_matches(key.lower().removeprefix("log."), allowed, n=1, cutoff=0.6)
+    return f"is not a key here; did you mean {near[0]}?" if near else f"is not a key here; keys are {', '.join(allowed)}"
+
+
+def _from_pydantic(error: ValidationError, document: Document) -> list[PolicyProblem]:
+    found = []
+    for item in error.errors(include_url=False):
+        if item["type"] == "extra_forbidden":  # _unknown_keys says it better
+            continue
+        path = tuple(part for part in item["loc"] if isinstance(part, (str, int)))
+        if _value_at(document.data, path) is None and item["type"] != "missing":  # "has no value" was said
+            continue
+        key = next((part for part in reversed(path) if isinstance(part, str)), "")
+        found.append(PolicyProblem(document.source, document.line_of(path), key, _said(item["type"], item["msg"])))
+    return found
+
+
+def _value_at(data: Any, path: tuple[str | int, ...]) -> Any:
+    for part in path:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return data
+    return data
+
+
+def _said(kind: str, message: str) -> str:
+    match kind:
+        case "value_error":
+            return message.removeprefix("Value error, ")
+        case "missing":
+            return "is missing"
+        case "too_short":
+            return "is empty: an empty policy would match nothing"
+        case "list_type":
+            return "is not a list: each entry starts with '- match: …'"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "is not a mapping of keys to values"
+        case _:
+            return message[:1].lower() + message[1:]

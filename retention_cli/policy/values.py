@@ -1,0 +1,163 @@
+"""The types of a policy's values: durations and sizes with or without a unit, patterns, words.
+
+A number is what the key's name says (``.ms``, ``.hours``); a string with a unit is taken anywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from retention_cli.units import UnitError, parse_bytes, parse_duration_ms
+
+_DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d|w)\s*$"
+_BYTES_PATTERN = r"^\s*\d+(\.\d+)?\s*([KMGTP]i?)?B\s*$"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _duration(unit_ms: int, *, infinite: bool = False) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if _is_number(value):
+            assert isinstance(value, int)  # noqa: S101  (for the type checker)
+            if infinite and value == -1:
+                return -1
+            if value < 0:
+                raise ValueError(f"{value} is negative")
+            return value * unit_ms
+        if isinstance(value, str):
+            try:
+                return parse_duration_ms(value)
+            except UnitError as error:
+                raise ValueError(str(error)) from None
+        raise ValueError(f"{_shown(value)} is not a duration: give a whole number, or a string such as '3d'")
+
+    return read
+
+
+def _bytes(value: object) -> int:
+    if _is_number(value):
+        assert isinstance(value, int)  # noqa: S101  (for the type checker)
+        if value < 0:
+            raise ValueError(f"{value} is negative")
+        return value
+    if isinstance(value, str):
+        try:
+            return parse_bytes(value)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+    raise ValueError(f"{_shown(value)} is not a size: give a whole number of bytes, or a string such as '50GiB'")
+
+
+def _percent(value: object) -> float:
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value)):
+        value = float(match[1])
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
+        raise ValueError(f"{_shown(value)} is not a percentage from 0 to 100")
+    return float(value)
+
+
+def _count(minimum: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if not _is_number(value):
+            raise ValueError(f"{_shown(value)} is not a whole number")
+        assert isinstance(value, int)  # noqa: S101  (for the type checker)
+        if value < minimum:
+            raise ValueError(f"{value} is less than {minimum}")
+        return value
+
+    return read
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"{_shown(value)} is not true or false")
+
+
+def _word(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        raise ValueError(f"{_shown(value)} is not {' or '.join(words)}")
+
+    return read
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    raise ValueError("give the reason, as text")
+
+
+def _patterns(value: object) -> list[str]:
+    found = _names(value)
+    for pattern in found:
+        if pattern.startswith("re:"):
+            try:
+                re.compile(pattern[3:])
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+    return found
+
+
+def _names(value: object) -> list[str]:
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list):
+        raise ValueError(f"{_shown(value)} is not a name or a list of names")  # noqa: TRY004  (pydantic wants ValueError)
+    for name in values:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{_shown(name)} is not a name (quote it, if it is one that YAML takes for a number)")
+    return list(values)
+
+
+def _topic_patterns(value: object) -> list[str]:
+    found = _patterns(value)
+    if not found:
+        raise ValueError("is empty: name a topic, a glob such as 'orders.*', or '*' for all")
+    return found
+
+
+def _shown(value: object) -> str:
+    return "nothing (null)" if value is None else repr(value)
+
+
+def _schema(unit: str, *, infinite: bool = False) -> dict[str, Any]:
+    number = {"type": "integer", "minimum": -1 if infinite else 0, "description": unit}
+    return {"anyOf": [number, {"type": "string", "pattern": _DURATION_PATTERN, "description": "such as 3d or 12h"}]}
+
+
+_STRINGS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+Milliseconds = Annotated[int, BeforeValidator(_duration(1)), WithJsonSchema(_schema("milliseconds"))]
+RetentionMs = Annotated[
+    int, BeforeValidator(_duration(1, infinite=True)), WithJsonSchema(_schema("milliseconds, -1 for none", infinite=True))
+]
+Minutes = Annotated[int, BeforeValidator(_duration(60_000)), WithJsonSchema(_schema("minutes"))]
+Hours = Annotated[int, BeforeValidator(_duration(3_600_000)), WithJsonSchema(_schema("hours"))]
+Bytes = Annotated[
+    int,
+    BeforeValidator(_bytes),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
+]
+Percent = Annotated[
+    float,
+    BeforeValidator(_percent),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 100}, {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"}]}
+    ),
+]
+Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"})]
+HoldOrTrim = Annotated[str, BeforeValidator(_word("hold", "trim")), WithJsonSchema({"enum": ["hold", "trim"]})]
+SkipOrTrim = Annotated[str, BeforeValidator(_word("skip", "trim")), WithJsonSchema({"enum": ["skip", "trim"]})]
+Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
+Names = Annotated[list[str], BeforeValidator(_names), WithJsonSchema(_STRINGS)]
+Patterns = Annotated[list[str], BeforeValidator(_patterns), WithJsonSchema(_STRINGS)]
+TopicPatterns = Annotated[list[str], BeforeValidator(_topic_patterns), WithJsonSchema(_STRINGS)]
+Count = Annotated[int, BeforeValidator(_count(0)), WithJsonSchema({"type": "integer", "minimum": 0})]
+PositiveCount = Annotated[int, BeforeValidator(_count(1)), WithJsonSchema({"type": "integer", "minimum": 1})]

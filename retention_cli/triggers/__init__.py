@@ -1,0 +1,10 @@
+"""The rules that ask for a bound, R1 to R6: one small pure module each."""
+
+from retention_cli.triggers.consumed import Consumed
+from retention_cli.triggers.forced_age import ForcedAge
+from retention_cli.triggers.interface import Ask, Bound, NotAsked, Trigger
+
+TRIGGERS: tuple[Trigger, ...] = (Consumed(), ForcedAge())
+"""In the rules' order: of two that come to the same bound, the first is named."""
+
+__all__ = ["TRIGGERS", "Ask", "Bound", "NotAsked", "Trigger"]
