@@ -45,7 +45,7 @@ class Observation:
     """What one reading of a cluster found.
 
     ``facts`` are those of every partition of every managed topic, by name and index. ``sizes_problem`` says
-    why some sizes are missing. ``began`` is when reading began (``time.monotonic``): nothing in it is older.
+    why some sizes are missing. ``topics_seen`` names all topics of the cluster. ``began`` is when reading began (``time.monotonic``): nothing in it is older.
     """
 
     cluster_id: str
@@ -53,6 +53,7 @@ class Observation:
     facts: Mapping[TopicPartition, PartitionFacts]
     settings: Mapping[str, Settings]
     leaders: Mapping[TopicPartition, PartitionMetadata]
+    topics_seen: frozenset[str] = frozenset()
     sizes_problem: str | None = None
 
 
@@ -66,6 +67,7 @@ class Request:
         now_ms: the clock of all cutoffs.
         only: these partitions alone, of those that are managed.
         sizes: whether bytes are wanted.
+        lookups: whether times are looked up; without them nothing can be decided.
         patience_s: how long what moves may move.
     """
 
@@ -74,6 +76,7 @@ class Request:
     now_ms: int
     only: Collection[TopicPartition] | None = None
     sizes: bool = True
+    lookups: bool = True
     patience_s: float | None = None
 
 
@@ -152,22 +155,28 @@ class _Reading:
         began = time.monotonic()
         metadata = self._reader.metadata()
         self._choose(metadata)
+        if not self._drafts:  # nothing is managed, or nothing of it is ever touched
+            blank = {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
+            return Observation(metadata.cluster_id, began, blank, self._settings, {}, frozenset(metadata.topics))
         leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
         floors = self._read_floors(metadata)
         self._read_ends(leaders)
         check_epochs(self._reader, floors, self._asked(leaders))
         facts = self._facts(floors)
-        self._read_lookups(facts, leaders, deadline)
+        if self._request.lookups:
+            self._read_lookups(facts, leaders, deadline)
         sizes_problem = None
-        if self._request.sizes and self._drafts:
+        if self._request.sizes:
             self._progress("sizes on disk")
             sizes, sizes_problem = self._reader.sizes(leaders)
             missing = Unknown.because("size", sizes_problem or "not read")
             facts = {tp: replace(one, size_bytes=sizes.get(tp, missing)) for tp, one in facts.items()}
         self._progress("metadata, again")
-        facts = self._compare(facts, metadata, self._reader.metadata(self._topics) if self._topics else metadata)
+        facts = self._compare(facts, metadata, self._reader.metadata(self._topics))
         facts |= {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
-        return Observation(metadata.cluster_id, began, facts, self._settings, leaders, sizes_problem)
+        return Observation(
+            metadata.cluster_id, began, facts, self._settings, leaders, frozenset(metadata.topics), sizes_problem
+        )
 
     def _choose(self, metadata: ClusterMetadata) -> None:
         """Pick the managed partitions. Topics that are never touched are not read at all."""
@@ -178,9 +187,7 @@ class _Reading:
                 self._settings[name] = settings
         self._progress("topic settings")
         bare = {name: _topic_facts(metadata.topics[name]) for name in self._settings}
-        asked = [
-            name for name, topic in bare.items() if not isinstance(untouchable(topic, self._settings[name]), Reason)
-        ]
+        asked = [name for name, topic in bare.items() if not self._never_touched(topic)]
         configs = self._reader.topic_configs(asked) if asked else {}
         for name, topic in bare.items():
             config = configs.get(name)
@@ -190,7 +197,7 @@ class _Reading:
             elif config is not None:
                 topic = replace(topic, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms)
             self._topics[name] = topic
-            skipped = isinstance(untouchable(topic, self._settings[name]), Reason)
+            skipped = self._never_touched(topic)
             for index, partition in metadata.topics[name].partitions.items():
                 tp = TopicPartition(name, index)
                 if only is None or tp in only:
@@ -198,6 +205,10 @@ class _Reading:
                         self._skipped[tp] = partition
                     else:
                         self._drafts[tp] = _Draft(partition)
+
+    def _never_touched(self, topic: TopicFacts) -> bool:
+        """Whether there is nothing to decide about the topic (G5); where nothing is decided, all are read."""
+        return self._request.lookups and isinstance(untouchable(topic, self._settings[topic.name]), Reason)
 
     def _read_floors(self, metadata: ClusterMetadata) -> FloorFold:
         scopes = {}

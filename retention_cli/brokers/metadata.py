@@ -113,6 +113,26 @@ async def may_describe_cluster(wire: Wire, deadline: float) -> bool:
     return _DESCRIBE in (response.authorized_operations or ())
 
 
+async def topic_operations(wire: Wire, deadline: float) -> dict[str, frozenset[str]]:
+    """Return, for each topic that we may describe, the operations that we may carry out on it.
+
+    Raises:
+        BrokerError: nobody answered until the deadline.
+    """
+    response = await wire.ask_any(
+        lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=True),
+        deadline,
+    )
+    return {
+        topic.name: frozenset(_OPERATIONS[code] for code in topic.authorized_operations or () if code in _OPERATIONS)
+        for topic in response.topics
+        if topic.error_code == 0
+    }
+
+
+_OPERATIONS: Final = {3: "READ", 6: "DELETE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS"}
+
+
 def deadline_after(seconds: float) -> float:
     """Return the moment ``seconds`` from now, of ``time.monotonic``."""
     return time.monotonic() + seconds

@@ -60,6 +60,14 @@ class ClusterReader:
         """
         return self._wire.run(metadata.may_describe_cluster, self._wire, self._deadline())
 
+    def topic_operations(self) -> dict[str, frozenset[str]]:
+        """Return, per topic, which of READ, DELETE, DESCRIBE and DESCRIBE_CONFIGS we may.
+
+        Raises:
+            BrokerError: nobody answered within the time-out.
+        """
+        return self._wire.run(metadata.topic_operations, self._wire, self._deadline())
+
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
         """Return the groups of all types that these brokers list, by name.
 

@@ -190,7 +190,7 @@ class FloorFold:
         reasons = [
             Reason(
                 "F2",
-                f"group {group} reads {tp.topic} but has no commit on partition {tp.partition} ({text}). If it reads no more: "
+                f"group {group} reads {tp.topic} but has no commit on this partition ({text}). If it reads no more: "
                 f"kafka-consumer-groups.sh --delete-offsets --group {shlex.quote(group)} --topic {tp.topic}, or list it "
                 f"under groups.ignore; if it starts at the end, under groups.latest",
             )

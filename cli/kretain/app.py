@@ -1,0 +1,78 @@
+"""The commands by name. A command's module is imported when the command is called, not before."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "plan": ("Trim", "plan", "Decide what may go, partition by partition, and show it."),
+    "trim": ("Trim", "trim", "Carry a plan out: recheck, delete, read back, report."),
+    "explain": ("Look", "explain", "Draw a partition's log, with each rule's bound, and say why."),
+    "offsets": ("Look", "offsets", "Where consumers stand: the floor, who sets it, the lag."),
+    "groups": ("Look", "groups", "The consumer groups, and which of them count."),
+    "history": ("Look", "history", "Past trims, from the audit log."),
+    "policy": ("Set up", "policy", "Check and show the policy; its JSON schema for editors."),
+    "doctor": ("Set up", "doctor", "What this principal, cluster and clock allow, and what is missing."),
+    "demo": ("Set up", "demo", "A real Kafka on this machine, and a guided first plan and trim."),
+}
+"""Panel of the overview, module in ``kretain.commands``, and one line for the overview."""
+
+EPILOG = "Every option has a variable: --max-age is KRETAIN_MAX_AGE. kretain COMMAND --help has examples."
+
+
+class LazyGroup(TyperGroup):
+    """Finds commands by :data:`COMMANDS` and imports the one that is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands in the overview's order."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Import and return a command, None where there is none of that name."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"kretain.commands.{COMMANDS[cmd_name][1]}")
+        command = typer.main.get_command(module.app)
+        command.name = cmd_name
+        return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the overview without importing a single command."""
+        del formatter
+        from kretain.overview import print_overview
+
+        print_overview(ctx.get_usage(), COMMANDS, EPILOG)
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from retention_cli import __version__
+
+        typer.echo(f"kretain {__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog=EPILOG)
+def root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Trim Kafka topics by what every consumer has read, from outside the brokers. Never a record that the policy did not clearly allow."""
+    del version

@@ -1,0 +1,51 @@
+"""``kretain doctor``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kretain.exits import Exit
+from kretain.options import COMMON, Common, Output, command, option
+from kretain.rules import Topics
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(app)
+def doctor(
+    common: Common,
+    topics: Topics = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """Connect, and say what this principal, these broker versions and this clock allow, and what is missing for which command.
+
+    Nothing is changed. Leaves with 1 where plan or trim can't work. TOPIC narrows what is looked at.
+
+    [bold]Examples[/bold]
+
+      kretain doctor -b localhost:9092
+
+      kretain doctor -c client.properties -p policy.yaml -o json
+    """
+    from kretain.config import resolve
+    from kretain.render.doctor import print_diagnosis
+    from retention_cli.doctor import diagnose
+    from retention_cli.policy.model import matches
+
+    settings = resolve(common)
+    policy = None
+    if settings.policy is not None:
+        from retention_cli.policy.load import load_policy
+
+        policy = load_policy(settings.policy)
+
+    def of_interest(name: str) -> bool:
+        return (not topics or matches(topics, name)) and (policy is None or policy.settings_for(name) is not None)
+
+    with settings.reader() as reader:
+        found = diagnose(reader, settings.state_dir, of_interest)
+    print_diagnosis(found, output)
+    verdicts = found.commands()
+    return Exit.FAILED if "missing" in (verdicts["plan"], verdicts["trim"]) else Exit.DONE

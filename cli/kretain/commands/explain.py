@@ -1,0 +1,62 @@
+"""``kretain explain``."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from kretain import rules
+from kretain.completing import complete_partitions
+from kretain.exits import Exit, UsageError
+from kretain.options import COMMON, Common, Output, command, option
+from kretain.rules import ConsumedAfter, OlderThan, UnconsumedOption
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(app)
+def explain(
+    common: Common,
+    topic: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC[:PARTITION]", help="The topic, or one of its partitions.", autocompletion=complete_partitions),
+    ],
+    consumed_after: ConsumedAfter = None,
+    older_than: OlderThan = None,
+    unconsumed: UnconsumedOption = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
+) -> Exit:
+    """Draw a partition's log, with the floor and each rule's bound on it, and say what happens and why.
+
+    [bold]Examples[/bold]
+
+      kretain explain -p policy.yaml orders:3
+
+      kretain explain -b localhost:9092 orders --consumed-after 3d
+    """
+    from kretain.config import resolve
+    from kretain.progress import shown
+    from kretain.render.explain import print_explained
+    from retention_cli import explaining
+
+    name, partition = _parse(topic)
+    settings = resolve(common)
+    chosen = rules.selection(settings.policy, [name], rules.one_off([name], consumed_after, older_than, unconsumed))
+    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+        found = explaining.explain(reader, chosen, name, partition, time.time_ns() // 1_000_000, progress)
+    print_explained(found, output, every_row=all_rows)
+    return Exit.DONE
+
+
+def _parse(text: str) -> tuple[str, int | None]:
+    name, colon, number = text.partition(":")
+    if not name or any(sign in name for sign in "*?["):
+        raise UsageError(f"{text!r}: explain wants one topic, in full")
+    if not colon:
+        return name, None
+    if not number.isdigit():
+        raise UsageError(f"{text!r}: {number!r} is not a partition's number")
+    return name, int(number)

@@ -1,0 +1,61 @@
+"""``kretain offsets``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kretain import rules
+from kretain.exits import Exit
+from kretain.options import COMMON, Common, Output, command, option
+from kretain.rules import Topics
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(app)
+def offsets(
+    common: Common,
+    topics: Topics = None,
+    groups: Annotated[bool, option("--groups", help="Every group's own offset, not the smallest alone.")] = False,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    all_rows: Annotated[bool, option("--all", help="Every row, however many there are.")] = False,
+) -> Exit:
+    """Where consumers stand: per partition the floor (the smallest committed offset that counts), who sets it, the lag.
+
+    Without a policy file the usual groups count: all but console-consumer-*.
+
+    [bold]Examples[/bold]
+
+      kretain offsets -b localhost:9092 'orders.*'
+
+      kretain offsets -p policy.yaml --groups -o csv
+    """
+    from kretain.config import resolve
+    from kretain.progress import shown
+    from kretain.render.offsets import print_floors, print_groups
+    from retention_cli.positions import read_positions
+
+    settings = resolve(common)
+    chosen = _selection(settings.policy, topics)
+    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+        positions = read_positions(reader, chosen, time.time_ns() // 1_000_000, every_group=groups, progress=progress)
+    if groups:
+        print_groups(positions, output, every_row=all_rows)
+    else:
+        print_floors(positions, output, every_row=all_rows)
+    return Exit.DONE
+
+
+def _selection(policy: Path | None, topics: list[str] | None) -> Any:
+    """A policy is welcome and not needed: without one, every topic that is named (or all) is looked at."""
+    from retention_cli.planning import Selection
+    from retention_cli.policy.model import Entry, Policy
+
+    if policy is not None:
+        return rules.selection(policy, topics, rules.OneOff())
+    everything = Policy(source="no policy", digest="", entries=(Entry(0, None, tuple(topics or ("*",)), {}),))
+    return Selection(everything, tuple(topics or ()))

@@ -1,0 +1,190 @@
+"""Where a command's settings come from: contexts in the user's configuration file, variables, flags.
+
+``~/.config/kretain/config.yaml`` (or ``$KRETAIN_CONFIG``)::
+
+    contexts:
+      prod:
+        bootstrap-server: broker-1:9092
+        command-config: prod.properties   # beside this file
+        policy: prod.yaml
+    default-context: prod
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kretain.options import Common
+from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S, ClusterReader
+from retention_cli.brokers.settings import ConnectionSettings, Setting, masked, read_properties, translate
+from retention_cli.state.folder import default_state_dir
+from retention_cli.units import UnitError, parse_duration_ms
+
+_KEYS = ("bootstrap-server", "command-config", "policy", "settings", "state-dir", "timeout")
+
+
+class ConfigError(Exception):
+    """The user's configuration file is wrong; the text says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A command's settings after all sources, and where each came from."""
+
+    connection: dict[str, Setting]
+    policy: Path | None
+    state_dir: Path
+    timeout_s: float
+    origins: list[tuple[str, str, str]]
+
+    def settings(self) -> ConnectionSettings:
+        """Translate the connection's keys.
+
+        Raises:
+            SettingsError: one of them can't be used.
+        """
+        return translate(self.connection)
+
+    def reader(self) -> ClusterReader:
+        """Return an unopened reader of the cluster."""
+        return ClusterReader(self.settings(), self.timeout_s)
+
+
+def config_path() -> Path:
+    """Return the configuration file's place, whether it is there or not."""
+    if named := os.environ.get("KRETAIN_CONFIG"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kretain" / "config.yaml"
+
+
+def resolve(common: Common) -> Resolved:
+    """Lay flags over variables over the context over defaults, and say with ``-v`` what came from where.
+
+    Raises:
+        ConfigError: the configuration file is wrong, or has no such context.
+        SettingsError: the connection's file can't be read.
+    """
+    context, where = _context(common.context)
+    origins: list[tuple[str, str, str]] = []
+
+    def pick(name: str, flag: Any) -> tuple[Any, str]:
+        key = name.replace("-", "_")
+        if flag is not None:
+            who = common.given_by.get(key, "flag")
+            return flag, "flag" if who == "flag" else f"KRETAIN_{key.upper()}"
+        if name in context:
+            return context[name], where
+        return None, "default"
+
+    connection: dict[str, Setting] = {}
+    for key, value in (context.get("settings") or {}).items():
+        connection[str(key)] = Setting(str(value), where)
+    file, file_origin = pick("command-config", common.command_config)
+    if file is not None:
+        connection |= read_properties(Path(file))
+        origins.append(("command-config", str(file), file_origin))
+    bootstrap, bootstrap_origin = pick("bootstrap-server", common.bootstrap_server)
+    if bootstrap is not None and not (
+        bootstrap_origin == where and "bootstrap.servers" in connection and file_origin != where
+    ):  # a file given for this run speaks for itself; else -b, the variable or the context does
+        connection["bootstrap.servers"] = Setting(str(bootstrap), bootstrap_origin)
+    policy, policy_origin = pick("policy", common.policy)
+    state, state_origin = pick("state-dir", common.state_dir)
+    timeout, timeout_origin = pick("timeout", common.timeout)
+    resolved = Resolved(
+        connection=connection,
+        policy=None if policy is None else Path(policy),
+        state_dir=default_state_dir() if state is None else Path(state),
+        timeout_s=DEFAULT_TIMEOUT_S if timeout is None else _timeout_ms(timeout, timeout_origin) / 1000,
+        origins=origins,
+    )
+    origins += [(key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())]
+    origins += [
+        ("policy", str(resolved.policy), policy_origin),
+        ("state-dir", str(resolved.state_dir), state_origin),
+        ("timeout", f"{resolved.timeout_s:g} s", timeout_origin),
+    ]
+    if common.verbose:
+        for key, value, origin in origins:
+            print(f"kretain: {key} = {value} ({origin})", file=sys.stderr)
+        if left_out := (resolved.settings().left_out if connection else ()):
+            print(f"kretain: without effect here: {', '.join(left_out)}", file=sys.stderr)
+    return resolved
+
+
+def _timeout_ms(value: Any, origin: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    try:
+        milliseconds = parse_duration_ms(str(value))
+    except UnitError as error:
+        raise ConfigError(f"{origin}: timeout: {error}") from None
+    if milliseconds <= 0:
+        raise ConfigError(f"{origin}: timeout: must be longer than nothing")
+    return milliseconds
+
+
+def contexts() -> dict[str, dict[str, Any]]:
+    """Return the contexts by name; none where there is no file.
+
+    Raises:
+        ConfigError: the file is wrong.
+    """
+    return {str(name): dict(entry) for name, entry in (_file().get("contexts") or {}).items()}
+
+
+def _context(name: str | None) -> tuple[dict[str, Any], str]:
+    path = config_path()
+    if name is None:
+        name = _file().get("default-context")
+        if name is None:
+            return {}, "default"
+    known = contexts()
+    if name not in known:
+        near = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+        raise ConfigError(f"{path}: there is no context {name!r}; {hint}")
+    entry = known[str(name)]
+    for key in entry:
+        if key not in _KEYS:
+            near = difflib.get_close_matches(str(key), _KEYS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"keys are {', '.join(_KEYS)}"
+            raise ConfigError(f"{path}: contexts.{name}.{key}: unknown key; {hint}")
+    for key in ("command-config", "policy", "state-dir"):
+        if key in entry:
+            entry[key] = path.parent / Path(str(entry[key])).expanduser()
+    if not isinstance(entry.get("settings", {}), dict):
+        raise ConfigError(f"{path}: contexts.{name}.settings: is not a mapping of keys to values")
+    return entry, f"context {name}"
+
+
+def _file() -> dict[str, Any]:
+    path = config_path()
+    if not path.exists():
+        if "KRETAIN_CONFIG" in os.environ:
+            raise ConfigError(f"{path} (KRETAIN_CONFIG) is not there")
+        return {}
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} can't be read: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict) or not isinstance(content.get("contexts", {}), dict):
+        raise ConfigError(f"{path}: is not a mapping with contexts")
+    for key in content:
+        if key not in ("contexts", "default-context"):
+            raise ConfigError(f"{path}: {key}: unknown key; keys are contexts and default-context")
+    for name, entry in (content.get("contexts") or {}).items():
+        if not isinstance(entry, dict):
+            raise ConfigError(f"{path}: contexts.{name}: is not a mapping of keys to values")
+    return content
+
+
+__all__ = ["ConfigError", "Resolved", "SettingsError", "config_path", "contexts", "resolve"]

@@ -1,0 +1,80 @@
+"""Exit codes (DESIGN.md), and which error comes to which. The one place that says so."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What kretain leaves with."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    HAS_CHANGES = 3
+    ON_HOLD = 4
+    PARTIAL = 5
+    REFUSED = 6
+    INTERRUPTED = 130
+
+
+PRECEDENCE = (
+    Exit.INTERRUPTED, Exit.FAILED, Exit.REFUSED, Exit.PARTIAL, Exit.ON_HOLD, Exit.HAS_CHANGES,
+)  # fmt: skip
+"""The first of these that applies is what we leave with."""
+
+
+def worst(*codes: Exit) -> Exit:
+    """Return the code that takes precedence, DONE where none of them applies."""
+    return next((code for code in PRECEDENCE if code in codes), Exit.DONE)
+
+
+class UsageError(Exception):
+    """The arguments don't go together; exit 2."""
+
+
+class RefusedError(Exception):
+    """A trim that must not go ahead; exit 6. Nothing was trimmed."""
+
+
+def exit_code_for(error: BaseException) -> Exit:
+    """Return the exit code that an error means."""
+    if isinstance(error, KeyboardInterrupt):
+        return Exit.INTERRUPTED
+    if isinstance(error, UsageError):
+        return Exit.USAGE
+    if isinstance(error, RefusedError) or _is_refusal(error):
+        return Exit.REFUSED
+    return Exit.FAILED
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Tell the engine's own refusals. A module that was never imported raised nothing."""
+    refusals = (("retention_cli.trim", "RefusedError"), ("retention_cli.carry_out", "PlanRefusedError"),
+                ("retention_cli.state.lock", "LockedError"))  # fmt: skip
+    return any(module in sys.modules and isinstance(error, getattr(sys.modules[module], name)) for module, name in refusals)
+
+
+def report(error: BaseException, verbosity: int) -> None:
+    """Say on stderr what went wrong, in one line; with ``-vv`` also where."""
+    if verbosity >= 2:
+        traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, KeyboardInterrupt):
+        print("kretain: interrupted", file=sys.stderr)
+        return
+    print(f"kretain: {_line(error)}", file=sys.stderr)
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    if _is_ours(error):
+        return text
+    return f"internal error: {type(error).__name__}: {text} (run again with -vv and report what it shows)"
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Tell errors that were written for people from those that nobody expected."""
+    module = type(error).__module__
+    return module.startswith(("retention_cli.", "kretain."))

@@ -1,0 +1,186 @@
+"""The options that every command shares, and how a command is run.
+
+``command`` adds them to a function's own, so that each stands in one place, has its ``KRETAIN_…`` variable
+and may stand before or after the arguments; it also maps errors to exit codes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from kretain.exits import Exit, UsageError, exit_code_for, report
+
+CONNECTION = "Connection"
+COMMON = "Common"
+
+
+class Output(StrEnum):
+    """Formats that every command can print."""
+
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+    csv = "csv"
+
+
+class PlanOutput(StrEnum):
+    """Formats of a plan."""
+
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+    csv = "csv"
+    jsonl = "jsonl"
+    markdown = "markdown"
+    delete_records = "delete-records"
+
+
+def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002  (typer's own word)
+    """Return a typer option with its variable: ``--max-age`` is ``KRETAIN_MAX_AGE``."""
+    long = next(name for name in names if name.startswith("--"))
+    variable = "KRETAIN_" + long.partition("/")[0].removeprefix("--").upper().replace("-", "_")
+    return typer.Option(*names, help=help, envvar=variable, show_envvar=False, rich_help_panel=panel, **more)
+
+
+def duration_ms(text: str) -> int:
+    """Read a duration such as ``3d`` from the command line."""
+    from retention_cli.units import UnitError, parse_duration_ms
+
+    try:
+        return parse_duration_ms(text)
+    except UnitError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What every command is given beside its own. ``given_by`` says who gave each value: flag, variable or nobody."""
+
+    bootstrap_server: str | None = None
+    command_config: Path | None = None
+    context: str | None = None
+    policy: Path | None = None
+    state_dir: Path | None = None
+    timeout: int | None = None
+    quiet: bool = False
+    verbose: int = 0
+    given_by: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    bootstrap_server: Annotated[
+        str | None,
+        option("--bootstrap-server", "-b", help="HOST:PORT of a broker, or several.", panel=CONNECTION, metavar="HOST:PORT"),
+    ] = None
+    command_config: Annotated[
+        Path | None,
+        option(
+            "--command-config", "-c", metavar="FILE", panel=CONNECTION,
+            help="Connection settings: librdkafka's keys, or a Java client's .properties as it is.",
+        ),
+    ] = None  # fmt: skip
+    context: Annotated[
+        str | None,
+        option("--context", metavar="NAME", panel=CONNECTION, help="A cluster from the configuration file."),
+    ] = None
+    timeout: Annotated[
+        int | None,
+        option(
+            "--timeout", metavar="DURATION", panel=CONNECTION, parser=duration_ms,
+            help="For one request, and for what moves meanwhile. Default: 30s.",
+        ),
+    ] = None  # fmt: skip
+    policy: Annotated[
+        Path | None, option("--policy", "-p", metavar="FILE", panel=COMMON, help="The policy file.")
+    ] = None
+    state_dir: Annotated[
+        Path | None,
+        option("--state-dir", metavar="DIR", panel=COMMON, help="Audit log and lock. Default: ~/.local/state/kretain."),
+    ] = None
+    quiet: Annotated[bool, option("--quiet", "-q", panel=COMMON, help="No progress, no warnings.")] = False
+    verbose: Annotated[
+        int,
+        option(
+            "--verbose", "-v", count=True, panel=COMMON,
+            help="Say where each setting comes from; twice: show a traceback where something fails.",
+        ),
+    ] = 0  # fmt: skip
+
+
+_SHARED_HINTS = get_type_hints(_Shared, include_extras=True)
+
+
+def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[[Callable[..., Exit | None]], Any]:
+    """Register a function as a command: its first parameter is :class:`Common`, the rest are its own options."""
+
+    def register(function: Callable[..., Exit | None]) -> Callable[..., None]:
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        shared = [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=getattr(_Shared(), key), annotation=_SHARED_HINTS[key]
+            )
+            for key in _SHARED_HINTS
+        ]
+        context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+        @functools.wraps(function)
+        def run(**values: Any) -> None:
+            ctx: typer.Context = values.pop("ctx")
+            mine = {key: values.pop(key) for key in _SHARED_HINTS}
+            given = {key: _giver(ctx, key) for key in mine}
+            common = Common(**mine, given_by={key: who for key, who in given.items() if who})
+            raise typer.Exit(int(_guarded(lambda: function(common, **values), common.verbose)))
+
+        signature = inspect.Signature(
+            [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared, context]
+        )
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+        app.command(name, **settings)(run)
+        return run
+
+    return register
+
+
+def _giver(ctx: typer.Context, key: str) -> str:
+    source = ctx.get_parameter_source(key)
+    return {"COMMANDLINE": "flag", "ENVIRONMENT": "variable"}.get(source.name if source is not None else "", "")
+
+
+def _guarded(work: Callable[[], Exit | None], verbosity: int) -> Exit:
+    """Run a command; say what went wrong in one line and return the exit code that it means."""
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    try:
+        return work() or Exit.DONE
+    except (typer.Exit, typer.Abort):
+        raise
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from None
+    except BrokenPipeError:  # whoever read us has seen enough
+        _silence_stdout()
+        return Exit.DONE
+    except (Exception, KeyboardInterrupt) as error:
+        report(error, verbosity)
+        return exit_code_for(error)
+
+
+def _as_interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _silence_stdout() -> None:
+    """Keep Python from complaining about the closed pipe when it flushes at the end."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,47 @@
+"""What ``kretain --help`` shows: the commands in groups. Light, since it is the first thing anybody waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+_ABOUT = (
+    "Trims Kafka topics by what every consumer has read and by age, from outside the brokers.\n"
+    "It never deletes a record that the policy did not clearly allow: what it can't know, it holds."
+)
+_FIRST = (
+    ("kretain doctor -b HOST:PORT", "what is possible here"),
+    ("kretain plan -b HOST:PORT 'orders.*' --consumed-after 3d", "what would go; nothing is changed"),
+    ("kretain trim -b HOST:PORT -p policy.yaml --dry-run", "the rehearsal of a trim"),
+)
+
+
+def print_overview(usage: str, commands: Mapping[str, tuple[str, str, str]], epilog: str) -> None:
+    """Print usage, what kretain is, the commands by panel, and first steps."""
+    console = Console(highlight=False)
+    console.print(Padding(Text(usage, style="bold"), (1, 1, 0, 1)))
+    console.print(Padding(_ABOUT, (1, 1, 0, 1)))
+    width = max(len(name) for name in commands)
+    for panel in dict.fromkeys(panel for panel, _, _ in commands.values()):
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="bold cyan", width=width, no_wrap=True)
+        table.add_column()
+        for name, (its_panel, _module, line) in commands.items():
+            if its_panel == panel:
+                table.add_row(name, line)
+        console.print(Padding(Text(panel, style="bold"), (1, 1, 0, 1)))
+        console.print(Padding(table, (0, 1, 0, 3)))
+    steps = Table.grid(padding=(0, 2))
+    steps.add_column(style="green")
+    steps.add_column(style="dim")
+    for command, what in _FIRST:
+        steps.add_row(command, what)
+    console.print(Padding(Text("First steps", style="bold"), (1, 1, 0, 1)))
+    console.print(Padding(steps, (0, 1, 0, 3)))
+    console.print(Padding(Text("Options", style="bold"), (1, 1, 0, 1)))
+    console.print(Padding("--version   --install-completion   --show-completion   --help", (0, 1, 0, 3)))
+    console.print(Padding(Text(epilog, style="dim"), (1, 1)))

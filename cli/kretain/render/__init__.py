@@ -1,0 +1,1 @@
+"""How results look: tables for people, and JSON, YAML, CSV for scripts. Nothing here decides anything."""

@@ -1,0 +1,137 @@
+"""A partition's log as a picture: what may go, what stays, and who stands where."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kretain.options import Output
+from kretain.render import data, screen
+from retention_cli.explaining import Explained, why
+from retention_cli.model import ANCIENT_MS, Unknown, known
+from retention_cli.plan import row_as_json, timestamp
+from retention_cli.units import format_duration
+
+FORMAT = "kretain.explain/v1"
+SHOWN = 8
+_GOES, _STAYS = "░", "█"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Something that stands at an offset."""
+
+    name: str
+    offset: int
+    text: str
+
+
+def print_explained(found: Sequence[Explained], output: Output, *, every_row: bool) -> None:
+    """Print one picture per partition, or their numbers for scripts."""
+    match output:
+        case Output.json:
+            data.print_json({"format": FORMAT}, "partitions", (_as_json(one) for one in found))
+        case Output.yaml:
+            data.print_yaml({"format": FORMAT, "partitions": [_as_json(one) for one in found]})
+        case Output.csv:
+            rows = [
+                {"topic": one.facts.topic.name, "partition": one.facts.partition, "marker": m.name, "offset": m.offset, "text": m.text}
+                for one in found
+                for m in markers(one)
+            ]
+            data.print_csv(("topic", "partition", "marker", "offset", "text"), rows)
+        case Output.table:
+            order = {"hold": 0, "trim": 1, "keep": 2, "skip": 3}
+            ordered = sorted(found, key=lambda one: (order[one.decision.action], -one.decision.records, one.facts.tp))
+            shown = list(found) if every_row or len(found) <= SHOWN else ordered[:SHOWN]
+            for one in shown:
+                _draw(one)
+            if len(shown) < len(found):
+                screen.say(f"{len(found) - len(shown):,} more partitions (--all shows them).", "dim")
+
+
+def _draw(one: Explained) -> None:
+    facts, decision = one.facts, one.decision
+    style = {"trim": "yellow", "hold": "magenta"}.get(decision.action, "")
+    screen.say(f"{facts.tp}  {decision.action}", f"bold {style}".strip())
+    start, end = known(facts.log_start), known(facts.high_watermark)
+    if start is not None and end is not None and end > start:
+        for line in picture(start, end, decision.trim_to, markers(one), _width()):
+            screen.say(line)
+    screen.say()
+    screen.bullet(why(one))
+    for reason in decision.reasons if decision.action == "trim" else ():
+        screen.bullet(f"{reason.code}  {reason.text}", indent=4)
+    screen.say()
+
+
+def _width() -> int:
+    return min(120, shutil.get_terminal_size((100, 24)).columns) if screen.is_terminal() else 100
+
+
+def markers(one: Explained) -> list[Marker]:
+    """Return what stands in the log, by offset."""
+    facts = one.facts
+    found = []
+    if (start := known(facts.log_start)) is not None:
+        found.append(Marker("S", start, "log start"))
+    if (floor := known(facts.floor)) is not None:
+        found.append(Marker("floor", floor.offset, f"{floor.by} has read up to here"))
+    for time_ms, answer in sorted(facts.lookups.items()):
+        if time_ms != ANCIENT_MS and not isinstance(answer, Unknown):
+            age = format_duration(one.now_ms - time_ms)
+            found.append(Marker("age", answer.offset, f"before it, all is older than {age} ({timestamp(time_ms)})"))
+    for bound in one.weighed:
+        if bound.asked is not None:
+            allowed = "unknown, so nothing" if isinstance(bound.allowed, Unknown) else None
+            if isinstance(bound.allowed, int) and bound.allowed != bound.asked:
+                allowed = f"{bound.allowed:,}, by {bound.limited_by}"
+            elif bound.allowed is None:
+                allowed = "nothing"
+            found.append(Marker(bound.code, bound.asked, f"{bound.rule} asks to trim to here" + (f", allowed: {allowed}" if allowed else "")))
+    if (stable := known(facts.last_stable_offset)) is not None and stable != known(facts.high_watermark):
+        found.append(Marker("L", stable, "last stable offset: an open transaction begins"))
+    if one.decision.trim_to is not None:
+        found.append(Marker("trim", one.decision.trim_to, "the new log start"))
+    if (end := known(facts.high_watermark)) is not None:
+        found.append(Marker("H", end, "high watermark"))
+    return sorted(found, key=lambda marker: marker.offset)
+
+
+def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], width: int) -> list[str]:
+    """Return the log as a bar from S to H, what goes shaded, with a line for each marker under it."""
+    cells = max(20, width - 4)
+
+    def cell(offset: int) -> int:
+        return round((min(max(offset, start), end) - start) * (cells - 1) / (end - start))
+
+    goes = 0 if trim_to is None else max(1, cell(trim_to))
+    lines = ["  " + _GOES * goes + _STAYS * (cells - goes)]
+    for mark in marks:
+        at = cell(mark.offset)
+        outside = " (before the log start)" if mark.offset < start else ""
+        label = f"{mark.name} {mark.offset:,}  {mark.text}{outside}"
+        if at + len(label) + 2 <= cells or at < len(label) + 2:
+            lines.append("  " + " " * at + "▲ " + label)
+        else:
+            lines.append("  " + " " * (at - len(label) - 1) + label + " ▲")
+    return lines
+
+
+def _as_json(one: Explained) -> dict[str, Any]:
+    bounds = [
+        {
+            "rule": bound.rule,
+            "code": bound.code,
+            "asked": bound.asked,
+            "allowed": bound.allowed if isinstance(bound.allowed, int) else None,
+            "limited_by": bound.limited_by,
+            "reasons": [{"code": r.code, "text": r.text} for r in bound.allowed.reasons]
+            if isinstance(bound.allowed, Unknown)
+            else [],
+        }
+        for bound in one.weighed
+    ]
+    return {**row_as_json(one.decision), "bounds": bounds, "why": why(one)}

@@ -1,0 +1,130 @@
+"""Past runs, on the screen and for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kretain.options import Output
+from kretain.render import data, screen
+from kretain.render.screen import Column
+from kretain.render.words import count, number, size
+from retention_cli.state.audit import Run
+
+FORMAT = "kretain.history/v1"
+COLUMNS = (
+    "run", "at", "cluster", "user", "host", "policy", "planned", "trimmed", "held", "failed", "unverified", "records", "bytes",
+    "exit",
+)  # fmt: skip
+RUN_COLUMNS = ("batch", "at", "topic", "partition", "from", "target", "outcome", "log_start", "records", "bytes", "reason")
+
+
+def print_runs(runs: Sequence[Run], output: Output) -> None:
+    """Print a row per run."""
+    rows = [_row(run) for run in runs]
+    match output:
+        case Output.json:
+            data.print_json({"format": FORMAT}, "runs", rows)
+        case Output.yaml:
+            data.print_yaml({"format": FORMAT, "runs": rows})
+        case Output.csv:
+            data.print_csv(COLUMNS, rows)
+        case Output.table:
+            screen.print_table(
+                (
+                    Column("run"), Column("cluster"), Column("by"), Column("trimmed", "right"), Column("failed", "right"),
+                    Column("records", "right"), Column("bytes", "right"), Column("exit", "right"),
+                ),  # fmt: skip
+                [
+                    (
+                        row["run"], row["cluster"], f"{row['user']}@{row['host']}", f"{row['trimmed']:,} of {row['planned']:,}",
+                        number(row["failed"] + row["unverified"]), number(row["records"]), size(row["bytes"]),
+                        "no end" if row["exit"] is None else str(row["exit"]),
+                    )  # fmt: skip
+                    for row in rows
+                ],
+                [None if row["exit"] == 0 else "red" for row in rows],
+            )
+            screen.say()
+            screen.say(f"{count(len(rows), 'run')}." + (" kretain history --run ID shows one." if rows else ""), "bold")
+
+
+def print_run(run: Run, output: Output) -> None:
+    """Print one run, a row per partition and batch."""
+    rows = _partitions(run)
+    head = {"format": FORMAT, **_row(run)}
+    match output:
+        case Output.json:
+            data.print_json(head, "partitions", rows)
+        case Output.yaml:
+            data.print_yaml({**head, "partitions": rows})
+        case Output.csv:
+            data.print_csv(RUN_COLUMNS, rows)
+        case Output.table:
+            about = _row(run)
+            screen.say(f"Run {run.run}", "bold")
+            screen.say(f"{about['at']} by {about['user']}@{about['host']}, cluster {about['cluster']}, policy {about['policy']}")
+            screen.say()
+            screen.print_table(
+                (
+                    Column("partition"), Column("from → target", "right"), Column("outcome"), Column("log start", "right"),
+                    Column("records", "right"), Column("reason", wide=True),
+                ),  # fmt: skip
+                [
+                    (
+                        f"{row['topic']}-{row['partition']}", f"{number(row['from'])} → {number(row['target'])}", row["outcome"],
+                        number(row["log_start"]), number(row["records"]), row["reason"] or "",
+                    )  # fmt: skip
+                    for row in rows
+                ],
+                [None if row["outcome"] == "trimmed" else "red" for row in rows],
+            )
+            if run.end is None:
+                screen.say()
+                screen.say("The log has no end of this run: it was cut off. What it had announced may have been deleted.", "bold red")
+
+
+def _row(run: Run) -> dict[str, Any]:
+    begun, totals = run.begun, (run.end or {}).get("totals", {})
+    gone = run.trimmed()
+    return {
+        "run": run.run,
+        "at": begun["at"],
+        "cluster": begun["cluster"]["id"],
+        "user": begun["user"],
+        "host": begun["host"],
+        "policy": begun["policy"]["source"],
+        "planned": begun["planned"]["partitions"],
+        "trimmed": totals.get("trimmed", 0),
+        "held": totals.get("held", 0),
+        "failed": totals.get("failed", 0),
+        "unverified": totals.get("unverified", 0),
+        "records": gone.records,
+        "bytes": gone.size_bytes,
+        "exit": None if run.end is None else run.end["exit"],
+    }
+
+
+def _partitions(run: Run) -> list[dict[str, Any]]:
+    rows = []
+    for batch_number, batch in run.batches.items():
+        result = run.results.get(batch_number)
+        outcomes = {(row["topic"], row["partition"]): row for row in (result or {"partitions": ()})["partitions"]}
+        for row in batch["partitions"]:
+            told = outcomes.get((row["topic"], row["partition"]), {})
+            rows.append(
+                {
+                    "batch": batch_number,
+                    "at": batch["at"],
+                    "topic": row["topic"],
+                    "partition": row["partition"],
+                    "from": row["log_start"],
+                    "target": row["target"],
+                    "outcome": told.get("outcome", "unverified"),
+                    "log_start": told.get("log_start"),
+                    "records": row["records"],
+                    "bytes": row["bytes"],
+                    "reason": told.get("reason"),
+                }
+            )
+    return rows

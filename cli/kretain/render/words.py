@@ -1,0 +1,47 @@
+"""Numbers and lists in words, the same in every table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from retention_cli.model import TopicPartition
+from retention_cli.units import format_bytes
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return ``1 record``, ``1,200 records``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def number(value: int | None) -> str:
+    """Return a number with its thousands, a dash for none."""
+    return "—" if value is None else f"{value:,}"
+
+
+def size(value: int | None) -> str:
+    """Return bytes in binary units, a question mark where they can't be told."""
+    return "?" if value is None else format_bytes(value)
+
+
+def partitions(tps: Iterable[TopicPartition], topics: int = 6) -> str:
+    """Return partitions by topic with runs drawn together: ``orders 0-3, 7; payments 0``."""
+    by_topic: dict[str, list[int]] = {}
+    for tp in tps:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    shown = [f"{topic} {runs(sorted(numbers))}" for topic, numbers in list(by_topic.items())[:topics]]
+    more = len(by_topic) - len(shown)
+    return "; ".join(shown) + (f"; and {count(more, 'more topic')}" if more else "")
+
+
+def runs(numbers: Sequence[int], most: int = 12) -> str:
+    """Return ``0-3, 7`` for 0, 1, 2, 3, 7."""
+    spans: list[list[int]] = []
+    for one in numbers:
+        if spans and one == spans[-1][1] + 1:
+            spans[-1][1] = one
+        else:
+            spans.append([one, one])
+    text = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:most]]
+    if len(spans) > most:
+        text.append(f"… ({len(numbers):,} in all)")
+    return ", ".join(text)

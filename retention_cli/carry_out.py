@@ -1,0 +1,153 @@
+"""A trim from its plan to its last line in the audit log: checks, lock, limits, journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from retention_cli.brokers.deleter import Deleter
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.guards.limits import Amount, over_limits
+from retention_cli.model import Reason, TopicPartition
+from retention_cli.plan import Plan, timestamp
+from retention_cli.planning import Recheck, Selection, recheck
+from retention_cli.policy.settings import Limits
+from retention_cli.progress import Progress, silent
+from retention_cli.state.audit import AuditLog
+from retention_cli.state.folder import cluster_folder
+from retention_cli.state.journal import AuditJournal, new_run_name
+from retention_cli.state.lock import trim_lock
+from retention_cli.trim import Trimmer, TrimReport
+from retention_cli.units import format_duration
+
+DAY_MS: Final = 86_400_000
+RECHECK_PATIENCE_S: Final = 10.0
+"""How long a recheck waits for what moves: well within the time that it is good for."""
+_CLOCK_SLACK_MS: Final = 60_000
+
+ExitCodeFor = Callable[[TrimReport], int]
+
+
+class PlanRefusedError(Exception):
+    """A saved plan that must not be carried out here and now. Nothing was trimmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """How a plan is to be carried out.
+
+    Args:
+        selection: gives the policy as it is now; it is asked before every batch.
+        state_dir: where audit log and lock lie.
+        clock_ms: the time now, Unix ms.
+        dry_run: send nothing, and hold no object that could.
+        max_partitions: trim these few first.
+        source: the plan's file, None where it was made on the spot.
+    """
+
+    selection: Callable[[], Selection]
+    state_dir: Path
+    clock_ms: Callable[[], int]
+    dry_run: bool = False
+    max_partitions: int | None = None
+    source: str | None = None
+
+
+def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
+    """Check what can be told without the cluster: the plan's age, and the one-off rules it was made with.
+
+    Raises:
+        PlanRefusedError: it is too old or from the future, or flags are missing or others.
+    """
+    age = now_ms - plan.created_at_ms
+    if age > max_age_ms:
+        raise PlanRefusedError(
+            f"the plan is {format_duration(age // 1000 * 1000)} old, older than --max-age {format_duration(max_age_ms)}: plan anew"
+        )
+    if age < -_CLOCK_SLACK_MS:
+        raise PlanRefusedError(f"the plan is from the future ({timestamp(plan.created_at_ms)}): check this machine's clock")
+    given = selection.policy.one_off.flags()
+    if dict(plan.flags) != given:
+        made_with = ", ".join(f"{name} {value}" for name, value in plan.flags.items()) or "none"
+        raise PlanRefusedError(f"the plan was made with other one-off rules ({made_with}): give the same ones again")
+    if plan.flags and tuple(plan.topics) != selection.topics:
+        raise PlanRefusedError(f"the plan's one-off rules were for TOPIC {' '.join(plan.topics)}: give the same again")
+
+
+def check_cluster(plan: Plan, cluster_id: str) -> None:
+    """Check that we are connected to the plan's cluster.
+
+    Raises:
+        PlanRefusedError: it is another.
+    """
+    if plan.cluster_id != cluster_id:
+        raise PlanRefusedError(f"the plan is for cluster {plan.cluster_id}, this is {cluster_id}")
+
+
+def past_day(state_dir: Path, cluster_id: str, now_ms: int) -> Amount:
+    """Return what was trimmed in the last 24 hours, as the audit log has it.
+
+    Raises:
+        StateError: the log can't be read.
+    """
+    return AuditLog(cluster_folder(state_dir, cluster_id)).trimmed_since(timestamp(now_ms - DAY_MS))
+
+
+def carry_out(
+    reader: ClusterReader, plan: Plan, orders: Orders, exit_code_for: ExitCodeFor, progress: Progress = silent
+) -> TrimReport:
+    """Carry the plan out, or rehearse it.
+
+    Raises:
+        trim.RefusedError: a limit of the policy would be broken; nothing was trimmed.
+        LockedError: another trim of this cluster is running.
+        StateError: the audit log can't be read or written; nothing (more) was trimmed.
+        BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
+    """
+    now_ms = orders.clock_ms()
+    run = new_run_name(now_ms)
+    folder = cluster_folder(orders.state_dir, plan.cluster_id)
+    if orders.dry_run:
+        return _trimmer(reader, plan, orders, run, None, None, progress).carry_out()
+    with trim_lock(folder, timestamp(now_ms)):
+        journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
+        trimmer = _trimmer(reader, plan, orders, run, Deleter(reader.wire), journal, progress)
+        journal.begin(plan, orders.source)
+        try:
+            report = trimmer.carry_out()
+        except BaseException as error:
+            journal.end(None, 1, " ".join(str(error).split()) or type(error).__name__)
+            raise
+        journal.end(report, exit_code_for(report))
+        return report
+
+
+def _trimmer(
+    reader: ClusterReader,
+    plan: Plan,
+    orders: Orders,
+    run: str,
+    deleter: Deleter | None,
+    journal: AuditJournal | None,
+    progress: Progress,
+) -> Trimmer:
+    past = past_day(orders.state_dir, plan.cluster_id, orders.clock_ms())
+    limits = Limits()
+    managed = 0
+
+    def again(partitions: Collection[TopicPartition]) -> Recheck:
+        nonlocal limits, managed
+        selection = orders.selection()
+        limits = selection.policy.limits
+        # A share of all managed records needs all of them to be counted, once.
+        only = None if limits.max_percent is not None and managed == 0 else partitions
+        fresh = recheck(reader, selection, orders.clock_ms(), only, patience_s=RECHECK_PATIENCE_S, progress=progress)
+        managed = max(managed, fresh.managed_records)
+        return fresh
+
+    def limiter(amount: Amount) -> list[Reason]:
+        return over_limits(amount, past, managed, limits)
+
+    return Trimmer(plan, again, limiter, reader, deleter, journal, run, orders.max_partitions, progress)

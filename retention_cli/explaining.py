@@ -1,0 +1,102 @@
+"""One partition in depth: its facts, what each rule asked for, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.decide import Weighed, decide, weigh
+from retention_cli.model import Decision, PartitionFacts, TopicPartition, Unknown
+from retention_cli.observe import Request, observe
+from retention_cli.planning import NothingMatchesError, Selection, check_matches
+from retention_cli.policy.settings import Settings
+from retention_cli.progress import Progress, silent
+from retention_cli.units import format_bytes, format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A partition's facts and settings, each trigger's bound, and the decision."""
+
+    facts: PartitionFacts
+    settings: Settings
+    weighed: Sequence[Weighed]
+    decision: Decision
+    now_ms: int
+
+
+def explain(
+    reader: ClusterReader, selection: Selection, topic: str, partition: int | None, now_ms: int, progress: Progress = silent
+) -> list[Explained]:
+    """Observe and decide one topic's partitions, or one of them.
+
+    Raises:
+        NothingMatchesError: the cluster has no such topic or partition, or the policy doesn't match it.
+        BrokerError: the cluster's metadata could not be read.
+    """
+    only = None if partition is None else {TopicPartition(topic, partition)}
+    request = Request(selection.settings_for, selection.policy.groups, now_ms, only)
+    observation = observe(reader, request, progress)
+    check_matches(selection, observation.topics_seen)
+    if not observation.facts:
+        raise NothingMatchesError(f"topic {topic} has no partition {partition}")
+    found = []
+    for tp, facts in observation.facts.items():
+        settings = observation.settings[tp.topic]
+        found.append(Explained(facts, settings, weigh(facts, settings, now_ms), decide(facts, settings, now_ms), now_ms))
+    return found
+
+
+def why(one: Explained) -> str:
+    """Return a sentence or two that say what happens to the partition and why."""
+    decision = one.decision
+    match decision.action:
+        case "skip" | "hold":
+            return f"{'Never touched' if decision.action == 'skip' else 'On hold'}: " + "; ".join(
+                reason.text for reason in decision.reasons
+            ) + "."  # fmt: skip
+        case "trim":
+            return _why_trim(one)
+        case "keep":
+            return _why_keep(one)
+
+
+def _why_trim(one: Explained) -> str:
+    decision = one.decision
+    size = "" if decision.size_bytes is None else f", about {format_bytes(decision.size_bytes)}"
+    text = f"{decision.records:,} records{size} may go, up to offset {decision.trim_to:,}: {_rule(one)}."
+    if decision.limited_by is not None:
+        text += f" {decision.limited_by} keeps it from going further."
+    if decision.unconsumed:
+        text += f" {decision.unconsumed:,} of them have not been read by every consumer that counts."
+    return text
+
+
+def _rule(one: Explained) -> str:
+    settings, decision = one.settings, one.decision
+    match decision.rule:
+        case "consumed":
+            after = format_duration(settings.consumed_after_ms or 0)
+            if decision.trim_to == decision.min_commit:
+                return f"every consumer has read them ({decision.min_commit_by} is furthest behind) and they are older than {after}"
+            return f"they are older than {after}, and every consumer has read them ({decision.min_commit_by} stands at {decision.min_commit:,})"
+        case "forced-age":
+            return f"they are older than {format_duration(settings.forced_age_ms or 0)}, the forced age"
+        case _:
+            return f"rule {decision.rule}"
+
+
+def _why_keep(one: Explained) -> str:
+    facts, settings = one.facts, one.settings
+    if facts.empty:
+        return "The partition is empty."
+    if settings.consumed_after_ms is None and settings.forced_age_ms is None:
+        return "No rule is turned on for this topic."
+    if one.decision.reasons:
+        return "Nothing to trim: " + "; ".join(reason.text for reason in one.decision.reasons) + "."
+    floor = facts.floor
+    if not isinstance(floor, Unknown) and not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
+        return f"Nothing to trim: {floor.by} has yet to read from the log's start, {facts.log_start:,}, on."
+    ages = [age for age in (settings.consumed_after_ms, settings.forced_age_ms) if age is not None]
+    return f"Nothing to trim: the first record is younger than {format_duration(min(ages))}."

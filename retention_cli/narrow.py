@@ -1,0 +1,88 @@
+"""A planned row meets a fresh decision: what may still be trimmed of it (DESIGN.md, ``trim --plan``). Pure.
+
+Whatever differs, the narrower of the two holds. Nothing here can make a trim larger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retention_cli.decide import unread_below
+from retention_cli.model import Decision, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The partition may be trimmed to ``offset``; ``decision`` is the fresh one."""
+
+    offset: int
+    decision: Decision
+
+    @property
+    def records(self) -> int:
+        """How many offsets go."""
+        return self.offset - (self.decision.log_start or 0)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """About how many bytes go, None where it can't be told."""
+        size, records = self.decision.size_bytes, self.decision.records
+        if size is None or records <= 0:
+            return size
+        return size * self.records // records
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """It must not be trimmed now."""
+
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """There is nothing to trim any more."""
+
+    reasons: tuple[Reason, ...]
+    log_start: int | None
+
+
+Narrowed = Target | Held | Unchanged
+
+
+def narrow(planned: Decision, fresh: Decision | None) -> Narrowed:
+    """Return what of a planned trim the fresh facts and today's policy still allow.
+
+    Args:
+        planned: the plan's row; its action is trim.
+        fresh: today's decision, None where the topic or the partition is gone or no longer managed.
+    """
+    if planned.trim_to is None:
+        raise ValueError(f"{planned.tp} has nothing planned")
+    if fresh is None:
+        return _held("the topic is gone, or the policy no longer matches it")
+    if fresh.topic_id is None or fresh.topic_id != planned.topic_id:
+        return _held("the topic was deleted and made anew since the plan")
+    if fresh.action == "keep":
+        return Unchanged(fresh.reasons, fresh.log_start)
+    if fresh.action != "trim" or fresh.trim_to is None or fresh.log_start is None:
+        return Held(fresh.reasons)
+    if planned.min_commit is not None:
+        if fresh.min_commit is None:
+            return _held("the floor was known in the plan and is not any more", fresh.reasons)
+        if fresh.min_commit < planned.min_commit:
+            return _held(
+                f"{fresh.min_commit_by} went back to {fresh.min_commit:,} since the plan, when the floor was "
+                f"{planned.min_commit:,}: it may want to read again; plan anew"
+            )
+    offset = min(planned.trim_to, fresh.trim_to)
+    if offset <= fresh.log_start:
+        return Unchanged(fresh.reasons, fresh.log_start)
+    unread = unread_below(offset, fresh.log_start, fresh.min_commit)
+    if unread > planned.unconsumed:
+        return _held(f"{unread:,} unread records would go, the plan showed {planned.unconsumed:,}; plan anew")
+    return Target(offset, fresh)
+
+
+def _held(text: str, more: tuple[Reason, ...] = ()) -> Held:
+    return Held((Reason("plan", text), *more))

@@ -1,0 +1,167 @@
+"""The plan: decisions with their totals, as JSON and back (DESIGN.md, The plan). Pure.
+
+A plan is a list of wishes. Whoever carries it out decides afresh and takes the smaller offset of the two;
+what stands in a plan can only narrow a trim.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from retention_cli import __version__
+from retention_cli.model import Decision, Reason
+
+FORMAT: Final = "kretain.plan/v1"
+CLOCK_UNCHECKED: Final = "unchecked"
+"""Where the brokers' time can't be had, our clock is taken as it is, and the plan says so (RULES.md G8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts over all rows; records, bytes and unconsumed over the rows that trim.
+
+    ``size_bytes`` is None where the size of a row that trims can't be told.
+    """
+
+    partitions: int
+    trim: int
+    keep: int
+    hold: int
+    skip: int
+    records: int
+    size_bytes: int | None
+    unconsumed: int
+
+    @classmethod
+    def of(cls, decisions: Iterable[Decision]) -> Totals:
+        """Count the decisions."""
+        counts = {"trim": 0, "keep": 0, "hold": 0, "skip": 0}
+        records = unconsumed = 0
+        size: int | None = 0
+        for one in decisions:
+            counts[one.action] += 1
+            if one.action == "trim":
+                records += one.records
+                unconsumed += one.unconsumed
+                size = None if size is None or one.size_bytes is None else size + one.size_bytes
+        return cls(sum(counts.values()), **counts, records=records, size_bytes=size, unconsumed=unconsumed)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Decisions for a cluster at a time, sorted by topic and partition.
+
+    ``flags`` are the one-off rules as given, ``topics`` the TOPIC arguments. ``unconsumed_by`` counts, per consumer, the records that would go
+    before it has read them. ``refusals`` say why trim would refuse the plan (RULES.md G6).
+    """
+
+    created_at_ms: int
+    cluster_id: str
+    bootstrap: str
+    policy_source: str
+    policy_digest: str
+    flags: Mapping[str, int | str]
+    topics: Sequence[str]
+    decisions: Sequence[Decision]
+    unconsumed_by: Mapping[str, int] = field(default_factory=dict)
+    refusals: Sequence[Reason] = ()
+    notes: Sequence[Reason] = ()
+
+    @property
+    def totals(self) -> Totals:
+        """Counts over all decisions."""
+        return Totals.of(self.decisions)
+
+
+def timestamp(ms: int) -> str:
+    """Return Unix ms as ISO 8601 in UTC, to the millisecond."""
+    moment = dt.datetime.fromtimestamp(ms // 1000, dt.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
+
+
+def row_as_json(decision: Decision) -> dict[str, Any]:
+    """Return a decision as a row of the plan's JSON."""
+    return {
+        "topic": decision.topic,
+        "topic_id": decision.topic_id,
+        "partition": decision.partition,
+        "action": decision.action,
+        "log_start": decision.log_start,
+        "high_watermark": decision.high_watermark,
+        "last_stable_offset": decision.last_stable_offset,
+        "min_commit": decision.min_commit,
+        "min_commit_by": decision.min_commit_by,
+        "trim_to": decision.trim_to,
+        "records": decision.records,
+        "bytes": decision.size_bytes,
+        "unconsumed": decision.unconsumed,
+        "rule": decision.rule,
+        "limited_by": decision.limited_by,
+        "reasons": [{"code": reason.code, "text": reason.text} for reason in decision.reasons],
+    }
+
+
+def head_as_json(plan: Plan) -> dict[str, Any]:
+    """Return all of the plan's JSON but its rows."""
+    totals = plan.totals
+    return {
+        "format": FORMAT,
+        "kretain": __version__,
+        "created_at": timestamp(plan.created_at_ms),
+        "cluster": {"id": plan.cluster_id, "bootstrap": plan.bootstrap},
+        "policy": {
+            "source": plan.policy_source, "digest": plan.policy_digest,
+            "flags": dict(plan.flags), "topics": list(plan.topics),
+        },
+        "clock": CLOCK_UNCHECKED,
+        "has_changes": totals.trim > 0,
+        "totals": {
+            "partitions": totals.partitions,
+            "trim": totals.trim,
+            "keep": totals.keep,
+            "hold": totals.hold,
+            "skip": totals.skip,
+            "records": totals.records,
+            "bytes": totals.size_bytes,
+            "bytes_exact": False,
+            "unconsumed": totals.unconsumed,
+        },
+        "unconsumed_by": dict(sorted(plan.unconsumed_by.items())),
+        "refusals": [{"code": reason.code, "text": reason.text} for reason in plan.refusals],
+        "notes": [{"code": reason.code, "text": reason.text} for reason in plan.notes],
+    }
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """Return the whole plan as JSON's own types."""
+    return {**head_as_json(plan), "partitions": [row_as_json(one) for one in plan.decisions]}
+
+
+def json_lines(head: Mapping[str, Any], key: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Write one JSON object of which ``key`` is a list, a row a line: quick for millions of rows, and good to diff."""
+    text = json.dumps(head, ensure_ascii=False, indent=1)
+    yield text[: text.rindex("\n")] + f',\n "{key}": ['
+    first = True
+    for row in rows:
+        yield ("\n  " if first else ",\n  ") + json.dumps(row, ensure_ascii=False)
+        first = False
+    yield "]\n}\n" if first else "\n ]\n}\n"
+
+
+def plan_text(plan: Plan) -> str:
+    """Return the plan's JSON as text: what ``--out`` saves and ``-o json`` prints."""
+    return "".join(json_lines(head_as_json(plan), "partitions", (row_as_json(one) for one in plan.decisions)))
+
+
+def delete_records_json(plan: Plan) -> dict[str, Any]:
+    """Return what kafka-delete-records.sh takes as its ``--offset-json-file``."""
+    rows = [
+        {"topic": one.topic, "partition": one.partition, "offset": one.trim_to}
+        for one in plan.decisions
+        if one.action == "trim"
+    ]
+    return {"partitions": rows, "version": 1}

@@ -1,0 +1,198 @@
+"""Observe and decide: from a connected cluster and a policy to a plan, or to fresh decisions for a trim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.decide import decide
+from retention_cli.guards.limits import Amount, over_limits
+from retention_cli.model import Decision, Reason, TopicPartition, Unknown
+from retention_cli.observe import Observation, Request, observe
+from retention_cli.plan import Plan
+from retention_cli.policy.model import Policy, matches
+from retention_cli.policy.settings import Settings
+from retention_cli.progress import Progress, silent
+
+PastDay = Callable[[str], Amount]
+"""Gives what was trimmed in the last 24 hours of a cluster, by its id."""
+
+
+class NothingMatchesError(Exception):
+    """The policy, or a TOPIC, matches no topic of this cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A policy, and the TOPIC arguments that choose among the topics it manages."""
+
+    policy: Policy
+    topics: tuple[str, ...] = ()
+
+    def settings_for(self, topic: str) -> Settings | None:
+        """Return a topic's settings, None where it is not chosen or not managed."""
+        if self.topics and not matches(self.topics, topic):
+            return None
+        return self.policy.settings_for(topic)
+
+
+def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
+    """Return a note for each entry that matches none of the cluster's topics.
+
+    Raises:
+        NothingMatchesError: no entry matches any topic, or a TOPIC argument matches none.
+    """
+    for pattern in selection.topics:
+        if not any(matches((pattern,), name) for name in names):
+            raise NothingMatchesError(f"no topic matches {pattern!r} (or our principal may not describe it)")
+    managed = [name for name in names if selection.settings_for(name) is not None]
+    if not managed:
+        if selection.topics:
+            raise NothingMatchesError(f"{selection.policy.source}: no entry matches {', '.join(selection.topics)}")
+        raise NothingMatchesError(f"{selection.policy.source}: no entry matches any of the cluster's {len(names):,} topics")
+    return [
+        Reason("policy", f"{selection.policy.source}:{entry.line}: match {', '.join(entry.match)} matches no topic")
+        for entry in selection.policy.unmatched(names)
+    ]
+
+
+def decide_all(observation: Observation, now_ms: int) -> tuple[Decision, ...]:
+    """Decide every observed partition, in order."""
+    return tuple(
+        decide(facts, observation.settings[tp.topic], now_ms) for tp, facts in observation.facts.items()
+    )
+
+
+def make_plan(
+    reader: ClusterReader,
+    selection: Selection,
+    now_ms: int,
+    *,
+    past_day: PastDay,
+    progress: Progress = silent,
+) -> Plan:
+    """Read the cluster and decide. Nothing is changed.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+        PolicyError: R1 is enabled for a topic without a time.
+        NothingMatchesError: there is nothing to decide about.
+    """
+    policy = selection.policy
+    observation = observe(reader, Request(selection.settings_for, policy.groups, now_ms), progress)
+    notes = check_matches(selection, observation.topics_seen)
+    decisions = decide_all(observation, now_ms)
+    if observation.sizes_problem is not None:
+        notes.append(Reason("size", f"sizes on disk are not known: {observation.sizes_problem}"))
+    past = past_day(observation.cluster_id)
+    return Plan(
+        created_at_ms=now_ms,
+        cluster_id=observation.cluster_id,
+        bootstrap=reader.settings.bootstrap,
+        policy_source=policy.source,
+        policy_digest=policy.digest,
+        flags=policy.one_off.flags(),
+        topics=selection.topics,
+        decisions=decisions,
+        unconsumed_by=unread_by_group(reader, policy, decisions),
+        refusals=over_limits(amount_of(decisions), past, managed_records(observation), policy.limits),
+        notes=notes,
+    )
+
+
+def amount_of(decisions: Sequence[Decision]) -> Amount:
+    """Return what the decisions would trim."""
+    result = Amount()
+    for one in decisions:
+        if one.action == "trim":
+            result += Amount(one.records, one.size_bytes)
+    return result
+
+
+def managed_records(observation: Observation) -> int:
+    """Return the sum of H − S over the managed partitions whose ends are known (RULES.md G6)."""
+    return sum(
+        facts.high_watermark - facts.log_start
+        for facts in observation.facts.values()
+        if not isinstance(facts.high_watermark, Unknown) and not isinstance(facts.log_start, Unknown)
+    )
+
+
+def unread_by_group(reader: ClusterReader, policy: Policy, decisions: Sequence[Decision]) -> dict[str, int]:
+    """Return, per group, how many records would go before it has read them (RULES.md G2).
+
+    Commits are read once more, and only where something unread would go: keeping them all until it is known
+    what would go would cost memory for each of them.
+    """
+    losing: dict[str, dict[int, Decision]] = {}
+    for one in decisions:
+        if one.action == "trim" and one.unconsumed:
+            losing.setdefault(one.topic, {})[one.partition] = one
+    if not losing:
+        return {}
+    unread: dict[str, int] = {}
+
+    def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
+        if isinstance(commits, CommitsUnknown):
+            return
+        for topic, rows in losing.items():
+            for partition, offset, _epoch in commits.topics.get(topic, ()):
+                row = rows.get(partition)
+                if row is not None and row.trim_to is not None and row.log_start is not None:
+                    lost = row.trim_to - max(offset, row.log_start)
+                    if lost > 0:
+                        name = f"group:{commits.group}"
+                        unread[name] = unread.get(name, 0) + lost
+
+    groups = [group for group in reader.list_groups(reader.brokers()) if not matches(policy.groups.ignore, group.name)]
+    reader.read_commits([group.name for group in groups if group.kind != "share"], on_commits)
+    return dict(sorted(unread.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """Fresh decisions for some partitions, and what sending to them needs.
+
+    ``began`` is when reading began (``time.monotonic``): no fact is older. ``unreadable`` are partitions whose
+    leader is missing or did not answer. ``managed_records`` counts what was observed.
+    """
+
+    began: float
+    decisions: Mapping[TopicPartition, Decision]
+    leaders: Mapping[TopicPartition, PartitionMetadata]
+    unreadable: Mapping[TopicPartition, Reason]
+    managed_records: int
+
+
+def recheck(
+    reader: ClusterReader,
+    selection: Selection,
+    now_ms: int,
+    only: Collection[TopicPartition] | None,
+    *,
+    patience_s: float,
+    progress: Progress = silent,
+) -> Recheck:
+    """Observe and decide afresh, for these partitions alone or for all that are managed (None).
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+    """
+    request = Request(selection.settings_for, selection.policy.groups, now_ms, only, patience_s=patience_s)
+    observation = observe(reader, request, progress)
+    unreadable = {}
+    for tp, facts in observation.facts.items():
+        if not facts.has_leader:
+            unreadable[tp] = Reason("leader", "the partition has no leader")
+        elif isinstance(facts.log_start, Unknown) and facts.log_start.reasons[0].code == "offsets":
+            unreadable[tp] = facts.log_start.reasons[0]
+    return Recheck(
+        observation.began,
+        {one.tp: one for one in decide_all(observation, now_ms)},
+        observation.leaders,
+        unreadable,
+        managed_records(observation),
+    )

@@ -1,0 +1,1 @@
+"""What outlives a run: the audit log, and the lock that keeps trims apart."""

@@ -1,0 +1,359 @@
+"""Carry a plan out: recheck, delete, read back, report (DESIGN.md, ``trim``).
+
+Nothing is deleted on the plan's word. Each batch is decided afresh at most :data:`RECHECK_SECONDS` before
+its request goes out; the plan can only narrow what that decision allows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+from retention_cli.brokers.deleter import Answered, Deleter
+from retention_cli.brokers.deleter import Outcome as DeleteOutcome
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.log_offsets import Found
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.guards.limits import Amount, total
+from retention_cli.model import Decision, Reason, TopicPartition
+from retention_cli.narrow import Held, Target, Unchanged, narrow
+from retention_cli.plan import Plan
+from retention_cli.planning import Recheck
+from retention_cli.policy.errors import PolicyError
+from retention_cli.progress import Progress, silent
+
+RECHECK_SECONDS: Final = 30.0
+"""How old a batch's recheck may be when its request goes out, and when the last answer to it counts."""
+SEND_SECONDS: Final = 1.0
+"""What must be left of a recheck's time to send another batch on it."""
+PARTITIONS_A_LEADER: Final = 1_000
+ATTEMPTS: Final = 4
+_AGAIN_AFTER_S: Final = (0.5, 1.0, 2.0)
+
+OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "would-trim"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrimRow:
+    """What became of one partition. ``target`` is the offset asked for, ``log_start`` as read back."""
+
+    topic: str
+    partition: int
+    outcome: OutcomeName
+    target: int | None
+    log_start: int | None
+    reasons: tuple[Reason, ...] = ()
+    records: int = 0
+    size_bytes: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TrimReport:
+    """What became of every partition of a plan, in its order, and how long rechecks and deletes (read back) took."""
+
+    run: str
+    cluster_id: str
+    bootstrap: str
+    rows: Sequence[TrimRow]
+    interrupted: bool = False
+    recheck_seconds: float = 0.0
+    delete_seconds: float = 0.0
+
+    def count(self, outcome: OutcomeName) -> int:
+        """Return how many partitions came to that."""
+        return sum(row.outcome == outcome for row in self.rows)
+
+    @property
+    def trimmed(self) -> Amount:
+        """Return what is gone (in a dry run: what would go)."""
+        return total(
+            Amount(row.records, row.size_bytes) for row in self.rows if row.outcome in ("trimmed", "would-trim")
+        )
+
+
+class RefusedError(Exception):
+    """The trim would break a limit of the policy (RULES.md G6). Nothing was trimmed."""
+
+    def __init__(self, reasons: Sequence[Reason]) -> None:
+        super().__init__("; ".join(reason.text for reason in reasons))
+        self.reasons = reasons
+
+
+class Journal(Protocol):
+    """Takes what is about to happen and what came of it. Each call returns when it is on the disk."""
+
+    def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
+        """Announce a batch, before its requests go out."""
+        ...
+
+    def result(self, number: int, rows: Collection[TrimRow]) -> None:
+        """Say what came of a batch."""
+        ...
+
+
+RecheckFor = Callable[[Collection[TopicPartition]], Recheck]
+"""Decides these partitions afresh, with today's policy and facts."""
+Limiter = Callable[[Amount], list[Reason]]
+"""Given what this run trims in all, says which of the policy's limits that would break."""
+
+
+@dataclass(slots=True)
+class Trimmer:
+    """One carrying out of one plan.
+
+    Args:
+        plan: the wishes.
+        recheck: decides afresh.
+        limiter: the policy's limits.
+        reader: reads log start offsets back.
+        deleter: None in a dry run, which thus can't delete.
+        journal: None in a dry run.
+        run: the run's name.
+        max_partitions: trim these few first.
+        progress: is told how many partitions are done.
+    """
+
+    plan: Plan
+    recheck: RecheckFor
+    limiter: Limiter
+    reader: ClusterReader
+    deleter: Deleter | None
+    journal: Journal | None
+    run: str
+    max_partitions: int | None = None
+    progress: Progress = silent
+    _planned: dict[TopicPartition, Decision] = field(default_factory=dict)
+    _rows: dict[TopicPartition, TrimRow] = field(default_factory=dict)
+    _tries: dict[TopicPartition, int] = field(default_factory=dict)
+    _done: Amount = field(default_factory=Amount)
+    _batches: int = 0
+    _recheck_s: float = 0.0
+    _delete_s: float = 0.0
+
+    def carry_out(self) -> TrimReport:
+        """Trim what the plan names and today's facts allow.
+
+        A Ctrl-C between requests ends it there; during one, what was under way is read back first.
+
+        Raises:
+            RefusedError: the whole would break a limit; nothing was trimmed.
+            BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
+        """
+        self._sort_out()
+        stopped: str | None = None
+        interrupted = False
+        try:
+            while waiting := [tp for tp in self._planned if tp not in self._rows]:
+                if tried := max(self._tries.get(tp, 0) for tp in waiting):
+                    time.sleep(_AGAIN_AFTER_S[min(tried, len(_AGAIN_AFTER_S)) - 1])
+                self._round(waiting)
+        except KeyboardInterrupt:
+            interrupted, stopped = True, "interrupted before its turn"
+        except (BrokerError, PolicyError) as error:
+            if not self._batches:
+                raise
+            stopped = f"the recheck failed: {error}"
+        for tp in self._planned:
+            if tp not in self._rows:
+                outcome: OutcomeName = "unchanged" if interrupted else "failed"
+                self._rows[tp] = _row(tp, outcome, reasons=(Reason("trim", stopped or "not reached"),))
+        rows = [self._rows[one.tp] for one in self.plan.decisions]
+        return TrimReport(
+            self.run, self.plan.cluster_id, self.plan.bootstrap, rows, interrupted, self._recheck_s, self._delete_s
+        )
+
+    def _sort_out(self) -> None:
+        """Note what needs no request: rows that keep, skip or hold, and those beyond ``max_partitions``."""
+        for one in self.plan.decisions:
+            if one.action == "trim":
+                if self.max_partitions is None or len(self._planned) < self.max_partitions:
+                    self._planned[one.tp] = one
+                else:
+                    later = (Reason("max-partitions", "left for a later run"),)
+                    self._rows[one.tp] = _row(one.tp, "unchanged", reasons=later)
+            else:
+                outcome: OutcomeName = "held" if one.action == "hold" else "unchanged"
+                self._rows[one.tp] = _row(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
+
+    def _round(self, waiting: Sequence[TopicPartition]) -> None:
+        """Recheck what waits, and trim as much of it as that recheck is good for."""
+        began = time.monotonic()
+        fresh = self.recheck(waiting)
+        self._recheck_s += time.monotonic() - began
+        targets: dict[TopicPartition, Target] = {}
+        for tp in waiting:
+            if (reason := fresh.unreadable.get(tp)) is not None:
+                self._try_again(tp, _row(tp, "failed", self._planned[tp].trim_to, reasons=(reason,)))
+                continue
+            match narrow(self._planned[tp], fresh.decisions.get(tp)):
+                case Held(reasons):
+                    self._rows[tp] = _row(tp, "held", reasons=reasons)
+                case Unchanged(reasons, log_start):
+                    self._rows[tp] = _row(tp, "unchanged", log_start=log_start, reasons=reasons)
+                case Target() as target:
+                    targets[tp] = target
+        self._check_limits(targets)
+        if self.deleter is None:
+            for tp, target in targets.items():
+                self._rows[tp] = _row(
+                    tp, "would-trim", target.offset, target.decision.log_start, target.decision.reasons,
+                    target.records, target.size_bytes,
+                )  # fmt: skip
+            return
+        sent = False
+        for batch in _batches(targets, fresh.leaders):
+            left = fresh.began + RECHECK_SECONDS - time.monotonic()
+            if left >= SEND_SECONDS:
+                self._send(batch, fresh.leaders, left)
+                sent = True
+            elif not sent:  # this recheck was good for nothing; where the next ones are too, say so
+                slow = Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time")
+                for tp in batch:
+                    self._try_again(tp, _row(tp, "failed", targets[tp].offset, reasons=(slow,)))
+
+    def _try_again(self, tp: TopicPartition, failed: TrimRow) -> None:
+        """Leave the partition for another round, or, after the last, with what became of it."""
+        self._tries[tp] = self._tries.get(tp, 0) + 1
+        if self._tries[tp] >= ATTEMPTS or self.deleter is None:
+            self._rows[tp] = failed
+        else:
+            self._rows.pop(tp, None)
+
+    def _check_limits(self, targets: dict[TopicPartition, Target]) -> None:
+        amount = total(Amount(one.records, one.size_bytes) for one in targets.values())
+        broken = self.limiter(self._done + amount)
+        if not broken:
+            return
+        if not self._batches:
+            raise RefusedError(broken)
+        for tp in list(targets):
+            self._rows[tp] = _row(tp, "held", reasons=tuple(broken))
+            del targets[tp]
+
+    def _send(
+        self, batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata], left_s: float
+    ) -> None:
+        """Delete one batch and read it back. What may be tried again waits for another recheck."""
+        assert self.deleter is not None and self.journal is not None  # noqa: S101, PT018  (a dry run never comes here)
+        self._batches += 1
+        self.journal.batch(self._batches, batch)
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        for tp, target in batch.items():
+            leader = leaders[tp].leader
+            if leader is not None:
+                by_leader.setdefault(leader, {})[tp] = target.offset
+            # Until it is read back, all that can be said; also where a second Ctrl-C ends even that.
+            self._rows[tp] = _judge(tp, target, None, None)
+        said: dict[TopicPartition, DeleteOutcome] = {}
+        interrupted = False
+        began = time.monotonic()
+        try:
+            self.deleter.delete(by_leader, said.__setitem__, timeout_s=min(left_s, self.reader.timeout_s))
+        except KeyboardInterrupt:
+            interrupted = True
+        starts = self._read_back(batch, leaders)
+        self._delete_s += time.monotonic() - began
+        judged = {tp: _judge(tp, target, said.get(tp), starts.get(tp)) for tp, target in batch.items()}
+        self.journal.result(self._batches, judged.values())
+        for tp, row in judged.items():
+            answer = said.get(tp)
+            self._rows[tp] = row
+            if row.outcome == "trimmed":
+                self._done += Amount(row.records, row.size_bytes)
+            elif isinstance(answer, RequestFailedError) and answer.retriable and not interrupted:
+                self._try_again(tp, row)
+        self.progress("trimming", sum(tp in self._rows for tp in self._planned), len(self._planned))
+        if interrupted:
+            raise KeyboardInterrupt
+
+    def _read_back(
+        self, batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
+    ) -> dict[TopicPartition, int]:
+        """Return the log start offsets that can be read; success of a delete is not proof of a change."""
+        answers = self.reader.list_offsets({"earliest": batch}, leaders)["earliest"]
+        lost = [tp for tp, answer in answers.items() if not isinstance(answer, Found)]
+        if lost:  # their leader may have moved: ask who leads now, once
+            try:
+                topics = self.reader.metadata({tp.topic for tp in lost}).topics
+            except BrokerError:
+                topics = {}
+            newer = {
+                tp: topics[tp.topic].partitions[tp.partition]
+                for tp in lost
+                if tp.topic in topics
+                and topics[tp.topic].topic_id == batch[tp].decision.topic_id
+                and tp.partition in topics[tp.topic].partitions
+            }
+            answers |= self.reader.list_offsets({"earliest": newer}, newer)["earliest"]
+        return {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
+
+
+def _judge(tp: TopicPartition, target: Target, said: DeleteOutcome | None, start: int | None) -> TrimRow:
+    """Say what became of a partition: what was answered, against what was read back."""
+    if start is not None and start >= target.offset:
+        return _row(tp, "trimmed", target.offset, start, (), target.records, target.size_bytes)
+    if isinstance(said, RequestFailedError):
+        # It may have been carried out without an answer: only the log itself tells, and it may be out of reach.
+        outcome: OutcomeName = "unverified" if start is None and said.retriable else "failed"
+        return _row(tp, outcome, target.offset, start, (Reason("delete", str(said)),), target.records if outcome == "unverified" else 0)
+    if start is None:
+        text = "no answer was waited for" if said is None else "the broker said that it is done"
+        reason = Reason("verify", f"{text}, but the log start offset could not be read back")
+        return _row(tp, "unverified", target.offset, None, (reason,), target.records, target.size_bytes)
+    answered = said.log_start if isinstance(said, Answered) else None
+    text = f"the broker answered {answered:,}" if answered is not None else "no answer was waited for"
+    return _row(tp, "failed", target.offset, start, (Reason("verify", f"{text}, but the log still starts at {start:,}"),))
+
+
+def _batches(
+    targets: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
+) -> Iterator[dict[TopicPartition, Target]]:
+    """Cut targets so that each batch is one request of a bounded size per leader."""
+    by_leader: dict[int | None, list[TopicPartition]] = {}
+    for tp in sorted(targets):
+        by_leader.setdefault(leaders[tp].leader, []).append(tp)
+    longest = max((len(tps) for tps in by_leader.values()), default=0)
+    for start in range(0, longest, PARTITIONS_A_LEADER):
+        yield {tp: targets[tp] for tps in by_leader.values() for tp in tps[start : start + PARTITIONS_A_LEADER]}
+
+
+def _row(
+    tp: TopicPartition, outcome: OutcomeName, target: int | None = None, log_start: int | None = None,
+    reasons: tuple[Reason, ...] = (), records: int = 0, size_bytes: int | None = 0,
+) -> TrimRow:  # fmt: skip
+    return TrimRow(tp.topic, tp.partition, outcome, target, log_start, reasons, records, size_bytes)
+
+
+def report_as_json(report: TrimReport) -> dict[str, Any]:
+    """Return the report without its rows: ``kretain.trim/v1``."""
+    names: tuple[OutcomeName, ...] = ("trimmed", "unchanged", "held", "failed", "unverified", "would-trim")
+    gone = report.trimmed
+    return {
+        "format": "kretain.trim/v1",
+        "run": report.run,
+        "cluster": {"id": report.cluster_id, "bootstrap": report.bootstrap},
+        "interrupted": report.interrupted,
+        "totals": {
+            "partitions": len(report.rows),
+            **{name: report.count(name) for name in names},
+            "records": gone.records,
+            "bytes": gone.size_bytes,
+        },
+    }
+
+
+def row_as_json(row: TrimRow) -> dict[str, Any]:
+    """Return one partition of the report as JSON's own types."""
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "outcome": row.outcome,
+        "target": row.target,
+        "log_start": row.log_start,
+        "records": row.records,
+        "bytes": row.size_bytes,
+        "reasons": [{"code": reason.code, "text": reason.text} for reason in row.reasons],
+    }
