@@ -27,7 +27,8 @@ RECHECK_PATIENCE_S: Final = 10.0
 """How long a recheck waits for what moves: well within the time that it is good for."""
 _CLOCK_SLACK_MS: Final = 60_000
 
-ExitCodeFor = Callable[[TrimReport], int]
+ExitCodeFor = Callable[[TrimReport | BaseException], int]
+"""Gives the exit code that a report or an error means, for the audit log."""
 
 
 class PlanRefusedError(Exception):
@@ -118,7 +119,7 @@ def carry_out(
         try:
             report = trimmer.carry_out()
         except BaseException as error:
-            journal.end(None, 1, " ".join(str(error).split()) or type(error).__name__)
+            journal.end(None, exit_code_for(error), " ".join(str(error).split()) or type(error).__name__)
             raise
         journal.end(report, exit_code_for(report))
         return report

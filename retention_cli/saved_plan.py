@@ -117,7 +117,7 @@ def read_plan(path: Path) -> Plan:
         policy_source=saved.policy.source,
         policy_digest=saved.policy.digest,
         flags=saved.policy.flags,
-        topics=saved.policy.topics,
+        topics=tuple(saved.policy.topics),
         decisions=tuple(sorted((_decision(row) for row in saved.partitions), key=lambda one: one.tp)),
     )
 

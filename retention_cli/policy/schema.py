@@ -6,9 +6,9 @@ models, so that a file that uses one is refused with the right words.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
 
 from retention_cli.policy import values as v
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, DEFAULT_SCAN_RECORDS
@@ -109,7 +109,7 @@ class EntryModel(_Model):
 class FileModel(_Model):
     """A kretain policy: which topics are trimmed, by which rules, within which limits."""
 
-    version: int = Field(description="The policy format: 1.")
+    version: Annotated[int, WithJsonSchema({"const": 1})] = Field(description="The policy format: 1.")
     groups: GroupsModel = Field(default_factory=GroupsModel)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     scan_records: v.PositiveCount = Field(default=DEFAULT_SCAN_RECORDS, alias="lookup.scan.records")

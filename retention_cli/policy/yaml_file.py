@@ -36,13 +36,16 @@ def read_document(text: str, source: str) -> Document:
     Raises:
         PolicyError: not YAML, more than one document, or nested without end.
     """
-    loader = yaml.SafeLoader(text)
+    document = Document(source, None)
     try:
-        node = loader.get_single_node()
-        document = Document(source, None)
-        if node is not None:
-            _walk(node, (), document, ancestors=())
-            document.data = loader.construct_document(node)
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is not None:
+                _walk(node, (), document, ancestors=())
+                document.data = loader.construct_document(node)
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else None
@@ -50,8 +53,6 @@ def read_document(text: str, source: str) -> Document:
         raise PolicyError([PolicyProblem(source, line, "", f"not YAML: {said}")]) from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise PolicyError([PolicyProblem(source, None, "", f"not YAML: {' '.join(str(error).split())}")]) from None
-    finally:
-        loader.dispose()
     return document
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kretain import rules
-from kretain.exits import Exit, RefusedError, worst
+from kretain.exits import Exit, RefusedError, exit_code_for, worst
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import ConsumedAfter, OlderThan, Topics, UnconsumedOption
 
@@ -78,6 +78,11 @@ def trim(
     def selection() -> Selection:
         return rules.selection(settings.policy, topics, flags)
 
+    def code_for(result: TrimReport | BaseException) -> int:
+        if isinstance(result, BaseException):
+            return int(exit_code_for(result))
+        return int(_exit(result, fail_on_hold=fail_on_hold))
+
     chosen = selection()
     if saved is not None:
         check_saved(saved, chosen, _now_ms(), max_age)
@@ -100,7 +105,7 @@ def trim(
             max_partitions=max_partitions, source=None if plan is None else str(plan),
         )  # fmt: skip
         with shown(quiet=common.quiet) as progress:
-            report = carry_out(reader, made, orders, lambda done: int(_exit(done, fail_on_hold=fail_on_hold)), progress)
+            report = carry_out(reader, made, orders, code_for, progress)
     if common.verbose:
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes with reading back {report.delete_seconds:.2f} s")
     print_report(report, output, every_row=all_rows)

@@ -1,0 +1,43 @@
+"""One 3-node Kafka a session, for what breaks nothing. What breaks something starts its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from retention_cli.embedded import EmbeddedKafka
+from tests.kafka.world import World
+
+QUICK = {
+    "log.retention.check.interval.ms": "1000",
+    "log.segment.delete.delay.ms": "100",
+    "offsets.commit.timeout.ms": "10000",
+    "transaction.max.timeout.ms": "900000",
+}
+"""Broker settings that let tests see in seconds what takes minutes in production."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Nothing of the person who runs the tests is read or written: no contexts, no state, no variables."""
+    home = tmp_path_factory.mktemp("home")
+    for name in [name for name in os.environ if name.startswith("KRETAIN_")]:
+        del os.environ[name]
+    os.environ["XDG_CONFIG_HOME"] = str(home / "config")
+    os.environ["XDG_STATE_HOME"] = str(home / "state")
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[EmbeddedKafka]:
+    """Three nodes that no test may harm."""
+    with EmbeddedKafka(3, settings=QUICK) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def world(kafka: EmbeddedKafka, tmp_path: Path) -> World:
+    """The shared cluster, with a state directory of the test's own."""
+    return World(kafka.bootstrap, tmp_path / "state")

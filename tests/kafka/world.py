@@ -1,0 +1,250 @@
+"""What the tests do to a real cluster: topics, records, groups; and how they ask kretain about it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.settings import Setting, translate
+from retention_cli.carry_out import Orders, carry_out
+from retention_cli.guards.limits import Amount
+from retention_cli.model import Decision
+from retention_cli.plan import Plan
+from retention_cli.planning import Selection, make_plan
+from retention_cli.policy.load import parse_policy
+from retention_cli.trim import TrimReport
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+_numbers = itertools.count(1)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Ask until it is so; a test that would wait for ever fails and says for what."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+def reader_for(bootstrap: str, timeout_s: float = 30.0, **settings: str) -> ClusterReader:
+    given = {"bootstrap.servers": bootstrap, **{key.replace("_", "."): value for key, value in settings.items()}}
+    return ClusterReader(translate({key: Setting(value, "test") for key, value in given.items()}), timeout_s)
+
+
+@dataclass
+class World:
+    """A cluster to do things to."""
+
+    bootstrap: str
+    state_dir: Path
+    admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
+
+    # -- topics and records ------------------------------------------------
+
+    def topic(self, stem: str = "t", partitions: int = 1, replicas: int = 1, name: str | None = None, **config: str) -> str:
+        """Make a topic of a new name, and wait until all its partitions have leaders."""
+        name = name or f"{stem}-{next(_numbers)}-{os.getpid()}"
+        settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
+        self.admin.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(60)
+        self.await_leaders(name, partitions)
+        return name
+
+    def await_leaders(self, name: str, partitions: int) -> None:
+        def led() -> bool:
+            topic = self.admin.list_topics(name, timeout=10).topics[name]
+            return len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values())
+
+        wait_until(led, f"leaders of {name}")
+
+    def delete(self, name: str) -> None:
+        self.admin.delete_topics([name])[name].result(60)
+        wait_until(lambda: name not in self.admin.list_topics(timeout=10).topics, f"end of {name}")
+
+    def produce(
+        self, topic: str, ages_ms: Iterable[int] | int, partition: int = 0, value: bytes = b"x" * 100, compression: str = "none"
+    ) -> int:
+        """Append a record of each age (or so many of age zero); return the next offset."""
+        base = now_ms()
+        ages = [0] * ages_ms if isinstance(ages_ms, int) else list(ages_ms)
+        return self.produce_at(topic, [base - age for age in ages], partition, value, compression)
+
+    def produce_at(
+        self, topic: str, stamps_ms: Sequence[int], partition: int = 0, value: bytes = b"x" * 100, compression: str = "none"
+    ) -> int:
+        """Append a record of each timestamp, in order, a batch at a time where compressed."""
+        producer = Producer(
+            {"bootstrap.servers": self.bootstrap, "compression.type": compression, "linger.ms": 20 if compression != "none" else 5}
+        )
+        offsets: list[int] = []
+
+        def delivered(error: Any, message: Any) -> None:
+            assert error is None, error
+            offsets.append(message.offset())
+
+        for number, stamp in enumerate(stamps_ms):
+            key = f"k{number}"  # compacted topics want one
+            producer.produce(topic, value, key, partition=partition, timestamp=stamp, on_delivery=delivered)
+        assert producer.flush(60) == 0
+        return max(offsets, default=-1) + 1
+
+    def transaction(self, topic: str, stamps_ms: Sequence[int], *, end: str, partition: int = 0) -> Producer:
+        """Append records in a transaction that is committed, aborted or left open (``end``)."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": f"tx-{next(_numbers)}-{os.getpid()}"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for stamp in stamps_ms:
+            producer.produce(topic, b"t" * 100, partition=partition, timestamp=stamp)
+        assert producer.flush(60) == 0
+        if end == "commit":
+            producer.commit_transaction(30)
+        elif end == "abort":
+            producer.abort_transaction(30)
+        else:
+            assert end == "open"
+        return producer
+
+    def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
+        wanted = TopicPartition(topic, partition, offset)
+        self.admin.delete_records([wanted])[wanted].result(60)
+
+    def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """Return S and H."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends"})
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            return low, high
+        finally:
+            consumer.close()
+
+    def records(self, topic: str, partition: int = 0, isolation: str = "read_committed") -> list[tuple[int, int]]:
+        """Return (offset, timestamp) of everything that can still be read."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-reads", "enable.auto.commit": False,
+             "enable.partition.eof": True, "isolation.level": isolation, "auto.offset.reset": "earliest"}
+        )
+        found: list[tuple[int, int]] = []
+        try:
+            start, _end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            consumer.assign([TopicPartition(topic, partition, start)])
+            deadline = time.monotonic() + 60
+            while time.monotonic() < deadline:
+                for message in consumer.consume(10_000, timeout=1):
+                    if message.error() is not None:
+                        return found
+                    found.append((message.offset(), message.timestamp()[1]))
+            raise AssertionError(f"{topic}-{partition} could not be read to its end")
+        finally:
+            consumer.close()
+
+    # -- groups ----------------------------------------------------------------
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int] | int, epochs: Mapping[int, int] | None = None) -> None:
+        """Commit as a group without members."""
+        by_partition = {0: offsets} if isinstance(offsets, int) else offsets
+        wanted = []
+        for partition, offset in by_partition.items():
+            one = TopicPartition(topic, partition, offset)
+            if epochs is not None and partition in epochs:
+                one = TopicPartition(topic, partition, offset, "", epochs[partition])  # type: ignore[call-arg]
+            wanted.append(one)
+
+        def done() -> bool:
+            future = self.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group]
+            try:
+                return all(one.error is None for one in future.result(30).topic_partitions)
+            except KafkaException:
+                return False
+
+        wait_until(done, f"commit of {group} on {topic}")
+
+    def member(self, group: str, topics: Sequence[str], **config: Any) -> Consumer:
+        """Join a group and wait for an assignment. The caller closes it."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": group, "enable.auto.commit": False,
+             "auto.offset.reset": "earliest", **{key.replace("_", "."): value for key, value in config.items()}}
+        )
+        consumer.subscribe(list(topics))
+        deadline = time.monotonic() + 60
+        while not consumer.assignment():
+            assert time.monotonic() < deadline, f"{group} got no assignment"
+            consumer.poll(0.1)
+        return consumer
+
+    # -- kretain ------------------------------------------------------------------
+
+    def selection(self, policy: str, *topics: str) -> Selection:
+        return Selection(parse_policy(policy, "policy.yaml", "sha256:test"), topics)
+
+    def plan(self, policy: str, *topics: str, at_ms: int | None = None) -> Plan:
+        with reader_for(self.bootstrap) as reader:
+            return make_plan(reader, self.selection(policy, *topics), at_ms or now_ms(), past_day=lambda _cluster: Amount())
+
+    def decide(self, policy: str, topic: str, partition: int = 0, at_ms: int | None = None) -> Decision:
+        """Return one partition's decision under a policy."""
+        plan = self.plan(policy, at_ms=at_ms)
+        return next(one for one in plan.decisions if one.tp == (topic, partition))
+
+    def trim(self, plan: Plan, policy: str | Callable[[], str], *, dry_run: bool = False, **more: Any) -> TrimReport:
+        def selection() -> Selection:
+            return self.selection(policy if isinstance(policy, str) else policy())
+
+        orders = Orders(selection=selection, state_dir=self.state_dir, clock_ms=now_ms, dry_run=dry_run, **more)
+        with reader_for(self.bootstrap) as reader:
+            return carry_out(reader, plan, orders, lambda _report: 0)
+
+    def cli(self, *arguments: str, stdin: str | None = None, check: int | None = None, **environ: str) -> Cli:
+        """Run the real command against this cluster."""
+        return run_cli(*arguments, "-b", self.bootstrap, "--state-dir", str(self.state_dir), stdin=stdin, check=check, **environ)
+
+
+@dataclass
+class Cli:
+    """What a command said, and left with."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def run_cli(*arguments: str, stdin: str | None = None, check: int | None = None, timeout: float = 120, **environ: str) -> Cli:
+    done = subprocess.run(
+        [sys.executable, "-m", "kretain", *arguments],
+        input=stdin if stdin is not None else "", capture_output=True, text=True, timeout=timeout,
+        env={**{k: v for k, v in os.environ.items() if not k.startswith("KRETAIN_")}, "COLUMNS": "120", **environ},
+    )
+    result = Cli(done.returncode, done.stdout, done.stderr)
+    assert check is None or result.code == check, f"exit {result.code}, not {check}:\n{result.out}\n{result.err}"
+    return result
+
+
+def consumed(topic: str, after: str = "1h", **more: str) -> str:
+    """Return a policy with R1 on for one topic."""
+    lines = [f"    {key.replace('__', '.')}: {value}" for key, value in more.items()]
+    return "\n".join(
+        ["version: 1", "topics:", f"  - match: {json.dumps(topic)}", "    retention.commitoffset.enable: true",
+         f"    retention.commitoffset.ms: {after}", *lines]
+    )

@@ -1,0 +1,150 @@
+"""The audit log: at least everything that was deleted is in it, whatever crashed when."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli.guards.limits import Amount
+from retention_cli.state.audit import AuditLog
+from retention_cli.state.folder import StateError, cluster_folder
+from retention_cli.state.history import find_run, read_history
+from retention_cli.state.lock import LockedError, trim_lock
+
+AT = "2026-11-21T03:00:00.000Z"
+BEGUN: dict[str, Any] = {
+    "event": "run", "run": "r1", "at": AT, "cluster": {"id": "c1", "bootstrap": "b"}, "user": "u", "host": "h",
+    "policy": {"source": "p", "digest": "d", "flags": {}}, "planned": {"partitions": 2, "records": 30, "bytes": 300},
+}  # fmt: skip
+
+
+def batch(number: int, *partitions: int, at: str = AT, run: str = "r1") -> dict[str, Any]:
+    rows = [{"topic": "t", "partition": n, "log_start": 0, "target": 10, "records": 10, "bytes": 100} for n in partitions]
+    return {"event": "batch", "run": run, "at": at, "batch": number, "partitions": rows}
+
+
+def result(number: int, outcomes: dict[int, str], run: str = "r1") -> dict[str, Any]:
+    rows = [{"topic": "t", "partition": n, "outcome": outcome, "log_start": 10} for n, outcome in outcomes.items()]
+    return {"event": "result", "run": run, "at": AT, "batch": number, "partitions": rows}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> AuditLog:
+    return AuditLog(tmp_path / "c1")
+
+
+def write(log: AuditLog, *events: dict[str, Any]) -> None:
+    for event in events:
+        log.append(event)
+
+
+def test_what_is_appended_is_read_back_in_order(log: AuditLog) -> None:
+    write(log, BEGUN, batch(1, 0, 1), result(1, {0: "trimmed", 1: "failed"}))
+    assert [event["event"] for event in log.events()] == ["run", "batch", "result"]
+    assert log.runs()["r1"].trimmed() == Amount(10, 100)
+
+
+def test_a_log_that_is_not_there_is_empty(log: AuditLog) -> None:
+    assert list(log.events()) == []
+    assert log.trimmed_since("") == Amount()
+
+
+def test_a_batch_without_a_result_counts_as_deleted(log: AuditLog) -> None:
+    write(log, BEGUN, batch(1, 0, 1))
+    assert log.trimmed_since("") == Amount(20, 200)
+
+
+def test_unverified_counts_until_a_later_batch_looked_again(log: AuditLog) -> None:
+    write(log, BEGUN, batch(1, 0), result(1, {0: "unverified"}))
+    assert log.trimmed_since("") == Amount(10, 100)
+    write(log, batch(2, 0), result(2, {0: "trimmed"}))
+    assert log.trimmed_since("") == Amount(10, 100)
+
+
+def test_only_the_last_day_counts(log: AuditLog) -> None:
+    write(log, BEGUN, batch(1, 0, at="2026-11-19T00:00:00.000Z"), batch(2, 1, at="2026-11-21T00:00:00.000Z"))
+    assert log.trimmed_since("2026-11-20T03:00:00.000Z") == Amount(10, 100)
+
+
+def test_a_torn_last_line_is_left_out_and_cut_off_by_the_next(log: AuditLog) -> None:
+    write(log, BEGUN, batch(1, 0))
+    with log.path.open("ab") as handle:
+        handle.write(b'{"event":"result","run":"r1","at":"2026')
+    assert [event["event"] for event in log.events()] == ["run", "batch"]
+    write(log, result(1, {0: "trimmed"}))
+    assert [event["event"] for event in log.events()] == ["run", "batch", "result"]
+
+
+def test_a_log_that_is_nothing_but_a_torn_line_starts_anew(log: AuditLog) -> None:
+    log.path.parent.mkdir(parents=True)
+    log.path.write_bytes(b"{" * 200_000)
+    write(log, BEGUN)
+    assert [event["event"] for event in log.events()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"not json\n", b"[1]\n", b"{}\n", b'{"event":"batch","run":"r1","at":1,"batch":1,"partitions":[]}\n', b"\xff\n",
+     b'{"event":"batch","run":"r1","at":"x","batch":1,"partitions":[{"topic":"t","partition":0,"records":"9","bytes":1}]}\n'],
+)  # fmt: skip
+def test_a_broken_line_stops_and_is_named(log: AuditLog, line: bytes) -> None:
+    write(log, BEGUN)
+    with log.path.open("ab") as handle:
+        handle.write(line)
+    write(log, batch(1, 0))
+    with pytest.raises(StateError, match=r"audit\.jsonl:2"):
+        log.trimmed_since("")
+
+
+def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "c1").write_text("a file where the folder should be")
+    with pytest.raises(StateError, match="state directory"):
+        AuditLog(tmp_path / "c1").append(BEGUN)
+
+
+def test_a_full_disk_ends_the_trim(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.path.symlink_to("/dev/full")
+    with pytest.raises(StateError, match="nothing more is trimmed"):
+        log.append(BEGUN)
+
+
+def test_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from retention_cli.state.lock import trim_lock\n"
+        "with trim_lock(Path(sys.argv[1]), 'then'):\n    print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(LockedError, match=f"pid {holder.pid} on .* since then"), trim_lock(tmp_path, "now"):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+        assert holder.stdout is not None
+        holder.stdout.close()
+    with trim_lock(tmp_path, "now"):
+        pass
+
+
+def test_a_cluster_id_can_not_leave_the_state_directory(tmp_path: Path) -> None:
+    assert cluster_folder(tmp_path, "../../etc").parent == tmp_path
+    with pytest.raises(StateError):
+        cluster_folder(tmp_path, "..")
+
+
+def test_history_lists_all_clusters_and_names_the_nearest_run(tmp_path: Path) -> None:
+    for cluster, run in (("c2", "r2"), ("c1", "r1")):
+        AuditLog(tmp_path / cluster).append({**BEGUN, "run": run, "at": f"{run}"})
+    runs = read_history(tmp_path)
+    assert [run.run for run in runs] == ["r1", "r2"]
+    assert find_run(runs, "r2").begun["run"] == "r2"
+    with pytest.raises(StateError, match="did you mean r2"):
+        find_run(runs, "r22")
+

@@ -1,0 +1,266 @@
+"""The heart: triggers, each under its guards, come to one decision (RULES.md, Deciding)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.decide import decide, unread_below, wanted_lookups, weigh
+from retention_cli.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, Reason, Unknown
+from retention_cli.policy.settings import Settings
+from tests.unit.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic
+
+R1 = Settings(consumed_after_ms=24 * HOUR)
+R4 = Settings(forced_age_ms=24 * HOUR)
+OLD, NEW = NOW - 48 * HOUR, NOW - HOUR
+
+
+def expected(log: Log, chosen: Settings) -> int | None:
+    """Brute force: the largest offset that some trigger may trim to, by the rules' own words; None for none."""
+    conflict = (
+        chosen.consumed_after_ms is not None
+        and chosen.forced_age_ms is not None
+        and chosen.consumed_after_ms > chosen.forced_age_ms
+    )
+    stable = log.end if log.stable is None else log.stable
+    best = None
+    for bound in range(log.start + 1, min(log.end, stable) + 1):
+        going = log.stamps[: bound - log.start]
+        by_r1 = (
+            chosen.consumed_after_ms is not None
+            and not conflict
+            and not isinstance(log.floor, Unknown)
+            and bound <= log.floor
+            and all(stamp < NOW - chosen.consumed_after_ms for stamp in going)
+        )
+        read = chosen.unconsumed == "trim" or not chosen.forced_age_guarded
+        by_r4 = (
+            chosen.forced_age_ms is not None
+            and all(stamp < NOW - chosen.forced_age_ms for stamp in going)
+            and (read or (not isinstance(log.floor, Unknown) and bound <= log.floor))
+        )
+        if by_r1 or by_r4:
+            best = bound
+    return best
+
+
+@given(logs(), settings)
+def test_a_decision_is_exactly_what_brute_force_over_the_rules_gives(log: Log, chosen: Settings) -> None:
+    decision = decide(log.facts(chosen), chosen, NOW)
+    assert decision.trim_to == expected(log, chosen)
+    assert (decision.action == "trim") == (decision.trim_to is not None)
+
+
+@given(logs(), settings)
+def test_never_past_the_end_never_past_the_floor_and_every_record_has_its_trigger(log: Log, chosen: Settings) -> None:
+    decision = decide(log.facts(chosen), chosen, NOW)
+    if decision.trim_to is None:
+        assert decision.records == decision.unconsumed == 0
+        return
+    assert log.start < decision.trim_to <= min(log.end, log.end if log.stable is None else log.stable)
+    assert decision.records == decision.trim_to - log.start
+    age = chosen.consumed_after_ms if decision.rule == "consumed" else chosen.forced_age_ms
+    assert age is not None
+    assert all(stamp < NOW - age for stamp in log.stamps[: decision.records])
+    if decision.rule == "consumed" or (chosen.forced_age_guarded and chosen.unconsumed == "hold"):
+        assert not isinstance(log.floor, Unknown)
+        assert decision.trim_to <= log.floor
+        assert decision.unconsumed == 0
+
+
+@given(logs(), settings)
+def test_keep_means_that_all_is_known_and_hold_that_something_is_not(log: Log, chosen: Settings) -> None:
+    decision = decide(log.facts(chosen), chosen, NOW)
+    needs_floor = chosen.consumed_after_ms is not None and log.stamps
+    if decision.action == "keep" and needs_floor:
+        assert not isinstance(log.floor, Unknown)
+    if decision.action == "hold":
+        assert decision.reasons
+
+
+@given(logs(), settings, st.data())
+def test_an_unknown_never_trims_more_than_the_fact_would_have(log: Log, chosen: Settings, data: st.DataObject) -> None:
+    facts = log.facts(chosen)
+    full = decide(facts, chosen, NOW)
+    blind = Unknown.because("lookup", "time-out")
+    lost = data.draw(st.sampled_from(["floor", "last_stable_offset", "lookups", "topic_id", "high_watermark", "log_start", "cleanup"]))
+    if lost == "lookups":
+        less: PartitionFacts = replace(facts, lookups=dict.fromkeys(facts.lookups, blind))
+    elif lost == "topic_id":
+        less = replace(facts, topic=topic(topic_id=blind))
+    elif lost == "cleanup":
+        less = replace(facts, topic=topic(cleanup_policy=blind))
+    else:
+        less = replace(facts, **{lost: blind})
+    decision = decide(less, chosen, NOW)
+    assert (decision.trim_to or 0) <= (full.trim_to or 0)
+    if lost not in ("floor", "lookups", "last_stable_offset"):
+        assert decision.action in ("hold", "keep")
+
+
+@given(logs(), settings)
+def test_the_same_facts_give_the_same_decision(log: Log, chosen: Settings) -> None:
+    assert decide(log.facts(chosen), chosen, NOW) == decide(log.facts(chosen), chosen, NOW)
+
+
+@given(logs(), settings)
+def test_what_is_looked_up_is_all_that_a_decision_needs(log: Log, chosen: Settings) -> None:
+    decision = decide(log.facts(chosen), chosen, NOW)
+    assert not any("not looked up" in reason.text for reason in decision.reasons)
+
+
+@pytest.mark.parametrize(
+    ("log", "chosen", "action", "trim_to", "rule", "limited_by"),
+    [
+        # G1: an open transaction's records are not yet anyone's
+        (Log(0, [OLD] * 5, 3, 5), R1, "trim", 3, "consumed", "G1"),
+        (Log(0, [OLD] * 5, 0, 5), R1, "keep", None, None, None),
+        (Log(0, [OLD] * 5, 2, UNKNOWN), R4, "trim", 2, "forced-age", "G1"),
+        # G2 guards a one-off R4, and the file's not
+        (Log(0, [OLD] * 5, None, 2), replace(R4, forced_age_guarded=True), "trim", 2, "forced-age", "G2"),
+        (Log(0, [OLD] * 5, None, 0), replace(R4, forced_age_guarded=True), "keep", None, None, None),
+        (Log(0, [OLD] * 5, None, UNKNOWN), replace(R4, forced_age_guarded=True), "hold", None, None, None),
+        (Log(0, [OLD] * 5, None, 2), replace(R4, forced_age_guarded=True, unconsumed="trim"), "trim", 5, "forced-age", None),
+        (Log(0, [OLD] * 5, None, 2), R4, "trim", 5, "forced-age", None),
+        # two guards: the lower one is named
+        (Log(0, [OLD] * 5, 3, 2), replace(R4, forced_age_guarded=True), "trim", 2, "forced-age", "G2"),
+        (Log(0, [OLD] * 5, 2, 3), replace(R4, forced_age_guarded=True), "trim", 2, "forced-age", "G1"),
+        (Log(0, [OLD] * 5, 2, 2), replace(R4, forced_age_guarded=True), "trim", 2, "forced-age", "G1"),
+        # a commit below S counts as it is, and asks for nothing
+        (Log(10, [OLD] * 5, None, 4), R1, "keep", None, None, None),
+        # a bound at S asks for nothing, and no guard is asked about it
+        (Log(0, [NEW] * 5, None, UNKNOWN), R4, "keep", None, None, None),
+        (Log(0, [], None, UNKNOWN), R1, "keep", None, None, None),
+    ],
+)
+def test_guards_lower_bounds_and_are_named(
+    log: Log, chosen: Settings, action: str, trim_to: int | None, rule: str | None, limited_by: str | None
+) -> None:
+    decision = decide(log.facts(chosen), chosen, NOW)
+    assert (decision.action, decision.trim_to, decision.rule, decision.limited_by) == (action, trim_to, rule, limited_by)
+
+
+def test_a_keep_says_which_guard_kept_it() -> None:
+    chosen = replace(R4, forced_age_guarded=True)
+    decision = decide(Log(0, [OLD] * 5, None, 0).facts(chosen), chosen, NOW)
+    assert decision.reasons == (Reason("G2", "forced-age would trim to 5, but group:a has read up to 0"),)
+
+
+def test_an_unknown_last_stable_offset_stops_every_trigger() -> None:
+    facts = replace(Log(0, [OLD] * 5, None, 5).facts(R1), last_stable_offset=Unknown.because("offsets", "time-out"))
+    decision = decide(facts, R1, NOW)
+    assert (decision.action, decision.reasons) == ("hold", (Reason("offsets", "time-out"),))
+
+
+def test_an_unknown_look_up_holds_r1_only_where_the_floor_leaves_something_to_ask() -> None:
+    blind = Unknown.because("lookup", "time-out")
+    for floor, action in ((3, "hold"), (0, "keep")):
+        facts = Log(0, [OLD] * 5, None, floor).facts(R1, lookups={NOW - 24 * HOUR: blind, ANCIENT_MS: LookUp(0)})
+        assert decide(facts, R1, NOW).action == action
+
+
+def test_old_stamps_hold_what_goes_by_time_unless_they_are_vouched_for() -> None:
+    log = Log(5, [1_700_000_000, 1_700_000_001], None, 7)  # seconds
+    assert decide(log.facts(R1), R1, NOW).reasons[0].code == "G9"
+    assert decide(log.facts(R4), R4, NOW).action == "hold"
+    vouched = replace(R1, allow_ancient=True)
+    assert decide(log.facts(vouched), vouched, NOW).trim_to == 7
+
+
+def test_an_unknown_front_stops_the_rules_that_go_by_time() -> None:
+    facts = Log(0, [OLD] * 3, None, 3).facts(R1, lookups={ANCIENT_MS: Unknown.because("lookup", "no READ")})
+    assert decide(facts, R1, NOW).reasons == (Reason("lookup", "no READ"),)
+
+
+def test_a_look_up_that_stopped_early_is_said_and_trimmed_to() -> None:
+    facts = Log(0, [OLD] * 5, None, 5).facts(R1, lookups={NOW - 24 * HOUR: LookUp(2, NOTE)})
+    decision = decide(facts, R1, NOW)
+    assert (decision.trim_to, decision.reasons) == (2, (NOTE,))
+
+
+def test_r1_longer_than_the_forced_retention_is_unknown_and_names_both() -> None:
+    facts = Log(0, [OLD] * 5, None, 5).facts(R1, topic(retention_ms=12 * HOUR))
+    decision = decide(facts, R1, NOW)
+    assert decision.action == "hold"
+    assert "1 d" in decision.reasons[0].text
+    assert "12 h" in decision.reasons[0].text
+
+
+def test_the_reasons_of_what_stayed_unknown_are_listed_beside_a_trim() -> None:
+    both = replace(R1, forced_age_ms=36 * HOUR)
+    decision = decide(Log(0, [OLD] * 5, None, UNKNOWN).facts(both), both, NOW)
+    assert (decision.action, decision.rule, decision.reasons) == ("trim", "forced-age", UNKNOWN.reasons)
+    assert decision.unconsumed == 5
+    assert decision.min_commit is None
+
+
+@pytest.mark.parametrize(
+    ("about", "chosen", "action"),
+    [
+        (topic("__consumer_offsets", internal=True), replace(R1, named_in_full=True), "skip"),
+        (topic("_schemas"), R1, "skip"),
+        (topic("_schemas"), replace(R1, named_in_full=True), "trim"),
+        (topic("app-store-changelog"), R1, "skip"),
+        (topic("app-store-changelog"), replace(R1, named_in_full=True), "trim"),
+        (topic("app-key-repartition"), R1, "skip"),
+        (topic("changelog-of-orders"), R1, "trim"),
+        (topic(cleanup_policy=frozenset({"compact"})), replace(R1, trim_compacted=True), "skip"),
+        (topic(cleanup_policy=frozenset({"compact", "delete"})), R1, "skip"),
+        (topic(cleanup_policy=frozenset({"compact", "delete"})), replace(R1, trim_compacted=True), "trim"),
+        (topic(cleanup_policy=Unknown.because("G5", "?")), R1, "hold"),
+        (topic(topic_id=Unknown.because("topic-id", "?")), R1, "hold"),
+        (topic(), replace(R1, hold="case 4711"), "hold"),
+    ],
+)
+def test_whole_topics_are_skipped_frozen_or_held(about: object, chosen: Settings, action: str) -> None:
+    assert decide(Log(0, [OLD] * 5, None, 5).facts(chosen, about), chosen, NOW).action == action  # type: ignore[arg-type]
+
+
+def test_frozen_comes_before_empty_and_skip_before_frozen() -> None:
+    chosen = replace(R1, hold="case 4711")
+    assert decide(Log(0, []).facts(chosen), chosen, NOW).action == "hold"
+    assert decide(Log(0, []).facts(chosen, topic("_x")), chosen, NOW).action == "skip"
+
+
+def test_of_two_rules_with_one_bound_the_first_is_named() -> None:
+    both = replace(R1, forced_age_ms=24 * HOUR)
+    assert decide(Log(0, [OLD] * 5, None, 5).facts(both), both, NOW).rule == "consumed"
+
+
+def test_a_floor_below_the_log_start_says_what_was_lost() -> None:
+    note = Reason("F5", "6 records were gone")
+    facts = replace(Log(10, [OLD] * 5).facts(R1), floor=Floor(4, "group:a", (note,)))
+    decision = decide(facts, R1, NOW)
+    assert (decision.action, decision.reasons) == ("keep", (note,))
+
+
+@pytest.mark.parametrize(
+    ("trim_to", "start", "floor", "unread"),
+    [(10, 0, 10, 0), (10, 0, 4, 6), (10, 0, 0, 10), (10, 0, None, 10), (10, 6, 4, 4), (10, 6, 8, 2), (10, 0, 99, 0)],
+)
+def test_unread_records_are_those_from_the_floor_on(trim_to: int, start: int, floor: int | None, unread: int) -> None:
+    assert unread_below(trim_to, start, floor) == unread
+
+
+def test_bytes_are_the_records_share_of_the_replica() -> None:
+    facts = Log(0, [OLD] * 4, None, 3).facts(R1)
+    assert decide(facts, R1, NOW).size_bytes == 750
+    assert decide(replace(facts, size_bytes=Unknown.because("size", "?")), R1, NOW).size_bytes is None
+
+
+def test_nothing_is_looked_up_where_no_trigger_could_ask() -> None:
+    for log, chosen in (
+        (Log(0, [OLD], None, 0), R1), (Log(0, [OLD], None, UNKNOWN), R1), (Log(0, [], None, 0), R4),
+        (Log(0, [OLD], None, 1), replace(R4, hold="x")), (Log(0, [OLD], None, 1), Settings()),
+    ):  # fmt: skip
+        bare = replace(log.facts(chosen), lookups={})
+        assert wanted_lookups(bare, chosen, NOW) == frozenset()
+
+
+def test_weighing_shows_each_rule_that_is_on() -> None:
+    both = replace(R1, forced_age_ms=36 * HOUR)
+    shown = weigh(Log(0, [OLD] * 5, 4, 3).facts(both), both, NOW)
+    assert [(one.code, one.asked, one.allowed, one.limited_by) for one in shown] == [("R1", 3, 3, None), ("R4", 5, 4, "G1")]

@@ -1,0 +1,204 @@
+"""Every group's commits, folded to floors (RULES.md F1–F5)."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.floors.fold import FloorFold, TopicScope
+from retention_cli.model import Floor, Reason, TopicPartition, Unknown
+
+ORDERS0 = TopicPartition("orders", 0)
+THREE = {"orders": TopicScope([5, 5, 5])}
+
+
+def codes(floor: object) -> list[str]:
+    assert isinstance(floor, Unknown), floor
+    return [reason.code for reason in floor.reasons]
+
+
+def test_the_smallest_commit_of_all_groups_is_the_floor() -> None:
+    fold = FloorFold({"orders": TopicScope([5])})
+    for group, offset in (("b", 7), ("a", 7), ("c", 9)):
+        fold.add(group, {"orders": [(0, offset, None)]})
+    assert fold.floor(ORDERS0, 0, 10) == Floor(7, "group:a")
+
+
+def test_a_group_without_a_commit_here_makes_the_floor_unknown_and_says_what_to_do() -> None:
+    fold = FloorFold(THREE)
+    fold.add("stray", {"orders": [(1, 1204, None)]})
+    fold.add("billing", {"orders": [(n, 50, None) for n in range(3)]})
+    floor = fold.floor(ORDERS0, 0, 2000)
+    assert codes(floor) == ["F2"]
+    assert isinstance(floor, Unknown)
+    text = floor.reasons[0].text
+    assert "stray" in text
+    assert "orders-1 is 1,204" in text
+    assert "kafka-consumer-groups.sh --delete-offsets --group stray --topic orders" in text
+    assert isinstance(fold.floor(TopicPartition("orders", 1), 0, 2000), Floor)
+
+
+def test_odd_group_names_are_quoted_in_the_remedy() -> None:
+    fold = FloorFold(THREE)
+    fold.add("it's; rm -rf /", {"orders": [(1, 1, None)]})
+    floor = fold.floor(ORDERS0, 0, 10)
+    assert isinstance(floor, Unknown)
+    assert """--group 'it'"'"'s; rm -rf /' --topic""" in floor.reasons[0].text
+
+
+def test_a_live_member_that_has_committed_nothing_makes_the_topic_unknown() -> None:
+    fold = FloorFold(THREE)
+    fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
+    fold.add("new", {}, reads=["orders", "elsewhere"])
+    assert codes(fold.floor(ORDERS0, 0, 10)) == ["F2"]
+
+
+def test_groups_that_start_at_the_end_need_no_commit() -> None:
+    fold = FloorFold(THREE, latest=["tail"])
+    fold.add("done", {"orders": [(n, 9, None) for n in range(3)]})
+    fold.add("tail", {"orders": [(1, 4, None)]})
+    assert fold.floor(ORDERS0, 0, 10) == Floor(9, "group:done")
+    assert fold.floor(TopicPartition("orders", 1), 0, 10) == Floor(4, "group:tail")
+
+
+def test_no_group_at_all_is_unknown() -> None:
+    assert codes(FloorFold(THREE).floor(ORDERS0, 0, 10)) == ["F4"]
+
+
+def test_a_required_group_must_have_committed_on_each_partition() -> None:
+    fold = FloorFold({"orders": TopicScope([5, 5], require=("billing",))})
+    fold.add("other", {"orders": [(0, 9, None), (1, 9, None)]})
+    fold.add("billing", {"orders": [(1, 9, None)]})
+    assert codes(fold.floor(ORDERS0, 0, 10)) == ["F2", "F4"]
+    assert fold.floor(TopicPartition("orders", 1), 0, 10) == Floor(9, "group:billing")
+
+
+def test_a_group_that_could_not_be_read_holds_its_topics_or_all() -> None:
+    two = {"orders": TopicScope([5]), "payments": TopicScope([5])}
+    fold = FloorFold(two)
+    fold.add("a", {"orders": [(0, 9, None)], "payments": [(0, 9, None)]})
+    fold.fail("x", "time-out", ["orders"])
+    assert codes(fold.floor(ORDERS0, 0, 10)) == ["F3"]
+    assert isinstance(fold.floor(TopicPartition("payments", 0), 0, 10), Floor)
+    fold.fail("y", "time-out", None)
+    assert codes(fold.floor(TopicPartition("payments", 0), 0, 10)) == ["F3"]
+
+
+def test_a_listing_that_failed_makes_everything_unknown() -> None:
+    fold = FloorFold({"orders": TopicScope([5])})
+    fold.add("a", {"orders": [(0, 9, None)]})
+    fold.fail_all(Reason("F9", "no leader"))
+    assert codes(fold.floor(ORDERS0, 0, 10)) == ["F9"]
+
+
+def test_a_commit_beyond_the_end_is_a_leftover_whoever_else_is_behind() -> None:
+    fold = FloorFold({"orders": TopicScope([5])})
+    fold.add("a", {"orders": [(0, 3, None)]})
+    fold.add("leftover", {"orders": [(0, 11, None)]})
+    assert codes(fold.floor(ORDERS0, 0, 10)) == ["F5"]
+    assert fold.floor(ORDERS0, 0, 11) == Floor(3, "group:a")
+
+
+def test_a_commit_below_the_log_start_counts_and_says_what_was_lost() -> None:
+    fold = FloorFold({"orders": TopicScope([5])})
+    fold.add("slow", {"orders": [(0, 3, None)]})
+    floor = fold.floor(ORDERS0, 10, 20)
+    assert isinstance(floor, Floor)
+    assert floor.offset == 3
+    assert "7 records were gone" in floor.notes[0].text
+
+
+def test_a_commit_beyond_the_end_of_its_own_leader_epoch_is_unknown() -> None:
+    fold = FloorFold({"orders": TopicScope([5])})
+    fold.add("a", {"orders": [(0, 30, 3)]})
+    fold.add("b", {"orders": [(0, 40, 5)]})  # the current epoch: the high watermark speaks for it
+    assert fold.epochs_to_check() == [(ORDERS0, 3)]
+    fold.epoch_ends_at(ORDERS0, 3, 30)
+    assert fold.floor(ORDERS0, 0, 50) == Floor(30, "group:a")
+    fold.epoch_ends_at(ORDERS0, 3, 29)
+    assert codes(fold.floor(ORDERS0, 0, 50)) == ["F5"]
+
+
+def test_the_largest_commit_of_an_epoch_is_the_one_that_is_checked() -> None:
+    fold = FloorFold({"orders": TopicScope([5])})
+    for group, offset in (("a", 10), ("b", 30), ("c", 20)):
+        fold.add(group, {"orders": [(0, offset, 3)]})
+    fold.epoch_ends_at(ORDERS0, 3, 25)
+    floor = fold.floor(ORDERS0, 0, 50)
+    assert isinstance(floor, Unknown)
+    assert "group b" in floor.reasons[0].text
+
+
+def test_an_epoch_that_could_not_be_asked_about_is_unknown() -> None:
+    fold = FloorFold({"orders": TopicScope([5])})
+    fold.add("a", {"orders": [(0, 30, 3)]})
+    fold.epoch_ends_at(ORDERS0, 3, Unknown.because("F5", "time-out"))
+    assert codes(fold.floor(ORDERS0, 0, 50)) == ["F5"]
+
+
+def test_without_a_high_watermark_there_is_no_floor() -> None:
+    fold = FloorFold({"orders": TopicScope([5])})
+    fold.add("a", {"orders": [(0, 3, None)]})
+    assert codes(fold.floor(ORDERS0, 0, Unknown.because("offsets", "?"))) == ["offsets"]
+
+
+def test_a_commit_on_a_partition_that_has_come_since_does_not_hide_a_missing_one() -> None:
+    fold = FloorFold(THREE)
+    fold.add("a", {"orders": [(1, 9, None), (2, 9, None), (3, 9, None)]})
+    assert codes(fold.floor(ORDERS0, 0, 10)) == ["F2"]
+
+
+def test_many_groups_without_a_commit_are_counted_not_listed() -> None:
+    fold = FloorFold(THREE)
+    for number in range(50):
+        fold.add(f"stray-{number:02}", {"orders": [(1, 1, None)]})
+    floor = fold.floor(ORDERS0, 0, 10)
+    assert isinstance(floor, Unknown)
+    assert len(floor.reasons) == 4
+    assert "47 more" in floor.reasons[3].text
+
+
+rows = st.dictionaries(st.integers(0, 3), st.integers(0, 20), max_size=4)
+groups = st.lists(
+    st.tuples(st.dictionaries(st.sampled_from(["orders", "payments"]), rows, max_size=2), st.booleans(), st.booleans()),
+    max_size=6,
+)
+
+
+@given(groups, st.randoms(use_true_random=False))
+def test_the_order_of_groups_changes_nothing_and_the_floor_is_the_minimum(drawn: list, rng: random.Random) -> None:
+    scopes = {"orders": TopicScope([1, 1, 1]), "payments": TopicScope([1, 1])}
+
+    def folded(order: list[int]) -> FloorFold:
+        fold = FloorFold(scopes)
+        for number in order:
+            commits, failed, live = drawn[number]
+            if failed:
+                fold.fail(f"g{number}", "time-out", commits.keys())
+            else:
+                as_rows = {topic: [(n, offset, None) for n, offset in by.items()] for topic, by in commits.items()}
+                fold.add(f"g{number}", as_rows, ["orders"] if live else [])
+        return fold
+
+    order = list(range(len(drawn)))
+    first = folded(order)
+    rng.shuffle(order)
+    second = folded(order)
+    for topic, scope in scopes.items():
+        for partition in range(len(scope.leader_epochs)):
+            tp = TopicPartition(topic, partition)
+            floor = first.floor(tp, 0, 20)
+            assert floor == second.floor(tp, 0, 20)
+            here = [c[topic][partition] for c, failed, _ in drawn if not failed and partition in c.get(topic, {})]
+            readers = [
+                c for c, failed, live in drawn
+                if not failed and (c.get(topic) or (live and topic == "orders"))
+            ]  # fmt: skip
+            doubtful = any(failed and topic in c for c, failed, _ in drawn) or len(here) < len(readers) or not here
+            if doubtful:
+                assert isinstance(floor, Unknown)
+            else:
+                assert isinstance(floor, Floor)
+                assert floor.offset == min(here)

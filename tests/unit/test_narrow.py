@@ -1,0 +1,92 @@
+"""A planned row meets a fresh decision: the narrower of the two holds (DESIGN.md, ``trim --plan``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.model import Decision, Reason
+from retention_cli.narrow import Held, Target, Unchanged, narrow
+
+
+def row(**more: Any) -> Decision:
+    values: dict[str, Any] = {
+        "topic": "orders", "topic_id": "id-1", "partition": 0, "action": "trim", "log_start": 0, "high_watermark": 100,
+        "last_stable_offset": 100, "min_commit": 60, "min_commit_by": "group:a", "trim_to": 50, "records": 50,
+        "size_bytes": 500, "unconsumed": 0, "rule": "consumed", "limited_by": None, "reasons": (),
+    }  # fmt: skip
+    return Decision(**(values | more))
+
+
+HOLD = row(action="hold", trim_to=None, records=0, rule=None, reasons=(Reason("G7", "on hold: x"),))
+KEEP = row(action="keep", trim_to=None, records=0, rule=None, log_start=50)
+
+
+@pytest.mark.parametrize(
+    ("planned", "fresh", "outcome"),
+    [
+        (row(), row(), 50),
+        (row(), row(trim_to=40), 40),  # the facts narrow
+        (row(), row(trim_to=70), 50),  # the plan narrows
+        (row(trim_to=20), row(trim_to=50), 20),  # an edit by hand narrows
+        (row(trim_to=99), row(trim_to=50), 50),  # … and never widens
+        (row(), None, Held),
+        (row(), row(topic_id="id-2"), Held),
+        (row(), row(topic_id=None), Held),
+        (row(), row(min_commit=59), Held),  # a group went back
+        (row(), row(min_commit=61, trim_to=50), 50),
+        (row(), row(min_commit=None, min_commit_by=None), Held),  # known then, unknown now
+        (row(min_commit=None, unconsumed=50), row(min_commit=None, unconsumed=50), 50),  # unknown then too: R4
+        (row(min_commit=None, unconsumed=50), row(min_commit=10), 50),
+        (row(), HOLD, Held),
+        (row(), row(action="skip", trim_to=None, reasons=(Reason("G5", "compact"),)), Held),
+        (row(), KEEP, Unchanged),
+        (row(), row(log_start=50, trim_to=60), Unchanged),  # another trim was quicker
+        (row(), row(log_start=60, trim_to=70), Unchanged),
+        (row(min_commit=30, unconsumed=20), row(min_commit=30, unconsumed=20), 50),  # as shown
+        (row(min_commit=30, unconsumed=10), row(min_commit=30, unconsumed=20), Held),  # more unread than shown
+        (row(min_commit=30, unconsumed=20), row(min_commit=40), 50),
+        (row(unconsumed=0, min_commit=None), row(min_commit=None), Held),  # an edit hid what nobody has read
+    ],
+)
+def test_only_ever_narrower(planned: Decision, fresh: Decision | None, outcome: object) -> None:
+    result = narrow(planned, fresh)
+    if isinstance(outcome, int):
+        assert isinstance(result, Target)
+        assert result.offset == outcome
+    else:
+        assert type(result) is outcome
+        if isinstance(result, Held):
+            assert result.reasons
+
+
+offsets = st.integers(0, 100)
+
+
+@given(
+    planned_to=offsets, planned_commit=st.none() | offsets, planned_unread=offsets,
+    fresh_to=offsets, fresh_commit=st.none() | offsets, start=offsets, same=st.booleans(),
+)  # fmt: skip
+def test_a_plan_can_never_make_a_trim_larger(
+    planned_to: int, planned_commit: int | None, planned_unread: int, fresh_to: int, fresh_commit: int | None, start: int, *, same: bool
+) -> None:
+    planned = row(trim_to=planned_to, min_commit=planned_commit, unconsumed=planned_unread)
+    fresh = row(trim_to=fresh_to, min_commit=fresh_commit, log_start=start, topic_id="id-1" if same else "id-2")
+    result = narrow(planned, fresh)
+    if isinstance(result, Target):
+        assert same
+        assert start < result.offset <= min(planned_to, fresh_to)
+        assert planned_commit is None or (fresh_commit is not None and fresh_commit >= planned_commit)
+        unread = result.offset - (start if fresh_commit is None else min(max(start, fresh_commit), result.offset))
+        assert unread <= planned_unread
+
+
+def test_a_target_tells_its_records_and_their_share_of_the_bytes() -> None:
+    target = narrow(row(trim_to=20), row())
+    assert isinstance(target, Target)
+    assert (target.records, target.size_bytes) == (20, 200)
+    assert replace(target, decision=row(size_bytes=None)).size_bytes is None
