@@ -96,7 +96,7 @@ def _ends(reader: ClusterReader, metadata: ClusterMetadata) -> dict[TopicPartiti
         if not topic.internal
         for number, partition in topic.partitions.items()
     }
-    answers = reader.list_offsets({"latest": leaders}, leaders)["latest"]
+    answers = reader.list_offsets([dict.fromkeys(leaders, "latest")], leaders)[0]
     return {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
 
 

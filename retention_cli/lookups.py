@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
@@ -11,67 +11,83 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Search
 from retention_cli.model import ANCIENT_MS, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 
-
-Partitions = Mapping[TopicPartition, PartitionFacts]
+Facts = Mapping[TopicPartition, PartitionFacts]
+Answered = tuple[TopicPartition, int, Maybe[LookUp]]
+"""A partition, the time that was looked up, and the answer."""
 
 
 def look_up(
     reader: ClusterReader,
-    wanted: Mapping[int, Partitions],
+    facts: Facts,
+    wanted: Mapping[TopicPartition, Collection[int]],
     leaders: Leaders,
-    scan_records: Callable[[str], int],
+    scan_records: Mapping[str, int],
     deadline: float,
-) -> dict[int, dict[TopicPartition, Maybe[LookUp]]]:
-    """Return, per time (Unix ms) and partition, the offset before which every record is older.
+) -> Iterator[Answered]:
+    """Yield, for each partition and time (Unix ms), the offset before which every record is older.
 
     H must have been read before. Where the broker says that there is no such record, its MAX_TIMESTAMP, asked
     now, must bear that out; else records are read, ``scan_records`` of the topic at the most.
     """
-    found: dict[int, dict[TopicPartition, Maybe[LookUp]]] = {}
-    for time_ms, answers in reader.list_offsets(wanted, leaders).items():
-        assert isinstance(time_ms, int)  # noqa: S101  (for the type checker: we asked for times alone)
-        settled = found[time_ms] = {}
-        silent: dict[TopicPartition, PartitionFacts] = {}
+    rounds = _rounds(wanted)
+    silent: dict[TopicPartition, list[int]] = {}
+    for asked, answers in zip(rounds, reader.list_offsets(rounds, leaders), strict=True):
         for tp, answer in answers.items():
             if isinstance(answer, Found):
-                settled[tp] = LookUp(answer.offset)
+                yield tp, asked[tp], LookUp(answer.offset)
             elif isinstance(answer, NotFound):
-                silent[tp] = wanted[time_ms][tp]
+                silent.setdefault(tp, []).append(asked[tp])
             else:
-                settled[tp] = Unknown.because("lookup", f"the offset at a time could not be looked up: {answer}")
-        if silent:
-            settled |= _settle(reader, silent, time_ms, leaders, scan_records, deadline)
-    return found
+                text = f"the offset at a time could not be looked up: {answer}"
+                yield tp, asked[tp], Unknown.because("lookup", text)
+    if silent:
+        yield from _settle(reader, facts, silent, leaders, scan_records, deadline)
+
+
+def _rounds(wanted: Mapping[TopicPartition, Collection[int]]) -> list[dict[TopicPartition, int]]:
+    """Cut several times per partition into mappings with one each: a request names a partition once."""
+    rounds: list[dict[TopicPartition, int]] = []
+    for tp, times in wanted.items():
+        for number, time_ms in enumerate(sorted(times)):
+            if number == len(rounds):
+                rounds.append({})
+            rounds[number][tp] = time_ms
+    return rounds
 
 
 def _settle(
     reader: ClusterReader,
-    partitions: Partitions,
-    time_ms: int,
+    facts: Facts,
+    silent: Mapping[TopicPartition, Collection[int]],
     leaders: Leaders,
-    scan_records: Callable[[str], int],
+    scan_records: Mapping[str, int],
     deadline: float,
-) -> dict[TopicPartition, Maybe[LookUp]]:
+) -> Iterator[Answered]:
     """Settle look-ups that said −1: by MAX_TIMESTAMP where that is enough, else by reading."""
-    found: dict[TopicPartition, Maybe[LookUp]] = {}
-    searches: dict[TopicPartition, Search] = {}
-    for tp, newest in reader.list_offsets({"max-timestamp": partitions}, leaders)["max-timestamp"].items():
-        start, end = partitions[tp].log_start, partitions[tp].high_watermark
-        if isinstance(start, Unknown) or isinstance(end, Unknown):
-            found[tp] = Unknown.because("lookup", "the log's ends are unknown")
-        elif isinstance(newest, Found) and newest.timestamp is not None and newest.timestamp < time_ms:
-            found[tp] = LookUp(end)
-        else:
-            # For old stamps (G9) the record at S alone is asked.
-            limit = 1 if time_ms == ANCIENT_MS else scan_records(tp.topic)
-            searches[tp] = Search(start, end, time_ms, limit)
-    for tp, reached in reader.search_records(searches, max(1.0, deadline - time.monotonic())).items():
-        if isinstance(reached, RequestFailedError):
-            text = f"an ambiguous look-up could not be settled by reading: {reached}"
-            found[tp] = Unknown.because("lookup", text)
-        else:
-            found[tp] = LookUp(reached.offset, _stopped(reached.offset) if reached.stopped else None)
-    return found
+    newest = reader.list_offsets([dict.fromkeys(silent, "max-timestamp")], leaders)[0]
+    unsettled: dict[TopicPartition, list[int]] = {}
+    for tp, times in silent.items():
+        end, latest = facts[tp].high_watermark, newest[tp]
+        for time_ms in times:
+            if isinstance(latest, Found) and latest.timestamp is not None and latest.timestamp < time_ms:
+                yield tp, time_ms, end if isinstance(end, Unknown) else LookUp(end)
+            else:
+                unsettled.setdefault(tp, []).append(time_ms)
+    for asked in _rounds(unsettled):
+        searches = {}
+        for tp, time_ms in asked.items():
+            start, end = facts[tp].log_start, facts[tp].high_watermark
+            if isinstance(start, Unknown) or isinstance(end, Unknown):
+                yield tp, time_ms, Unknown.because("lookup", "the log's ends are unknown")
+            else:  # for old stamps (G9) the record at S alone is asked
+                searches[tp] = Search(start, end, time_ms, 1 if time_ms == ANCIENT_MS else scan_records[tp.topic])
+        for tp, reached in reader.search_records(searches, max(1.0, deadline - time.monotonic())).items():
+            if isinstance(reached, RequestFailedError):
+                text = f"an ambiguous look-up could not be settled by reading: {reached}"
+                yield tp, asked[tp], Unknown.because("lookup", text)
+            else:
+                note = _stopped(reached.offset) if reached.stopped and asked[tp] != ANCIENT_MS else None
+                yield tp, asked[tp], LookUp(reached.offset, note)
 
 
 def _stopped(offset: int) -> Reason:

@@ -15,7 +15,7 @@ from typing import Final
 
 from retention_cli import lookups
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer, Found, Leaders
+from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import wanted_lookups
@@ -229,11 +229,12 @@ class _Reading:
     def _read_ends(self, leaders: Leaders) -> None:
         self._progress("log ends")
         drafts = self._drafts
-        answers = self._reader.list_offsets({"earliest": drafts, "latest": drafts, "last-stable": drafts}, leaders)
+        specs: tuple[Spec, ...] = ("earliest", "latest", "last-stable")
+        starts, ends, stable = self._reader.list_offsets([dict.fromkeys(drafts, spec) for spec in specs], leaders)
         for tp, draft in drafts.items():
-            draft.log_start = self._end(tp, "start", answers["earliest"][tp])
-            draft.high_watermark = self._end(tp, "high watermark", answers["latest"][tp])
-            draft.last_stable_offset = self._end(tp, "last stable offset", answers["last-stable"][tp])
+            draft.log_start = self._end(tp, "start", starts[tp])
+            draft.high_watermark = self._end(tp, "high watermark", ends[tp])
+            draft.last_stable_offset = self._end(tp, "last stable offset", stable[tp])
 
     def _end(self, tp: TopicPartition, name: str, answer: Answer) -> Maybe[int]:
         if isinstance(answer, Found):
@@ -260,19 +261,14 @@ class _Reading:
         }
 
     def _read_lookups(self, facts: Mapping[TopicPartition, PartitionFacts], leaders: Leaders, deadline: float) -> None:
-        wanted: dict[int, dict[TopicPartition, PartitionFacts]] = {}
-        for tp, one in facts.items():
-            for time_ms in wanted_lookups(one, self._settings[tp.topic], self._request.now_ms):
-                wanted.setdefault(time_ms, {})[tp] = one
-        if not wanted:
+        now_ms = self._request.now_ms
+        wanted = {tp: wanted_lookups(one, self._settings[tp.topic], now_ms) for tp, one in facts.items()}
+        if not any(wanted.values()):
             return
         self._progress("time look-ups")
-        answers = lookups.look_up(
-            self._reader, wanted, leaders, lambda topic: self._settings[topic].scan_records, deadline
-        )
-        for time_ms, some in answers.items():
-            for tp, answer in some.items():
-                self._drafts[tp].lookups[time_ms] = answer
+        limits = {name: settings.scan_records for name, settings in self._settings.items()}
+        for tp, time_ms, answer in lookups.look_up(self._reader, facts, wanted, leaders, limits, deadline):
+            self._drafts[tp].lookups[time_ms] = answer
 
     def _compare(
         self, facts: dict[TopicPartition, PartitionFacts], before: ClusterMetadata, after: ClusterMetadata

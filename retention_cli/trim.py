@@ -273,7 +273,7 @@ class Trimmer:
         self, batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, int]:
         """Return the log start offsets that can be read; success of a delete is not proof of a change."""
-        answers = self.reader.list_offsets({"earliest": batch}, leaders)["earliest"]
+        answers = self.reader.list_offsets([dict.fromkeys(batch, "earliest")], leaders)[0]
         lost = [tp for tp, answer in answers.items() if not isinstance(answer, Found)]
         if lost:  # their leader may have moved: ask who leads now, once
             try:
@@ -287,7 +287,7 @@ class Trimmer:
                 and topics[tp.topic].topic_id == batch[tp].decision.topic_id
                 and tp.partition in topics[tp.topic].partitions
             }
-            answers |= self.reader.list_offsets({"earliest": newer}, newer)["earliest"]
+            answers |= self.reader.list_offsets([dict.fromkeys(newer, "earliest")], newer)[0]
         return {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -46,36 +46,32 @@ _NOT_FOUND: Final = NotFound()
 _LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
 _NO_LEADER: Final = RequestFailedError("has no leader", retriable=True)
 
-Wanted = Mapping[Any, Collection[TopicPartition]]
-"""By spec (Any: a mapping's keys are invariant), the partitions to look up."""
-Answers = dict[Spec, dict[TopicPartition, Answer]]
+Wanted = Mapping[TopicPartition, Spec]
+"""What to look up, by partition. ``last-stable`` and ``max-timestamp`` stand alone in theirs."""
 
 
-async def list_offsets(wire: Wire, wanted: Wanted, leaders: Leaders) -> Answers:
-    """Look partitions up at their leaders, all specs in flight together; one answer or error for each.
+async def list_offsets(
+    wire: Wire, wanted: Sequence[Wanted], leaders: Leaders
+) -> list[dict[TopicPartition, Answer]]:
+    """Look partitions up at their leaders, all mappings in flight together; one answer or error for each.
 
     Nothing is repeated: a leader that moved is an error here (the broker checks the epoch).
     ``last-stable`` is read_committed, all else read_uncommitted.
     """
-    found: Answers = {spec: dict.fromkeys(partitions, _LEFT_OUT) for spec, partitions in wanted.items()}
-    work: dict[int, list[Job[tuple[Spec, _Slice]]]] = {}
-    slices: dict[int, list[tuple[int, _Slice]]] = {}  # the same set of partitions is often asked several things
-    for spec, partitions in wanted.items():
-        cut = slices.setdefault(id(partitions), [])
-        if not cut:
-            by_leader, homeless = _by_leader(partitions, leaders)
-            cut.extend((leader, one) for leader, tps in by_leader.items() for one in _slices(tps, leaders))
-        else:
-            homeless = [tp for tp in partitions if leaders[tp].leader is None]
-        found[spec].update(dict.fromkeys(homeless, _NO_LEADER))
-        for leader, one in cut:
-            work.setdefault(leader, []).append(Job(_Later(spec, one), (spec, one)))
+    found: list[dict[TopicPartition, Answer]] = [dict.fromkeys(one, _LEFT_OUT) for one in wanted]
+    work: dict[int, list[Job[tuple[int, _Slice]]]] = {}
+    for number, one in enumerate(wanted):
+        by_leader, homeless = _by_leader(one, leaders)
+        found[number].update(dict.fromkeys(homeless, _NO_LEADER))
+        for leader, partitions in by_leader.items():
+            for cut in _slices(partitions, one, leaders):
+                work.setdefault(leader, []).append(Job(None, (number, cut)))
 
-    def on_reply(about: tuple[Spec, _Slice], reply: Any | RequestFailedError) -> None:
-        spec, asked = about
-        answers = found[spec]
+    def on_reply(about: tuple[int, _Slice], reply: Any | RequestFailedError) -> None:
+        number, cut = about
+        answers = found[number]
         if isinstance(reply, RequestFailedError):
-            answers.update((TopicPartition(topic, n), reply) for topic, rows in asked.items() for n, _epoch in rows)
+            answers.update((TopicPartition(topic, row[0]), reply) for topic, rows in cut.items() for row in rows)
             return
         for topic in reply.topics:
             name = topic.name
@@ -88,41 +84,34 @@ async def list_offsets(wire: Wire, wanted: Wanted, leaders: Leaders) -> Answers:
                     answer = Found(row.offset, row.timestamp if row.timestamp >= 0 else None)
                 answers[TopicPartition(name, row.partition_index)] = answer
 
-    await wire.fan_out({leader: _made(jobs) for leader, jobs in work.items()}, on_reply)
+    def made(jobs: Sequence[Job[tuple[int, _Slice]]]) -> Iterator[Job[tuple[int, _Slice]]]:
+        for job in jobs:  # a request is made when its turn comes, so that not all of them lie in memory
+            number, cut = job.about
+            yield Job(_request(next(iter(wanted[number].values())), cut), job.about)
+
+    await wire.fan_out({leader: made(jobs) for leader, jobs in work.items()}, on_reply)
     return found
 
 
-_Slice = dict[str, list[tuple[int, int]]]
-"""What one request asks about: by topic, partitions with their leader epochs."""
+_Slice = dict[str, list[tuple[int, int, int]]]
+"""What one request asks: by topic, partitions with their leader epochs and times (Kafka's sentinels among them)."""
 
 
-class _Later(NamedTuple):
-    """A request that is made when its turn comes, so that not all of them lie in memory."""
-
-    spec: Spec
-    asked: _Slice
-
-
-def _made(jobs: Sequence[Job[tuple[Spec, _Slice]]]) -> Iterator[Job[tuple[Spec, _Slice]]]:
-    for job in jobs:
-        yield Job(_request(*job.request), job.about)
-
-
-def _slices(partitions: Sequence[TopicPartition], leaders: Leaders) -> Iterator[_Slice]:
+def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leaders) -> Iterator[_Slice]:
     for chunk in _chunks(partitions):
-        asked: _Slice = {}
+        cut: _Slice = {}
         for tp in chunk:
-            asked.setdefault(tp.topic, []).append((tp.partition, leaders[tp].leader_epoch))
-        yield asked
+            spec = wanted[tp]
+            timestamp = spec if isinstance(spec, int) else _TIMESTAMPS[spec]
+            cut.setdefault(tp.topic, []).append((tp.partition, leaders[tp].leader_epoch, timestamp))
+        yield cut
 
 
-def _request(spec: Spec, asked: _Slice) -> Any:
-    timestamp = spec if isinstance(spec, int) else _TIMESTAMPS[spec]
+def _request(spec: Spec, cut: _Slice) -> Any:
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=_READ_COMMITTED if spec == "last-stable" else 0,
-        # (name, [(partition, leader epoch, time)]): the client takes tuples too, at half the cost of its classes
-        topics=[(name, [(n, epoch, timestamp) for n, epoch in rows]) for name, rows in asked.items()],
+        topics=list(cut.items()),  # the client takes tuples too, at half the cost of its own classes
         min_version=_MAX_TIMESTAMP_VERSION if spec == "max-timestamp" else _TUPLES_VERSION,
     )
 

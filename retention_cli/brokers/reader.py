@@ -90,8 +90,10 @@ class ClusterReader:
         """Hand over, group by group, all stable committed offsets, or why they can't be told."""
         self._wire.run(commits.read_commits, self._wire, list(names), on_group, self._deadline(patience_s))
 
-    def list_offsets(self, wanted: log_offsets.Wanted, leaders: log_offsets.Leaders) -> log_offsets.Answers:
-        """Look offsets up, each at its partition's leader; one answer or error for each spec and partition."""
+    def list_offsets(
+        self, wanted: Sequence[log_offsets.Wanted], leaders: log_offsets.Leaders
+    ) -> list[dict[TopicPartition, log_offsets.Answer]]:
+        """Look offsets up, each at its partition's leader; for each mapping, one answer or error per partition."""
         return self._wire.run(log_offsets.list_offsets, self._wire, wanted, leaders)
 
     def epoch_ends(

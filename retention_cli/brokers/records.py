@@ -67,7 +67,8 @@ def search_records(
             "fetch.wait.max.ms": 50,
             "fetch.message.max.bytes": 262_144,
             "queued.min.messages": 1,
-            "queued.max.messages.kbytes": 2048,
+            "queued.max.messages.kbytes": 8192,
+            "fetch.queue.backoff.ms": 5,  # the default second is waited for whenever that queue is full
             "log_level": 0,
         },
         logger=quiet,
@@ -93,7 +94,8 @@ def _search_chunk(
     consumer.assign([Assigned(tp.topic, tp.partition, search.start) for tp, search in searches.items()])
     while len(found) < len(searches) and time.monotonic() < deadline:
         try:
-            messages = consumer.consume(num_messages=1000, timeout=_POLL_S)
+            first = consumer.poll(_POLL_S)  # and then what else is there: consume would wait for all it may take
+            messages = [] if first is None else [first, *consumer.consume(num_messages=1000, timeout=0)]
         except KafkaException as error:
             failed = RequestFailedError(error.args[0].str(), retriable=True)
             return found | {tp: failed for tp in searches if tp not in found}

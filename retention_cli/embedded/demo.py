@@ -85,8 +85,10 @@ def _produce(kafka: EmbeddedKafka, topic: str, records: Iterator[Record]) -> Non
     )  # fmt: skip
     for record in records:
         # Three airports, three partitions: hashing would leave one of them empty.
-        where = {"partition": _AIRPORTS.index(record.key)} if topic == "weather" else {}
-        producer.produce(topic, record.value, record.key, timestamp=record.timestamp_ms, on_delivery=on_delivery, **where)
+        partition = _AIRPORTS.index(record.key) if topic == "weather" else -1
+        producer.produce(
+            topic, record.value, record.key, partition, timestamp=record.timestamp_ms, on_delivery=on_delivery
+        )
         producer.poll(0)
     if producer.flush(60) or failed:
         raise EmbeddedError(f"the demo's data was not taken: {failed[0] if failed else 'time-out'}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -32,6 +33,12 @@ DAY = 24 * HOUR
 _numbers = itertools.count(1)
 
 
+QUIET = logging.getLogger("tests.clients")
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
+"""Where the tests' own clients say that a broker is gone: it is, we killed it."""
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -58,7 +65,7 @@ class World:
     admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:
-        self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, "logger": QUIET})
 
     # -- topics and records ------------------------------------------------
 
@@ -90,11 +97,13 @@ class World:
         return self.produce_at(topic, [base - age for age in ages], partition, value, compression)
 
     def produce_at(
-        self, topic: str, stamps_ms: Sequence[int], partition: int = 0, value: bytes = b"x" * 100, compression: str = "none"
+        self, topic: str, stamps_ms: Sequence[int], partition: int = 0, value: bytes | Callable[[], bytes] = b"x" * 100,
+        compression: str = "none", batch: int = 10_000,
     ) -> int:
-        """Append a record of each timestamp, in order, a batch at a time where compressed."""
+        """Append a record of each timestamp, in order, so many a batch at the most."""
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "compression.type": compression, "linger.ms": 20 if compression != "none" else 5}
+            {"bootstrap.servers": self.bootstrap, "compression.type": compression, "linger.ms": 20 if compression != "none" else 5,
+             "batch.num.messages": batch, "logger": QUIET}
         )
         offsets: list[int] = []
 
@@ -104,13 +113,14 @@ class World:
 
         for number, stamp in enumerate(stamps_ms):
             key = f"k{number}"  # compacted topics want one
-            producer.produce(topic, value, key, partition=partition, timestamp=stamp, on_delivery=delivered)
+            content = value if isinstance(value, bytes) else value()
+            producer.produce(topic, content, key, partition=partition, timestamp=stamp, on_delivery=delivered)
         assert producer.flush(60) == 0
         return max(offsets, default=-1) + 1
 
     def transaction(self, topic: str, stamps_ms: Sequence[int], *, end: str, partition: int = 0) -> Producer:
         """Append records in a transaction that is committed, aborted or left open (``end``)."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": f"tx-{next(_numbers)}-{os.getpid()}"})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "logger": QUIET, "transactional.id": f"tx-{next(_numbers)}-{os.getpid()}"})
         producer.init_transactions(30)
         producer.begin_transaction()
         for stamp in stamps_ms:
@@ -130,7 +140,7 @@ class World:
 
     def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
         """Return S and H."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends"})
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
         try:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
             return low, high
@@ -140,7 +150,7 @@ class World:
     def records(self, topic: str, partition: int = 0, isolation: str = "read_committed") -> list[tuple[int, int]]:
         """Return (offset, timestamp) of everything that can still be read."""
         consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-reads", "enable.auto.commit": False,
+            {"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-reads", "logger": QUIET, "enable.auto.commit": False,
              "enable.partition.eof": True, "isolation.level": isolation, "auto.offset.reset": "earliest"}
         )
         found: list[tuple[int, int]] = []
@@ -149,7 +159,8 @@ class World:
             consumer.assign([TopicPartition(topic, partition, start)])
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
-                for message in consumer.consume(10_000, timeout=1):
+                first = consumer.poll(1)
+                for message in [] if first is None else [first, *consumer.consume(10_000, timeout=0)]:
                     if message.error() is not None:
                         return found
                     found.append((message.offset(), message.timestamp()[1]))
@@ -181,7 +192,7 @@ class World:
     def member(self, group: str, topics: Sequence[str], **config: Any) -> Consumer:
         """Join a group and wait for an assignment. The caller closes it."""
         consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": group, "enable.auto.commit": False,
+            {"bootstrap.servers": self.bootstrap, "group.id": group, "logger": QUIET, "enable.auto.commit": False,
              "auto.offset.reset": "earliest", **{key.replace("_", "."): value for key, value in config.items()}}
         )
         consumer.subscribe(list(topics))

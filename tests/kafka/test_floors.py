@@ -1,0 +1,314 @@
+"""Who counts, on a real cluster: groups of every protocol, live members, transactions (RULES.md F1–F5, F8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
+
+from retention_cli.model import Decision
+from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
+
+OLD = [30 * HOUR] * 10
+
+
+@contextmanager
+def polled(consumer: Any) -> Iterator[Any]:
+    """Keep a member alive while the test looks at it."""
+    done = threading.Event()
+
+    def poll() -> None:
+        while not done.is_set():
+            consumer.poll(0.1)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield consumer
+    finally:
+        done.set()
+        thread.join()
+        consumer.close()
+
+
+def codes(decision: Decision) -> set[str]:
+    return {reason.code for reason in decision.reasons}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_live_groups_commits_count_whatever_its_protocol(world: World, protocol: str) -> None:
+    topic = world.topic()
+    world.produce(topic, OLD)
+    member = world.member(f"{topic}-live", [topic], group_protocol=protocol)
+    member.commit(offsets=[TopicPartition(topic, 0, 4)], asynchronous=False)
+    with polled(member):
+        decision = world.decide(consumed(topic), topic)
+    assert (decision.action, decision.trim_to, decision.min_commit_by) == ("trim", 4, f"group:{topic}-live")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_live_member_without_a_commit_holds_its_topic(world: World, protocol: str) -> None:
+    topic, other = world.topic(), world.topic()
+    for name in (topic, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    with polled(world.member(f"{topic}-new", [topic], group_protocol=protocol)):
+        decision = world.decide(consumed(topic), topic)
+        assert decision.action == "hold"
+        assert codes(decision) == {"F2"}
+        assert f"{topic}-new" in decision.reasons[0].text
+        elsewhere = world.decide(consumed(other), other)
+    assert (elsewhere.action, elsewhere.trim_to) == ("trim", 10)
+    # Its member gone, a group that never committed is nobody any more.
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, decision.trim_to) == ("trim", 10)
+
+
+def test_a_kip_848_group_that_subscribes_by_regex_holds_what_it_reads(world: World) -> None:
+    topic = world.topic("regex")
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    with polled(world.member(f"{topic}-new", [f"^{topic}$"], group_protocol="consumer")):
+        decision = world.decide(consumed(topic), topic)
+    assert codes(decision) == {"F2"}
+
+
+def test_a_group_with_commits_on_other_partitions_only_holds_this_one(world: World) -> None:
+    topic = world.topic(partitions=3)
+    for partition in range(3):
+        world.produce(topic, OLD, partition)
+    world.commit(f"{topic}-done", topic, {0: 9, 1: 9, 2: 9})
+    world.commit(f"{topic}-stray", topic, {1: 5})
+    policy = consumed(topic)
+    plan = {one.partition: one for one in world.plan(policy).decisions}
+    assert [plan[n].action for n in range(3)] == ["hold", "trim", "hold"]
+    assert plan[1].trim_to == 5
+    assert codes(plan[0]) == {"F2"}
+    # … unless it starts at the end where it has no commit
+    late = policy.replace("version: 1", f"version: 1\ngroups: {{latest: [{topic}-stray]}}")
+    assert [one.trim_to for one in world.plan(late).decisions] == [9, 5, 9]
+    # … or is ignored
+    ignored = policy.replace("version: 1", f'version: 1\ngroups: {{ignore: ["*-stray"]}}')
+    assert [one.trim_to for one in world.plan(ignored).decisions] == [9, 9, 9]
+
+
+def test_an_empty_partition_needs_no_commit(world: World) -> None:
+    topic = world.topic(partitions=2)
+    world.produce(topic, OLD, 0)
+    world.commit(f"{topic}-a", topic, {0: 10})
+    plan = world.plan(consumed(topic))
+    assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 10), ("keep", None)]
+
+
+def test_a_share_groups_topics_are_held_and_no_others(world: World) -> None:
+    topic, other = world.topic("share"), world.topic("plain")
+    for name in (topic, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share"})
+    share.subscribe([topic])
+    with polled_share(share):
+        wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F3"}, "the share group's hold")
+        decision = world.decide(consumed(topic), topic)
+        assert f"{topic}-share" in decision.reasons[0].text
+        assert "share group" in decision.reasons[0].text
+        assert world.decide(consumed(other), other).trim_to == 10
+        wait_until(lambda: share_topics(world, f"{topic}-share") == {topic}, "the share group's position")
+    # It still stands somewhere when its members are gone.
+    assert codes(world.decide(consumed(topic), topic)) == {"F3"}
+    listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
+    assert listed[f"{topic}-share"]["type"] == "share"
+    assert listed[f"{topic}-share"]["topics"] == [topic]
+    ignored = consumed(topic).replace("version: 1", 'version: 1\ngroups: {ignore: ["*-share"]}')
+    assert world.decide(ignored, topic).trim_to == 10
+
+
+def share_topics(world: World, group: str) -> set[str]:
+    """Return the topics in which the share group has a position."""
+    found: set[str] = set()
+    with reader_for(world.bootstrap) as reader:
+        reader.share_group_topics([group], lambda _name, topics: found.update(topics))  # type: ignore[arg-type]
+    return found
+
+
+@contextmanager
+def polled_share(share: Any) -> Iterator[None]:
+    done = threading.Event()
+
+    def poll() -> None:
+        while not done.is_set():
+            share.poll(0.2)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        share.close()
+
+
+def test_a_pending_transactional_commit_is_waited_for_then_holds_the_groups_topics(world: World) -> None:
+    """A group whose offsets a transaction may still lower: the stable ones are asked for (require_stable)."""
+    topic, source = world.topic("sink"), world.topic("source")
+    world.produce(source, OLD)
+    world.commit(f"{topic}-tx", source, 8)
+    consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-tx"})
+    producer = world.transaction(topic, [], end="open")
+    producer.produce(topic, b"x")
+    producer.send_offsets_to_transaction([TopicPartition(source, 0, 3)], consumer.consumer_group_metadata(), 30)
+    producer.flush(30)
+    consumer.close()
+    held = world.cli("plan", source, "--consumed-after", "1h", "-o", "json", "--timeout", "3s", check=0).json()["partitions"][0]
+    assert (held["action"], {reason["code"] for reason in held["reasons"]}) == ("hold", {"F3"})
+    assert held["min_commit"] is None
+    producer.commit_transaction(30)
+    assert world.decide(consumed(source), source).trim_to == 3
+
+
+def test_a_group_that_rewinds_lowers_the_floor(world: World) -> None:
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 9)
+    assert world.decide(consumed(topic), topic).trim_to == 9
+    world.commit(f"{topic}-a", topic, 2)
+    assert world.decide(consumed(topic), topic).trim_to == 2
+
+
+def test_odd_group_and_topic_names(world: World) -> None:
+    topic = world.topic(name="T.o_p-i" + "c" * 230)
+    world.produce(topic, OLD)
+    for group in ("Ünïcødé 💥", "with space", "a/b:c;d$(e)", "*", "re:x", ""):
+        if group:
+            world.commit(f"{group}", topic, 7)
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.trim_to, decision.min_commit_by) == (7, "group:*")
+    shown = world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0)
+    assert topic in shown.out
+    for group in ("Ünïcødé 💥", "with space", "a/b:c;d$(e)", "*", "re:x"):
+        world.admin.delete_consumer_groups([group])[group].result(30)
+
+
+def test_a_connect_like_group_that_commits_nothing_is_listed_and_does_not_count(world: World) -> None:
+    """Members of another protocol type: their assignment is not a consumer's, and says nothing of topics."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    with connect_worker(world.bootstrap, f"{topic}-connect"):
+        listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
+        assert listed[f"{topic}-connect"]["protocol_type"] == "connect"
+        assert listed[f"{topic}-connect"]["counts"].startswith("listed only")
+        assert world.decide(consumed(topic), topic).trim_to == 10
+
+
+@contextmanager
+def connect_worker(bootstrap: str, group: str) -> Iterator[None]:
+    """Join a group as a Connect worker does: protocol type ``connect``, bytes of its own."""
+    from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
+
+    with reader_for(bootstrap) as reader:
+        wire = reader.wire
+
+        async def join() -> None:
+            from retention_cli.brokers.groups import find_coordinators
+            from retention_cli.brokers.metadata import deadline_after
+
+            member, code = "", 79
+            while code in (79, 14, 15, 16):  # a member id is given first; coordinators may still be loading
+                coordinators, _ = await find_coordinators(wire, [group], deadline_after(30))
+                if group not in coordinators:
+                    await wire.sleep(0.2)
+                    continue
+                response = await wire.ask(
+                    JoinGroupRequest(
+                        group_id=group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, member_id=member, group_instance_id=None,
+                        protocol_type="connect", protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=b"\x00\x01url")],
+                    ),
+                    coordinators[group],
+                )
+                member, code = response.member_id or member, response.error_code
+            assert code == 0, code
+            sync = SyncGroupRequest(
+                group_id=group, generation_id=response.generation_id, member_id=member, group_instance_id=None,
+                protocol_type="connect", protocol_name="default",
+                assignments=[SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=b"\xff\xfe\x00")],
+            )
+            assert (await wire.ask(sync, coordinators[group])).error_code == 0
+
+        wire.run(join)
+        yield
+
+
+def test_a_live_streams_group_holds_its_source_topics_and_counts_by_its_commits(world: World) -> None:
+    topic, other = world.topic("source"), world.topic("other")
+    for name in (topic, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    with streams_member(world.bootstrap, f"{topic}-streams", topic):
+        wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F2"}, "the streams group's hold")
+        assert f"{topic}-streams" in world.decide(consumed(topic), topic).reasons[0].text
+        assert world.decide(consumed(other), other).trim_to == 10
+        listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
+        assert listed[f"{topic}-streams"]["type"] == "streams"
+    wait_until(lambda: world.decide(consumed(topic), topic).trim_to == 10, "the streams group's end")
+
+
+@contextmanager
+def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
+    """Join a streams group (KIP-1071) with a topology of one source topic, and heartbeat until done."""
+    from kafka.protocol.api_message import ApiMessage
+
+    from retention_cli.brokers.groups import find_coordinators
+    from retention_cli.brokers.metadata import deadline_after
+    from tests.kafka import schemas
+
+    class StreamsGroupHeartbeatRequest(ApiMessage, load_json=schemas):
+        pass
+
+    class StreamsGroupHeartbeatResponse(ApiMessage, load_json=schemas):
+        pass
+
+    sub = StreamsGroupHeartbeatRequest.Topology.Subtopology(
+        subtopology_id="0", source_topics=[source], source_topic_regex=[], state_changelog_topics=[],
+        repartition_sink_topics=[], repartition_source_topics=[], copartition_groups=[],
+    )
+    topology = StreamsGroupHeartbeatRequest.Topology(epoch=0, subtopologies=[sub])
+    done = threading.Event()
+    with reader_for(bootstrap) as reader:
+
+        async def beat(epoch: int) -> int:
+            coordinators, errors = await find_coordinators(reader.wire, [group], deadline_after(30))
+            if errors:
+                return epoch
+            joining = epoch == 0
+            request = StreamsGroupHeartbeatRequest(
+                group_id=group, member_id="member-of-the-test-0001", member_epoch=epoch, endpoint_information_epoch=0,
+                rebalance_timeout_ms=60_000 if joining else -1, topology=topology if joining else None,
+                active_tasks=[] if joining else None, standby_tasks=[] if joining else None,
+                warmup_tasks=[] if joining else None, process_id="p1" if joining else None,
+                client_tags=[] if joining else None,
+            )
+            response = await reader.wire.ask(request, coordinators[group])
+            if response.error_code in (14, 15, 16):  # the coordinator is loading or moving
+                return epoch
+            assert response.error_code == 0, (response.error_code, response.error_message)
+            return int(response.member_epoch)
+
+        def live() -> None:
+            epoch = 0
+            while not done.wait(0.2):
+                epoch = reader.wire.run(beat, epoch)
+            reader.wire.run(beat, -1)
+
+        thread = threading.Thread(target=live)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
