@@ -1,0 +1,342 @@
+"""Carrying a plan out on a real cluster: what changed since is honoured, and only ever narrows (DESIGN.md, trim)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from retention_cli.brokers import deleter
+from retention_cli.model import TopicPartition
+from retention_cli.plan import Plan
+from retention_cli.state.folder import StateError
+from retention_cli.state.lock import LockedError, trim_lock
+from retention_cli.trim import RefusedError, TrimReport, TrimRow
+from tests.kafka.world import HOUR, World, consumed
+
+OLD = [30 * HOUR] * 10
+
+
+def only(report: TrimReport) -> TrimRow:
+    assert len(report.rows) == 1
+    return report.rows[0]
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Ten old records; group a has read eight."""
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit(f"{name}-a", name, 8)
+    return name
+
+
+def audit(world: World) -> list[dict]:
+    log = next(world.state_dir.glob("*/audit.jsonl"))
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def test_what_was_planned_goes_and_the_log_has_it_before_and_after(world: World, topic: str) -> None:
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    row = only(report)
+    assert (row.outcome, row.target, row.log_start, row.records) == ("trimmed", 8, 8, 8)
+    assert world.ends(topic) == (8, 10)
+    run, batch, result, end = audit(world)
+    assert [line["event"] for line in (run, batch, result, end)] == ["run", "batch", "result", "end"]
+    assert {line["run"] for line in (run, batch, result, end)} == {report.run}
+    assert run["planned"]["records"] == 8
+    assert batch["partitions"][0] | {"topic_id": "", "bytes": 0} == {
+        "topic": topic, "topic_id": "", "partition": 0, "log_start": 0, "target": 8, "records": 8, "bytes": 0, "rule": "consumed",
+    }  # fmt: skip
+    assert result["partitions"] == [{"topic": topic, "partition": 0, "outcome": "trimmed", "log_start": 8}]
+
+
+def test_the_same_plan_twice_is_harmless(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.trim(plan, consumed(topic))
+    again = only(world.trim(plan, consumed(topic)))
+    assert (again.outcome, again.log_start) == ("unchanged", 8)
+
+
+def test_a_plan_does_not_go_further_though_the_facts_would(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.commit(f"{topic}-a", topic, 10)
+    assert only(world.trim(plan, consumed(topic))).log_start == 8
+
+
+def test_a_group_that_went_back_since_the_plan_holds(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.commit(f"{topic}-a", topic, 3)
+    row = only(world.trim(plan, consumed(topic)))
+    assert row.outcome == "held"
+    assert "went back to 3" in row.reasons[0].text
+    assert world.ends(topic) == (0, 10)
+
+
+def test_a_new_group_that_is_behind_holds(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.commit(f"{topic}-late", topic, 1)
+    assert only(world.trim(plan, consumed(topic))).outcome == "held"
+    assert world.ends(topic) == (0, 10)
+
+
+def test_a_topic_that_was_made_anew_since_the_plan_is_not_touched(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 8)
+    row = only(world.trim(plan, consumed(topic)))
+    assert row.outcome == "held"
+    assert "made anew" in row.reasons[0].text
+    assert world.ends(topic) == (0, 10)
+
+
+def test_a_topic_that_is_gone_is_held(world: World, topic: str) -> None:
+    other = world.topic()
+    policy = f"version: 1\ntopics: [{{match: [{topic}, {other}], retention.commitoffset.enable: true, retention.commitoffset.ms: 1h}}]"
+    plan = world.plan(policy)
+    world.delete(topic)
+    rows = {row.topic: row.outcome for row in world.trim(plan, policy).rows}
+    assert rows == {topic: "held", other: "unchanged"}
+
+
+@pytest.mark.parametrize(
+    ("stricter", "outcome", "start"),
+    [
+        ('hold: "case 4711"', "held", 0),
+        ("retention.commitoffset.ms: 40h", "unchanged", 0),
+        ("retention.commitoffset.enable: false", "unchanged", 0),
+        ("groups.require: [billing]", "held", 0),
+        ("unconsumed: trim", "trimmed", 8),
+    ],
+)
+def test_a_policy_that_became_stricter_narrows(world: World, topic: str, stricter: str, outcome: str, start: int) -> None:
+    plan = world.plan(consumed(topic))
+    today = consumed(topic) + f"\n  - {{match: {topic}, {stricter}}}\n"
+    assert only(world.trim(plan, today)).outcome == outcome
+    assert world.ends(topic)[0] == start
+
+
+def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy is read again before every recheck: a legal hold freezes what is not yet sent."""
+    import retention_cli.trim as trimming
+
+    monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)  # every recheck is too old by then: each round sends nothing
+    monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit(f"{name}-a", name, 8)
+    plan = world.plan(consumed(name))
+    asked = 0
+
+    def policy() -> str:
+        nonlocal asked
+        asked += 1
+        return consumed(name) if asked < 3 else consumed(name, hold='"case 4711"')
+
+    row = only(world.trim(plan, policy))
+    assert asked == 3
+    assert (row.outcome, row.reasons[0].code) == ("held", "G7")
+    assert world.ends(name) == (0, 10)
+
+
+def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import retention_cli.trim as trimming
+
+    monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
+    row = only(world.trim(world.plan(consumed(topic)), consumed(topic)))
+    assert row.outcome == "failed"
+    assert "takes longer than" in row.reasons[0].text
+    assert world.ends(topic) == (0, 10)
+
+
+@pytest.mark.parametrize(("edit", "start"), [({"trim_to": 3}, 3), ({"trim_to": 10}, 8), ({"min_commit": 0}, 8), ({"unconsumed": 99}, 8)])
+def test_an_edited_plan_never_goes_past_what_the_policy_allows_now(world: World, topic: str, edit: dict, start: int) -> None:
+    plan = world.plan(consumed(topic))
+    edited = dataclasses.replace(plan, decisions=(dataclasses.replace(plan.decisions[0], **edit),))
+    world.trim(edited, consumed(topic))
+    assert world.ends(topic)[0] == start
+
+
+def test_an_edited_plan_can_not_name_a_topic_that_the_policy_does_not(world: World, topic: str) -> None:
+    other = world.topic()
+    world.produce(other, OLD)
+    world.commit(f"{topic}-a", other, 10)
+    plan = world.plan(consumed(other))
+    assert only(world.trim(plan, consumed(topic))).outcome == "held"
+    assert world.ends(other) == (0, 10)
+
+
+def test_r4_takes_what_nobody_has_read_and_only_as_much_as_was_shown(world: World, topic: str) -> None:
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]"
+    plan = world.plan(policy)
+    assert plan.totals.unconsumed == 2
+    assert dict(plan.unconsumed_by) == {f"group:{topic}-a": 2}
+    hidden = dataclasses.replace(plan, decisions=(dataclasses.replace(plan.decisions[0], unconsumed=0),))
+    row = only(world.trim(hidden, policy))
+    assert row.outcome == "held"
+    assert "the plan showed 0" in row.reasons[0].text
+    assert only(world.trim(plan, policy)).log_start == 10
+
+
+def test_a_dry_run_holds_nothing_that_could_delete_and_leaves_no_trace(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a dry run made a deleter")
+
+    monkeypatch.setattr("retention_cli.carry_out.Deleter", refuse)
+    row = only(world.trim(world.plan(consumed(topic)), consumed(topic), dry_run=True))
+    assert (row.outcome, row.target, row.log_start, row.records) == ("would-trim", 8, 0, 8)
+    assert world.ends(topic) == (0, 10)
+    assert not world.state_dir.exists()
+
+
+def test_a_few_partitions_first(world: World) -> None:
+    name = world.topic(partitions=3)
+    for partition in range(3):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, {0: 5, 1: 6, 2: 7})
+    report = world.trim(world.plan(consumed(name)), consumed(name), max_partitions=2)
+    assert [(row.outcome, row.log_start) for row in report.rows] == [("trimmed", 5), ("trimmed", 6), ("unchanged", None)]
+    assert world.ends(name, 2) == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("limits", "refused"),
+    [
+        ("max.records: 7", True), ("max.records: 8", False), ("max.percent: 79", True), ("max.percent: 80", False),
+        ("max.bytes: 10", True), ("max.bytes: 1MiB", False),
+    ],
+)  # fmt: skip
+def test_limits_refuse_the_whole_and_nothing_goes(world: World, topic: str, limits: str, *, refused: bool) -> None:
+    policy = consumed(topic).replace("version: 1", f"version: 1\nlimits: {{{limits}}}")
+    plan = world.plan(policy)
+    assert bool(plan.refusals) is refused
+    if refused:
+        with pytest.raises(RefusedError, match="limits.max"):
+            world.trim(plan, policy)
+        with pytest.raises(RefusedError):
+            world.trim(plan, policy, dry_run=True)
+        assert world.ends(topic) == (0, 10)
+        assert audit(world)[-1]["event"] == "end"
+    else:
+        assert only(world.trim(plan, policy)).outcome == "trimmed"
+
+
+def test_a_days_limit_counts_what_earlier_runs_trimmed(world: World, topic: str) -> None:
+    policy = consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 9}")
+    assert only(world.trim(world.plan(policy), policy)).records == 8
+    world.commit(f"{topic}-a", topic, 10)
+    with pytest.raises(RefusedError, match="8 in the last 24 hours"):
+        world.trim(world.plan(policy), policy)
+    assert world.ends(topic) == (8, 10)
+
+
+def test_a_percentage_is_of_all_managed_partitions_not_of_those_that_trim(world: World) -> None:
+    name = world.topic(partitions=2)
+    world.produce(name, OLD, 0)
+    world.produce(name, 90, 1)
+    world.commit(f"{name}-a", name, {0: 10, 1: 0})
+    policy = consumed(name).replace("version: 1", "version: 1\nlimits: {max.percent: 10}")
+    assert [row.outcome for row in world.trim(world.plan(policy), policy).rows] == ["trimmed", "unchanged"]
+
+
+def test_a_broken_audit_log_stops_before_anything_is_sent(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    world.trim(plan, consumed(topic), max_partitions=1)
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, 12)
+    log = next(world.state_dir.glob("*/audit.jsonl"))
+    log.write_text(log.read_text().replace('"event":"batch"', '"event":'))
+    with pytest.raises(StateError, match=r"audit\.jsonl:2: a broken line"):
+        world.trim(world.plan(consumed(topic)), consumed(topic))
+    assert world.ends(topic)[0] == 8
+
+
+def test_one_trim_at_a_time(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    with trim_lock(world.state_dir / plan.cluster_id, "then"), pytest.raises(LockedError, match="since then"):
+        world.trim(plan, consumed(topic))
+    assert world.ends(topic) == (0, 10)
+
+
+def test_a_partition_that_the_broker_refuses_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One partition's error is not the others': here the broker is asked for one offset that it can't have."""
+    name = world.topic(partitions=2)
+    for partition in range(2):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, {0: 8, 1: 8})
+    plan = world.plan(consumed(name))
+    honest = deleter._request
+
+    def beyond(offsets: dict[TopicPartition, int], timeout_s: float) -> object:
+        return honest({tp: 10**6 if tp.partition == 1 else offset for tp, offset in offsets.items()}, timeout_s)
+
+    monkeypatch.setattr(deleter, "_request", beyond)
+    rows = world.trim(plan, consumed(name)).rows
+    assert [(row.outcome, row.log_start) for row in rows] == [("trimmed", 8), ("failed", 0)]
+    assert rows[1].reasons[0].text == "OFFSET_OUT_OF_RANGE"
+    assert audit(world)[2]["partitions"][1]["reason"] == "OFFSET_OUT_OF_RANGE"
+
+
+def test_success_of_a_delete_is_not_taken_for_proof(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An offset below S succeeds and changes nothing: only reading back tells."""
+    honest = deleter._request
+    monkeypatch.setattr(deleter, "_request", lambda offsets, t: honest(dict.fromkeys(offsets, 0), t))
+    row = only(world.trim(world.plan(consumed(topic)), consumed(topic)))
+    assert (row.outcome, row.log_start) == ("failed", 0)
+    assert "still starts at 0" in row.reasons[0].text
+
+
+def test_minus_one_is_never_sent(world: World) -> None:
+    from tests.kafka.world import reader_for
+
+    with reader_for(world.bootstrap) as reader, pytest.raises(ValueError, match="no offset to trim to"):
+        deleter.Deleter(reader.wire).delete({1: {TopicPartition("t", 0): -1}}, lambda *_: None, timeout_s=1)
+
+
+def test_five_thousand_partitions_of_one_topic(world: World) -> None:
+    """More than one request per leader holds: several batches, each announced before it is sent."""
+    name = world.topic(partitions=5000)
+    for partition in (0, 2500, 4999):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, dict.fromkeys(range(5000), 0) | {0: 10, 2500: 4, 4999: 9})
+    plan = world.plan(consumed(name))
+    assert (plan.totals.trim, plan.totals.keep, plan.totals.hold) == (3, 4997, 0)
+    report = world.trim(plan, consumed(name))
+    assert report.count("trimmed") == 3
+    assert [world.ends(name, n)[0] for n in (0, 2500, 4999)] == [10, 4, 9]
+    world.delete(name)
+
+
+def test_batches_are_cut_per_leader_and_announced_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    import retention_cli.trim as trimming
+
+    monkeypatch.setattr(trimming, "PARTITIONS_A_LEADER", 2)
+    name = world.topic(partitions=12)
+    for partition in range(12):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, dict.fromkeys(range(12), 5))
+    report = world.trim(world.plan(consumed(name)), consumed(name))
+    assert report.count("trimmed") == 12
+    events = [line["event"] for line in audit(world)]
+    assert events == ["run", "batch", "result", "batch", "result", "end"]
+
+
+def test_plans_are_byte_identical_but_for_their_time(world: World, topic: str) -> None:
+    from retention_cli.plan import plan_text
+
+    one, other = world.plan(consumed(topic)), world.plan(consumed(topic))
+    assert plan_text(one) == plan_text(dataclasses.replace(other, created_at_ms=one.created_at_ms))
+
+
+def test_the_plan_survives_its_file(world: World, topic: str, tmp_path: Path) -> None:
+    from retention_cli.plan import plan_text
+    from retention_cli.saved_plan import read_plan
+
+    plan: Plan = world.plan(consumed(topic))
+    (tmp_path / "plan.json").write_text(plan_text(plan))
+    assert only(world.trim(read_plan(tmp_path / "plan.json"), consumed(topic))).outcome == "trimmed"
