@@ -85,43 +85,37 @@ def observe(
 ) -> Observation:
     """Read the facts of all managed partitions.
 
-    A partition whose topic id, leader or leader epoch differs between the two metadata reads is read once
-    more; one whose leader can't be asked is asked again while patience lasts. Then it is unknown.
+    A partition whose topic id, leader or leader epoch differs between the two metadata reads, or whose leader
+    can't be asked, is read again, once at least and while patience lasts. Then it is unknown.
 
     Raises:
         BrokerError: the cluster's metadata could not be read at all.
     """
     with _no_garbage_collection():
         began = time.monotonic()
-        patience = reader.timeout_s if request.patience_s is None else request.patience_s
-        deadline = began + patience
-        once = _Reading(reader, request, progress, listener)
-        result = once.read(deadline)
+        deadline = began + (reader.timeout_s if request.patience_s is None else request.patience_s)
+        reading = _Reading(reader, request, progress, listener)
+        result = reading.read(deadline)
         attempts = 1
-        while once.unsettled:
-            late = time.monotonic() > deadline
-            again = {tp for tp, why in once.unsettled.items() if (why.retriable and not late) or attempts == 1}
-            if not again or late:
-                break
+        while reading.unsettled and (attempts == 1 or time.monotonic() < deadline):
             time.sleep(_AGAIN_AFTER_S)
             attempts += 1
-            repeat = _Reading(reader, replace(request, only=again, sizes=False), progress, None)
-            newer = repeat.read(deadline)
-            sized = {tp: replace(f, size_bytes=result.facts[tp].size_bytes) for tp, f in newer.facts.items()}
-            gone = {tp: f for tp, f in result.facts.items() if tp not in again}
-            result = replace(
-                result,
-                facts={**gone, **sized, **{tp: _deleted(result.facts[tp]) for tp in again - newer.facts.keys()}},
-                leaders={**result.leaders, **newer.leaders},
-            )
-            once = repeat
+            again = reading.unsettled
+            reading = _Reading(reader, replace(request, only=again, sizes=False), progress, None)
+            result = _merged(result, reading.read(deadline), again)
         return replace(result, began=began, facts=dict(sorted(result.facts.items())))
 
 
-@dataclass(frozen=True, slots=True)
-class _Unsettled:
-    reason: Reason
-    retriable: bool
+def _merged(first: Observation, newer: Observation, again: Collection[TopicPartition]) -> Observation:
+    """Put the facts that were read again in place of the first ones. A partition that is gone by now is unknown."""
+    facts = {tp: one for tp, one in first.facts.items() if tp not in again}
+    for tp in again:
+        facts[tp] = (
+            replace(newer.facts[tp], size_bytes=first.facts[tp].size_bytes)
+            if tp in newer.facts
+            else _deleted(first.facts[tp])
+        )
+    return replace(first, facts=facts, leaders={**first.leaders, **newer.leaders})
 
 
 @dataclass(slots=True)
@@ -141,7 +135,7 @@ class _Reading:
     def __init__(
         self, reader: ClusterReader, request: Request, progress: Progress, listener: CommitListener | None
     ) -> None:
-        self.unsettled: dict[TopicPartition, _Unsettled] = {}
+        self.unsettled: dict[TopicPartition, Reason] = {}
         self._reader = reader
         self._request = request
         self._progress = progress
@@ -188,7 +182,7 @@ class _Reading:
         self._progress("topic settings")
         bare = {name: _topic_facts(metadata.topics[name]) for name in self._settings}
         asked = [name for name, topic in bare.items() if not self._never_touched(topic)]
-        configs = self._reader.topic_configs(asked) if asked else {}
+        configs = self._reader.topic_configs(asked, self._request.patience_s) if asked else {}
         for name, topic in bare.items():
             config = configs.get(name)
             if isinstance(config, RequestFailedError):
@@ -239,10 +233,11 @@ class _Reading:
     def _end(self, tp: TopicPartition, name: str, answer: Answer) -> Maybe[int]:
         if isinstance(answer, Found):
             return answer.offset
-        error = answer if isinstance(answer, RequestFailedError) else None
-        unknown = Unknown.because("offsets", f"the {name} could not be read: {error or 'the broker names none'}")
-        if self._drafts[tp].metadata.leader is not None:
-            self.unsettled[tp] = _Unsettled(unknown.reasons[0], retriable=error is not None and error.retriable)
+        error = answer if isinstance(answer, RequestFailedError) else "the broker names none"
+        unknown = Unknown.because("offsets", f"the {name} could not be read: {error}")
+        final = isinstance(error, RequestFailedError) and not error.retriable
+        if self._drafts[tp].metadata.leader is not None and not final:
+            self.unsettled[tp] = unknown.reasons[0]
         return unknown
 
     def _facts(self, floors: FloorFold) -> dict[TopicPartition, PartitionFacts]:
@@ -278,9 +273,9 @@ class _Reading:
         for tp in self._drafts:
             change = _change(tp, before.topics[tp.topic], after.topics.get(tp.topic))
             if change is not None:
-                self.unsettled[tp] = _Unsettled(change, retriable=False)
+                self.unsettled[tp] = change
             if tp in self.unsettled:
-                unknown = Unknown((self.unsettled[tp].reason,))
+                unknown = Unknown((self.unsettled[tp],))
                 held[tp] = replace(facts[tp], log_start=unknown, high_watermark=unknown, last_stable_offset=unknown)
         return held
 
@@ -307,7 +302,7 @@ def _change(tp: TopicPartition, before: TopicMetadata, after: TopicMetadata | No
         return Reason("metadata", "the partition vanished while it was read")
     one, other = before.partitions[tp.partition], after.partitions[tp.partition]
     if (one.leader, one.leader_epoch) != (other.leader, other.leader_epoch):
-        return Reason("metadata", "the leader changed while the partition was read, twice: run again")
+        return Reason("metadata", "the leader changed each time that the partition was read: run again")
     return None
 
 

@@ -292,20 +292,24 @@ class Trimmer:
 
 
 def _judge(tp: TopicPartition, target: Target, said: DeleteOutcome | None, start: int | None) -> TrimRow:
-    """Say what became of a partition: what was answered, against what was read back."""
+    """Say what became of a partition: what was answered, against what was read back.
+
+    Without an answer a request may still be carried out, so that its partition stays unverified.
+    """
     if start is not None and start >= target.offset:
         return _row(tp, "trimmed", target.offset, start, (), target.records, target.size_bytes)
-    if isinstance(said, RequestFailedError):
-        # It may have been carried out without an answer: only the log itself tells, and it may be out of reach.
-        outcome: OutcomeName = "unverified" if start is None and said.retriable else "failed"
-        return _row(tp, outcome, target.offset, start, (Reason("delete", str(said)),), target.records if outcome == "unverified" else 0)
-    if start is None:
-        text = "no answer was waited for" if said is None else "the broker said that it is done"
-        reason = Reason("verify", f"{text}, but the log start offset could not be read back")
-        return _row(tp, "unverified", target.offset, None, (reason,), target.records, target.size_bytes)
-    answered = said.log_start if isinstance(said, Answered) else None
-    text = f"the broker answered {answered:,}" if answered is not None else "no answer was waited for"
-    return _row(tp, "failed", target.offset, start, (Reason("verify", f"{text}, but the log still starts at {start:,}"),))
+    if isinstance(said, RequestFailedError) and said.answered:
+        return _row(tp, "failed", target.offset, start, (Reason("delete", str(said)),))
+    if isinstance(said, Answered) and start is not None:
+        text = f"the broker answered {said.log_start:,}, but the log still starts at {start:,}"
+        return _row(tp, "failed", target.offset, start, (Reason("verify", text),))
+    if isinstance(said, Answered):
+        text = "the broker said that it is done, but the log start offset could not be read back"
+    else:
+        what = "no answer was waited for" if said is None else f"no answer came ({said})"
+        where = "could not be read back" if start is None else f"was still {start:,}"
+        text = f"{what}, and the log start offset {where}: it may yet move"
+    return _row(tp, "unverified", target.offset, start, (Reason("verify", text),), target.records, target.size_bytes)
 
 
 def _batches(

@@ -20,8 +20,12 @@ class SettingsError(BrokerError):
 
 
 class RequestFailedError(BrokerError):
-    """One request failed. ``retriable`` says whether asking again may help."""
+    """One request failed. ``retriable`` says whether asking again may help.
 
-    def __init__(self, text: str, *, retriable: bool) -> None:
+    ``answered`` says that it was a broker that refused it. Else nobody knows whether it was carried out.
+    """
+
+    def __init__(self, text: str, *, retriable: bool, answered: bool = False) -> None:
         super().__init__(text)
         self.retriable = retriable
+        self.answered = answered

@@ -109,9 +109,11 @@ class ClusterReader:
         self._wire.run(log_offsets.epoch_ends, self._wire, wanted, leaders, on_answer)
         return found
 
-    def topic_configs(self, topics: Sequence[str]) -> dict[str, topic_configs.TopicConfig | RequestFailedError]:
+    def topic_configs(
+        self, topics: Sequence[str], patience_s: float | None = None
+    ) -> dict[str, topic_configs.TopicConfig | RequestFailedError]:
         """Return the topics' live settings, or per topic why they can't be read."""
-        return self._wire.run(topic_configs.read_topic_configs, self._wire, topics)
+        return self._wire.run(topic_configs.read_topic_configs, self._wire, topics, self._deadline(patience_s))
 
     def sizes(self, leaders: log_offsets.Leaders) -> tuple[dict[TopicPartition, int], str | None]:
         """Return leader replicas' bytes, and why some are missing, where they are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,9 +25,28 @@ class TopicConfig:
     retention_ms: int
 
 
-async def read_topic_configs(wire: Wire, topics: Sequence[str]) -> dict[str, TopicConfig | RequestFailedError]:
-    """Return each topic's settings, or why they could not be read."""
+async def read_topic_configs(
+    wire: Wire, topics: Sequence[str], deadline: float
+) -> dict[str, TopicConfig | RequestFailedError]:
+    """Return each topic's settings, or why they could not be read. Any broker has them: one that fails is passed over."""
     found: dict[str, TopicConfig | RequestFailedError] = {}
+    waiting: Sequence[str] = topics
+    turn = 0
+    while waiting:
+        found.update(await _read_once(wire, waiting, turn))
+        waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
+        turn += 1
+        if waiting:
+            if time.monotonic() > deadline:
+                break
+            if turn % max(1, len(wire.brokers())) == 0:
+                await wire.sleep(0.25)
+    return {name: found[name] for name in topics}
+
+
+async def _read_once(wire: Wire, topics: Sequence[str], turn: int) -> dict[str, TopicConfig | RequestFailedError]:
+    left_out = RequestFailedError("the broker left the topic out of its answer", retriable=True)
+    found: dict[str, TopicConfig | RequestFailedError] = dict.fromkeys(topics, left_out)
     brokers = wire.brokers()
     work: dict[int, list[Job[Sequence[str]]]] = {}
     for number, start in enumerate(range(0, len(topics), _TOPICS_A_REQUEST)):
@@ -38,7 +58,7 @@ async def read_topic_configs(wire: Wire, topics: Sequence[str]) -> dict[str, Top
             for name in names
         ]
         job = Job(DescribeConfigsRequest(resources=resources), names)
-        work.setdefault(brokers[number % len(brokers)], []).append(job)
+        work.setdefault(brokers[(number + turn) % len(brokers)], []).append(job)
 
     def on_reply(names: Sequence[str], reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
@@ -49,8 +69,7 @@ async def read_topic_configs(wire: Wire, topics: Sequence[str]) -> dict[str, Top
             found[result.resource_name] = error or _config({row.name: row.value for row in result.configs})
 
     await wire.fan_out(work, on_reply)
-    missing = RequestFailedError("the broker left the topic out of its answer", retriable=True)
-    return {name: found.get(name, missing) for name in topics}
+    return found
 
 
 def _config(values: dict[str, str | None]) -> TopicConfig | RequestFailedError:

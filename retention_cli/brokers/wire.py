@@ -288,4 +288,4 @@ def error_named(code: int, message: str | None = None) -> RequestFailedError | N
     kind = kafka_errors.for_code(code)
     name = getattr(kind, "message", None) or kind.__name__
     retriable = bool(getattr(kind, "retriable", False)) or issubclass(kind, kafka_errors.RetriableError)
-    return RequestFailedError(f"{name} ({message})" if message else name, retriable=retriable)
+    return RequestFailedError(f"{name} ({message})" if message else name, retriable=retriable, answered=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -19,7 +22,13 @@ from retention_cli.progress import Progress, silent
 CommitListener = Callable[[GroupCommits], None]
 """Sees each counted group's commits as they pass: for listings, which need more than the fold keeps."""
 
-_SEEN_INCOMPLETE = (
+_AGAIN_AFTER_S: Final = 0.5
+_LISTING_PATIENCE_S: Final = 2.0
+_COORDINATORS_HIDDEN: Final = (
+    f"{OFFSETS_TOPIC} can't be described, so offline coordinators would go unnoticed: grant DESCRIBE on it"
+)
+_COORDINATORS_MOVED: Final = f"the leaders of {OFFSETS_TOPIC} changed each time that groups were read: run again"
+_SEEN_INCOMPLETE: Final = (
     "our principal lacks DESCRIBE on the cluster, so brokers leave groups out of their listing without an error; "
     "grant it: kafka-acls.sh --add --cluster --operation Describe"
 )
@@ -46,19 +55,27 @@ def read_group_floors(
         progress: is told how many groups are read.
         listener: sees each group's commits.
     """
-    before = metadata
-    for attempt in (1, 2):
-        fold, after = _read_once(reader, scopes, rules, before, patience_s, progress, listener)
-        if after is None:
+    deadline = time.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
+    before, attempts = metadata, 0
+    while True:
+        attempts += 1
+        fold, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener)
+        if doubt is None:
             return fold
-        moved = _offsets_leaders(before) != _offsets_leaders(after)
-        if not moved:
+        late = attempts > 1 and (doubt.again == "once" or time.monotonic() > deadline)
+        if doubt.again == "no" or late:
+            fold.fail_all(doubt.reason)
             return fold
-        if attempt == 2:
-            fold.fail_all(Reason("F9", f"the leaders of {OFFSETS_TOPIC} changed while groups were read, twice: run again"))
-            return fold
-        before = after
-    return fold
+        time.sleep(_AGAIN_AFTER_S)
+        before = reader.metadata([OFFSETS_TOPIC])
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """Why one reading of the groups can't be trusted, and whether another may be: once, or while patience lasts."""
+
+    reason: Reason
+    again: Literal["no", "once", "while patience lasts"]
 
 
 def _read_once(
@@ -66,46 +83,44 @@ def _read_once(
     scopes: Mapping[str, TopicScope],
     rules: GroupRules,
     before: ClusterMetadata,
-    patience_s: float | None,
+    deadline: float,
     progress: Progress,
     listener: CommitListener | None,
-) -> tuple[FloorFold, ClusterMetadata | None]:
-    """Return the fold, and metadata of the offsets topic read after it; None where nothing is to be compared."""
+) -> tuple[FloorFold, _Doubt | None]:
+    """Read every group between two looks at our rights (F8) and at the coordinators' leaders (F9)."""
     fold = FloorFold(scopes)
     try:
         if not reader.may_describe_cluster():
-            fold.fail_all(Reason("F8", _SEEN_INCOMPLETE))
-            return fold, None
+            return fold, _Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
         if (leaderless := _without_leader(before)) is not None:
-            fold.fail_all(leaderless)
-            return fold, None
-        listed = reader.list_groups(before.brokers, patience_s)
+            return fold, _Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
+        # A broker that died is listed until the controller notices: ask briefly, then look at who is there again.
+        listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(deadline)))
         counted = [group for group in listed if not matches(rules.ignore, group.name)]
         if counted and OFFSETS_TOPIC not in before.topics:
-            before_hidden = Reason(
-                "F9", f"{OFFSETS_TOPIC} can't be described, so offline coordinators would go unnoticed: grant DESCRIBE on it"
-            )
-            after = reader.metadata([OFFSETS_TOPIC])
-            if OFFSETS_TOPIC in after.topics:  # it was made since: compare from here on
-                return fold, after
-            fold.fail_all(before_hidden)
-            return fold, None
+            brand_new = OFFSETS_TOPIC in reader.metadata([OFFSETS_TOPIC]).topics
+            return fold, _Doubt(Reason("F9", _COORDINATORS_HIDDEN), "once" if brand_new else "no")
         fold = FloorFold(scopes, [group.name for group in counted if matches(rules.latest, group.name)])
-        _read_groups(reader, counted, fold, patience_s, progress, listener)
-        after = reader.metadata([OFFSETS_TOPIC])
+        _read_groups(reader, counted, fold, _left(deadline), progress, listener)
+        if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
+            return fold, _Doubt(Reason("F9", _COORDINATORS_MOVED), "while patience lasts")
         if not reader.may_describe_cluster():
-            fold.fail_all(Reason("F8", _SEEN_INCOMPLETE))
+            return fold, _Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
     except BrokerError as error:
-        fold.fail_all(Reason("F9", f"the consumer groups could not be listed: {error}"))
-        return fold, None
-    return fold, after
+        reason = Reason("F9", f"the consumer groups could not be listed: {error}")
+        return fold, _Doubt(reason, "while patience lasts")
+    return fold, None
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())
 
 
 def _read_groups(
     reader: ClusterReader,
     counted: Sequence[ListedGroup],
     fold: FloorFold,
-    patience_s: float | None,
+    patience_s: float,
     progress: Progress,
     listener: CommitListener | None,
 ) -> None:

@@ -79,7 +79,10 @@ class World:
 
     def await_leaders(self, name: str, partitions: int) -> None:
         def led() -> bool:
-            topic = self.admin.list_topics(name, timeout=10).topics[name]
+            try:
+                topic = self.admin.list_topics(name, timeout=5).topics[name]
+            except KafkaException:  # the client may have picked a dead broker to ask
+                return False
             return len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values())
 
         wait_until(led, f"leaders of {name}")
