@@ -110,6 +110,9 @@ class Wire:
             if (refusal := self._heard.refusal) is not None:
                 raise UnauthorizedError(f"{self._settings.bootstrap} refused the connection: {refusal}")
             said = self._heard.last or "no answer"
+            if said == "socket disconnected":  # all that is seen of a refusal, where the broker hangs up right after it
+                said += f"; is it a listener for {self._settings.protocol}"
+                said += ", and are name and password right?" if self._settings.mechanism else "?"
             raise UnreachableError(f"{self._settings.bootstrap} could not be reached within {self.timeout_s:g} s: {said}")
 
     def close(self) -> None:
