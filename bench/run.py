@@ -1,0 +1,187 @@
+"""``make bench``: ratios of whole processes on one cluster, and what they are to reach.
+
+The yardstick is a Go program built from ``--yardstick DIR`` (default: ../shared/yardstick/kadm); where that
+folder or Go is missing, its ratio is left out, and said to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.seed import Shape, commit, seed
+from retention_cli.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from retention_cli.embedded.java import Java, find_java
+
+POLICY = """version: 1
+topics:
+  - match: "bench-*"
+    retention.commitoffset.enable: true
+    retention.commitoffset.hours: 1
+"""
+
+
+@dataclass
+class Timed:
+    """One finished process: wall seconds and peak MiB."""
+
+    seconds: float
+    peak_mib: float
+    out: str
+    err: str
+
+
+def run(command: list[str], timeout: float = 900) -> Timed:
+    """Run a process to its end and account for it alone."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        _pid, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        out.seek(0)
+        err.seek(0)
+        said = Timed(seconds, usage.ru_maxrss / 1024, out.read(), err.read())
+    if os.waitstatus_to_exitcode(status) != 0:
+        raise RuntimeError(f"{command[0]} … failed: {said.err[-2000:]}")
+    if seconds > timeout:
+        raise RuntimeError(f"{command[0]} … took {seconds:.0f} s")
+    return said
+
+
+class Bench:
+    """The cluster, the commands, and the lines of the result."""
+
+    def __init__(self, kafka: EmbeddedKafka, shape: Shape, scratch: Path, rounds: int) -> None:
+        self.bootstrap = kafka.bootstrap
+        self.shape = shape
+        self.scratch = scratch
+        self.rounds = rounds
+        self.results: dict[str, float] = {}
+        self.policy = scratch / "policy.yaml"
+        self.policy.write_text(POLICY)
+
+    def kretain(self, *arguments: str) -> list[str]:
+        program = str(Path(sys.executable).with_name("kretain"))
+        return [program, *arguments, "-b", self.bootstrap, "-p", str(self.policy), "--state-dir", str(self.scratch / "state"), "--timeout", "120s"]
+
+    def say(self, name: str, value: float, wanted: str, *, good: bool | None) -> None:
+        self.results[name] = value
+        sign = "" if good is None else ("   reached" if good else "   NOT REACHED")
+        print(f"{name:58} {value:9.2f}   {wanted}{sign}", flush=True)
+
+    def plan_beside_the_yardstick(self, program: Path | None) -> None:
+        """A B A B …: the machine's speed drifts, ratios of neighbours don't."""
+        ours, theirs = [], []
+        run(self.kretain("plan"))
+        yardstick = [str(program), "-bootstrap", self.bootstrap, "-prefix", self.shape.prefix, "-reads", "all"]
+        if program is not None:
+            run(yardstick)
+        for _ in range(self.rounds):
+            ours.append(run(self.kretain("plan")))
+            if program is not None:
+                theirs.append(run(yardstick))
+        seconds = statistics.median(one.seconds for one in ours)
+        self.say("kretain plan, seconds", seconds, "", good=None)
+        peak = max(one.peak_mib for one in ours)
+        self.say("kretain plan, peak MiB", peak, "<= 400", good=peak <= 400)
+        if f"{self.shape.partitions:,} trim" not in ours[-1].out:
+            raise RuntimeError(f"the plan does not trim every partition:\n{ours[-1].out}")
+        if theirs:
+            pairs = [one.seconds / other.seconds for one, other in zip(ours, theirs, strict=True)]
+            self.say("yardstick -reads all, seconds", statistics.median(one.seconds for one in theirs), "", good=None)
+            self.say("yardstick -reads all, peak MiB", max(one.peak_mib for one in theirs), "", good=None)
+            ratio = statistics.median(pairs)
+            self.say("plan / yardstick (median of pairs)", ratio, "<= 2.0", good=ratio <= 2.0)
+            print(f"{'':58} pairs: {', '.join(f'{pair:.2f}' for pair in pairs)}")
+        else:
+            print("plan / yardstick: left out (no yardstick folder, or no Go)")
+
+    def plan_beside_the_stock_tool(self, tools: list[str]) -> None:
+        stock = run([*tools, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", self.bootstrap, "--describe", "--all-groups", "--timeout", "300000"])
+        ours = self.results["kretain plan, seconds"]
+        self.say("kafka-consumer-groups --describe --all-groups, seconds", stock.seconds, "", good=None)
+        self.say("stock tool / plan", stock.seconds / ours, ">= 15", good=stock.seconds / ours >= 15)
+
+    def trim_beside_the_stock_tool(self, tools: list[str]) -> None:
+        """Both delete on every partition, in turn: the stock tool first, then kretain a little further, twice."""
+        ours, theirs = [], []
+        for stock_to, floor in ((1, 3), (4, 6)):
+            if floor != 3:
+                commit(self.bootstrap, self.shape, floor)
+            wanted = self.scratch / "delete.json"
+            rows = [{"topic": name, "partition": n, "offset": stock_to} for name in self.shape.names() for n in range(self.shape.partitions_a_topic)]
+            wanted.write_text(json.dumps({"partitions": rows, "version": 1}))
+            theirs.append(run([*tools, "org.apache.kafka.tools.DeleteRecordsCommand", "--bootstrap-server", self.bootstrap, "--offset-json-file", str(wanted)]))
+            done = run(self.kretain("trim", "--yes", "-v"))
+            if f"{self.shape.partitions:,} trimmed" not in done.out:
+                raise RuntimeError(f"not every partition was trimmed:\n{done.out}")
+            ours.append(float(done.err.rpartition("reading back ")[2].split()[0]))
+            self.say("kretain trim, whole process, seconds", done.seconds, "", good=None)
+        self.say("kafka-delete-records, seconds (median)", statistics.median(one.seconds for one in theirs), "", good=None)
+        self.say("trim's deletes and reading back, seconds (median)", statistics.median(ours), "", good=None)
+        ratio = statistics.median(one / other.seconds for one, other in zip(ours, theirs, strict=True))
+        self.say("deletes and reading back / stock tool", ratio, "<= 1.0", good=ratio <= 1.0)
+
+
+def build_yardstick(folder: Path, scratch: Path) -> Path | None:
+    """Build the Go program outside of its own folder, None where that can't be."""
+    if not (folder / "go.mod").exists() or shutil.which("go") is None:
+        return None
+    copy = scratch / "kadm"
+    shutil.copytree(folder, copy)
+    subprocess.run(["go", "build", "-o", "kadm", "."], cwd=copy, check=True, capture_output=True)
+    return copy / "kadm"
+
+
+def stock_tools(java: Java) -> list[str]:
+    """Return how Kafka's own command line tools are started, all but their class."""
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    return [str(java.executable), "-Xmx1g", "-cp", f"{lib}/*"]
+
+
+def help_beside_typer() -> float:
+    """Return how much longer ``kretain --help`` takes than importing typer."""
+    program = Path(sys.executable).with_name("kretain")
+    pairs = []
+    for _ in range(15):
+        typer = run([sys.executable, "-c", "import typer"])
+        ours = run([str(program), "--help"])
+        pairs.append(ours.seconds / typer.seconds)
+    return statistics.median(pairs)
+
+
+def main() -> None:
+    """Seed, measure, print; with ``--out`` also as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--yardstick", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "yardstick" / "kadm")
+    parser.add_argument("--topics", type=int, default=Shape.topics)
+    parser.add_argument("--groups", type=int, default=Shape.groups)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    shape = Shape(topics=given.topics, groups=given.groups)
+    java = find_java()
+    with tempfile.TemporaryDirectory(prefix="kretain-bench-") as folder, EmbeddedKafka(3, heap_mb=768, progress=print) as kafka:
+        bench = Bench(kafka, shape, Path(folder), given.rounds)
+        ratio = help_beside_typer()
+        bench.say("kretain --help / import typer", ratio, "<= 2.5", good=ratio <= 2.5)
+        seed(kafka.bootstrap, shape, lambda what: print(f"seeding {what} …", flush=True))
+        bench.plan_beside_the_yardstick(build_yardstick(given.yardstick, Path(folder)))
+        tools = stock_tools(java)
+        bench.plan_beside_the_stock_tool(tools)
+        bench.trim_beside_the_stock_tool(tools)
+        if given.out is not None:
+            given.out.write_text(json.dumps(bench.results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""A cluster worth measuring on: many partitions with a few old records each, and many groups that have read some."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+TOPICS_A_REQUEST = 100  # KRaft refuses very large CreateTopics requests
+GROUPS_AT_ONCE = 40
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large: topics of ten partitions; each group has committed on every partition of its topics."""
+
+    topics: int = 2_000
+    partitions_a_topic: int = 10
+    groups: int = 1_000
+    topics_a_group: int = 86
+    records: int = 8
+    prefix: str = "bench"
+
+    @property
+    def partitions(self) -> int:
+        return self.topics * self.partitions_a_topic
+
+    @property
+    def commits(self) -> int:
+        return self.groups * self.topics_a_group * self.partitions_a_topic
+
+    def names(self) -> list[str]:
+        return [f"{self.prefix}-{number:05d}" for number in range(self.topics)]
+
+
+def seed(bootstrap: str, shape: Shape, tell: Callable[[str], None]) -> None:
+    """Make topics, records of ten days ago, and commits after the third of them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    tell(f"{shape.topics:,} topics")
+    names = shape.names()
+    for start in range(0, len(names), TOPICS_A_REQUEST):
+        wanted = [
+            NewTopic(name, shape.partitions_a_topic, 1, config={"retention.ms": "-1"}) for name in names[start : start + TOPICS_A_REQUEST]
+        ]
+        for future in admin.create_topics(wanted, operation_timeout=60).values():
+            future.result()
+    tell(f"{shape.partitions * shape.records:,} records")
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    then = time.time_ns() // 1_000_000 - 10 * 86_400_000
+    for number, name in enumerate(names):
+        for partition in range(shape.partitions_a_topic):
+            for record in range(shape.records):
+                producer.produce(name, b"x" * 50, partition=partition, timestamp=then + record * 3_600_000)
+        producer.poll(0)
+        if number % 100 == 99:
+            producer.flush()
+    producer.flush()
+    tell(f"{shape.commits:,} commits of {shape.groups:,} groups")
+    commit(bootstrap, shape, 3)
+
+
+def commit(bootstrap: str, shape: Shape, offset: int) -> None:
+    """Let every group commit that offset on all its partitions."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    waiting = list(_commits(shape, offset))
+    for _attempt in range(20):
+        failed = []
+        for start in range(0, len(waiting), GROUPS_AT_ONCE):
+            sent = [(one, next(iter(admin.alter_consumer_group_offsets([one]).values()))) for one in waiting[start : start + GROUPS_AT_ONCE]]
+            failed += [one for one, future in sent if not _taken(future)]
+        waiting = failed
+        if not waiting:
+            return
+        time.sleep(1)
+    raise RuntimeError(f"{len(waiting)} groups could not commit")
+
+
+def _taken(future: Any) -> bool:
+    try:
+        return all(one.error is None for one in future.result().topic_partitions)
+    except Exception:  # noqa: BLE001  (a coordinator that is still loading: it is asked again)
+        return False
+
+
+def _commits(shape: Shape, offset: int) -> Iterator[ConsumerGroupTopicPartitions]:
+    names = shape.names()
+    for group in range(shape.groups):
+        first = group * shape.topics_a_group
+        partitions = [
+            TopicPartition(names[(first + number) % len(names)], partition, offset)
+            for number in range(shape.topics_a_group)
+            for partition in range(shape.partitions_a_topic)
+        ]
+        yield ConsumerGroupTopicPartitions(f"group-{group:04d}", partitions)
