@@ -1,0 +1,50 @@
+# kretain: what people run. Each target makes .venv by itself on a fresh machine.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help install demo test test-long check bench generated clean
+
+help:  ## what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(VENV)/.demo  ## make .venv with the kretain command in it
+
+demo: $(VENV)/.demo  ## a real Kafka on this machine, and a guided first plan and trim
+	@$(BIN)/kretain demo
+
+test: $(VENV)/.dev  ## every test, against real brokers that it starts and stops
+	$(PYTEST) -m "not long"
+
+test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
+	$(PYTEST) -m long
+
+check: $(VENV)/.dev  ## lint, types, and that nothing generated is out of date
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m kretain.generated --check
+
+bench: $(VENV)/.dev  ## measure beside Kafka's own tools and the yardstick (about 10 minutes)
+	$(BIN)/python -m bench.run
+
+generated: $(VENV)/.dev  ## write completions/ and docs/commands.md anew
+	$(BIN)/python -m kretain.generated
+
+clean:  ## take .venv and caches away
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "kretain needs Python 3.11 or newer: make PYTHON=python3.12 …" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[demo,spark,zookeeper,dev]'
+	@touch $@ $(VENV)/.demo
