@@ -6,7 +6,7 @@ number anywhere: what a broker answers in sentinels ends in ``brokers/``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeVar, Union
 
@@ -14,6 +14,7 @@ Action = Literal["trim", "keep", "hold", "skip"]
 Rule = Literal["consumed", "event-time", "min-timestamp", "forced-age", "size", "disk-usage"]
 GuardCode = Literal["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9"]
 CleanupPolicy = frozenset[str]
+TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 ANCIENT_MS: Final = 946_684_800_000
 """2000-01-01T00:00:00Z in Unix ms: what is stamped before it was stamped in seconds (RULES.md G9)."""
@@ -60,10 +61,39 @@ class LookUp(NamedTuple):
     """The answer of ``offset_at(T)``: every record before ``offset`` is older than T (RULES.md, Look-ups).
 
     ``note`` says what a person should know of how it was found, such as that reading stopped early.
+    ``timestamp`` is the time (Unix ms) of the record that ends the prefix, where the broker named one.
     """
 
     offset: int
     note: Reason | None = None
+    timestamp: int | None = None
+
+
+class EventMax(NamedTuple):
+    """The largest event time of a partition's data, ever (RULES.md R2), in Unix ms, and the record's offset.
+
+    Where it is not ``exact`` it is a safe lower bound: the largest that could be seen.
+    """
+
+    time_ms: int
+    offset: int | None = None
+    exact: bool = True
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What two are compared by: of equal times, the later record's is taken."""
+        return self.time_ms, -1 if self.offset is None else self.offset
+
+
+class Sample(NamedTuple):
+    """At our wall clock ``wall_ms`` (Unix ms) the high watermark was ``high_watermark``, in this leader epoch.
+
+    Every offset below it was written at or before then (RULES.md G3). An epoch of −1 was not told.
+    """
+
+    wall_ms: int
+    high_watermark: int
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +110,19 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What is true of a whole topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite."""
+    """What is true of a whole topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite.
+
+    ``timestamp_type`` is whose time the broker stamps records with (``message.timestamp.type``).
+    """
 
     name: str
     topic_id: Maybe[str]
     internal: bool
     cleanup_policy: Maybe[CleanupPolicy]
     retention_ms: Maybe[int]
+    timestamp_type: Maybe[TimestampType] = field(
+        default_factory=lambda: Unknown.because("topic-settings", "message.timestamp.type was not read")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +130,11 @@ class PartitionFacts:
     """Everything :func:`retention_cli.decide.decide` may know of one partition.
 
     ``log_start`` is S, ``high_watermark`` H, ``last_stable_offset`` L. ``lookups`` maps a time in Unix
-    ms to ``offset_at`` of it. ``size_bytes`` is the leader replica's size on disk.
+    ms to ``offset_at`` of it; ``data_lookups`` does so for R2 and R3, where the answer must be a data record and
+    no transaction marker. ``newest`` is maxEventTime, None where the partition holds no data record and none is
+    remembered. ``event_prefix`` is R2's bound where event times are read out of records. ``samples`` are the
+    ledger's, oldest first. ``clock`` is unknown where ours and the brokers' differ (G8). ``size_bytes`` is the
+    leader replica's size on disk.
     """
 
     topic: TopicFacts
@@ -104,6 +144,11 @@ class PartitionFacts:
     last_stable_offset: Maybe[int]
     floor: Maybe[Floor]
     lookups: Mapping[int, Maybe[LookUp]] = field(default_factory=dict)
+    data_lookups: Mapping[int, Maybe[LookUp]] = field(default_factory=dict)
+    newest: Maybe[EventMax | None] = field(default_factory=lambda: Unknown.because("R2", "event times were not read"))
+    event_prefix: Maybe[LookUp] = field(default_factory=lambda: Unknown.because("R2", "event times were not read"))
+    samples: Maybe[Sequence[Sample]] = ()
+    clock: Unknown | None = None
     size_bytes: Maybe[int] = field(default_factory=lambda: Unknown.because("size", "not read"))
     has_leader: bool = True
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
 _MS: Final = {
-    "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000,
-}  # fmt: skip
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+}
 _BYTES: Final = {
     "B": 1,
-    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15,
-    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50,
-}  # fmt: skip
-_QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*")
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "PB": 10**15,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+    "PiB": 2**50,
+}
+_QUANTITY: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 
 
 class UnitError(ValueError):
@@ -43,8 +58,8 @@ def _parse(text: str, units: dict[str, int], wanted: str) -> int:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in units:
         raise UnitError(f"{text!r} is not {wanted}")
-    amount = Decimal(match[1]) * units[match[2]]
-    if amount != int(amount):
+    amount = Fraction(match[1]) * units[match[2]]
+    if amount.denominator != 1:
         raise UnitError(f"{text!r} is not a whole number of {'milliseconds' if units is _MS else 'bytes'}")
     return int(amount)
 
@@ -55,6 +70,41 @@ def format_duration(ms: int) -> str:
         if ms and ms % _MS[unit] == 0:
             return f"{ms // _MS[unit]:,} {unit}"
     return f"{ms:,} ms"
+
+
+_LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: a calendar goes no further, a timestamp in microseconds does."""
+
+
+def parse_time_ms(text: str) -> int:
+    """Return a moment as Unix ms: ISO 8601 (``2026-11-01T00:00:00Z``; a zone must be named) or decimal Unix ms.
+
+    Raises:
+        UnitError: it is neither.
+    """
+    stripped = text.strip()
+    if re.fullmatch(r"[0-9]+", stripped):
+        return int(stripped)
+    try:
+        moment = dt.datetime.fromisoformat(stripped)
+    except ValueError:
+        raise UnitError(f"{text!r} is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms") from None
+    if moment.tzinfo is None:
+        raise UnitError(f"{text!r} names no time zone: add Z for UTC, or an offset such as +02:00")
+    return _unix_ms(moment)
+
+
+def _unix_ms(moment: dt.datetime) -> int:
+    since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    return since // dt.timedelta(milliseconds=1)
+
+
+def format_time(ms: int) -> str:
+    """Return Unix ms as ISO 8601 in UTC, to the second where that is exact: ``2026-11-01T00:00:00Z``."""
+    if not 0 <= ms <= _LAST_MS:
+        return f"{ms} ms (no date: microseconds?)" if ms > _LAST_MS else f"{ms} ms"
+    moment = dt.datetime.fromtimestamp(ms // 1000, dt.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}" + (f".{ms % 1000:03d}Z" if ms % 1000 else "Z")
 
 
 def format_bytes(size: int) -> str:

@@ -10,8 +10,17 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.model import Entry, Policy
-from retention_cli.policy.schema import NOT_YET, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
+from retention_cli.policy.model import LIVE, Entry, Policy
+from retention_cli.policy.schema import (
+    CLUSTER,
+    LIVE_KEYS,
+    NOT_YET,
+    EntryModel,
+    FileModel,
+    GroupsModel,
+    LimitsModel,
+    keys_of,
+)
 from retention_cli.policy.settings import GroupRules, Limits
 from retention_cli.policy.yaml_file import Document, read_document
 
@@ -47,40 +56,68 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
         raise PolicyError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
     problems += _unknown_keys(document)
     model: FileModel | None = None
+    data, marked = _without_live(document.data)
     try:
-        model = FileModel.model_validate(document.data)
+        model = FileModel.model_validate(data)
     except ValidationError as error:
         problems += _from_pydantic(error, document)
     if problems or model is None:
         raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))
-    policy = _policy(model, document, digest)
+    policy = _policy(model, document, digest, marked)
     if late := _enabled_without_time(policy):
         raise PolicyError(late)
     return policy
 
 
-def _policy(model: FileModel, document: Document, digest: str) -> Policy:
+def _without_live(data: dict[Any, Any]) -> tuple[dict[Any, Any], dict[int, list[str]]]:
+    """Take out the values that are ``cluster``: they live in the policy topic. Return which, by entry."""
+    topics = data.get("topics")
+    if not isinstance(topics, list):
+        return data, {}
+    marked: dict[int, list[str]] = {}
+    entries = []
+    for index, entry in enumerate(topics):
+        if isinstance(entry, dict):
+            live = [key for key, value in entry.items() if value == CLUSTER and key in LIVE_KEYS]
+            if live:
+                marked[index] = live
+                entry = {key: value for key, value in entry.items() if key not in live}  # noqa: PLW2901
+        entries.append(entry)
+    return {**data, "topics": entries}, marked
+
+
+def _policy(model: FileModel, document: Document, digest: str, marked: dict[int, list[str]]) -> Policy:
     entries = []
     for index, entry in enumerate(model.topics):
         set_here = entry.model_dump(by_alias=True, exclude_unset=True)
         del set_here["match"]
+        set_here |= dict.fromkeys(marked.get(index, ()), LIVE)
         lines = {key: document.line_of(("topics", index, key)) for key in ("match", *set_here)}
         line = document.line_of(("topics", index))
         entries.append(Entry(index, line, tuple(entry.match), set_here, lines))
     return Policy(
         source=document.source,
         digest=digest,
-        groups=GroupRules(tuple(model.groups.ignore), tuple(model.groups.require), tuple(model.groups.latest)),
+        groups=GroupRules(
+            tuple(model.groups.ignore),
+            tuple(model.groups.require),
+            tuple(model.groups.latest),
+            model.groups.remember,
+        ),
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
         scan_records=model.scan_records,
+        state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
     )
 
 
 def _enabled_without_time(policy: Policy) -> list[PolicyProblem]:
     """R1 enabled in a file where no entry has a time at all; per topic, ``settings_for`` says it."""
-    if any(key.startswith("retention.commitoffset.") and not key.endswith(".enable")
-           for entry in policy.entries for key in entry.values):  # fmt: skip
+    if any(
+        key.startswith("retention.commitoffset.") and not key.endswith(".enable")
+        for entry in policy.entries
+        for key in entry.values
+    ):
         return []
     key = "retention.commitoffset.enable"
     text = "is true but no time is set: add retention.commitoffset.hours, .minutes or .ms"
@@ -118,7 +155,9 @@ def _hint(key: str, allowed: list[str], *, at_top: bool) -> str:
     if key in NOT_YET:
         from retention_cli import __version__
 
-        return f"is not carried out by kretain {__version__} ({NOT_YET[key]}): take it out, nothing is ignored in silence"
+        return (
+            f"is not carried out by kretain {__version__} ({NOT_YET[key]}): take it out, nothing is ignored in silence"
+        )
     if at_top:
         head, _, rest = key.partition(".")
         if head in _MAPPINGS and rest in keys_of(_MAPPINGS[head]):
@@ -129,7 +168,9 @@ def _hint(key: str, allowed: list[str], *, at_top: bool) -> str:
         return "is not a key here; it belongs to the file's top level"
     # KIP-68 names the broker-wide settings Log.retention.…
     near = difflib.get_close_matches(key.lower().removeprefix("log."), allowed, n=1, cutoff=0.6)
-    return f"is not a key here; did you mean {near[0]}?" if near else f"is not a key here; keys are {', '.join(allowed)}"
+    return (
+        f"is not a key here; did you mean {near[0]}?" if near else f"is not a key here; keys are {', '.join(allowed)}"
+    )
 
 
 def _from_pydantic(error: ValidationError, document: Document) -> list[PolicyProblem]:

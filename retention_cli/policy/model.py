@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from fnmatch import translate
-from typing import Any
+from typing import Any, Final, Literal
 
+from retention_cli.model import Reason, Unknown
 from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS, GroupRules, Limits, OneOff, Origin, Settings
+from retention_cli.policy.settings import (
+    DEFAULT_MAX_AHEAD_MS,
+    DEFAULT_SCAN_RECORDS,
+    GroupRules,
+    Limits,
+    OneOff,
+    Origin,
+    Settings,
+    event_source,
+)
 
-_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
+COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
 """R1's three spellings of one time, the finest first: in one entry the finer wins."""
 
 
@@ -25,6 +36,42 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def matches(patterns: Iterable[str], name: str) -> bool:
     """Return whether a glob, or a ``re:`` regular expression, matches the whole of ``name``."""
     return any(_compiled(pattern).fullmatch(name) is not None for pattern in patterns)
+
+
+class _Live(Enum):
+    """Stands in an entry where the file says ``cluster``."""
+
+    CLUSTER = "cluster"
+
+
+LIVE: Final = _Live.CLUSTER
+NOT_READ: Final = Unknown.because(
+    "policy-topic", "settings marked cluster live in the policy topic, which was not read"
+)
+_NO_LIVE_TIME: Final = Unknown.because(
+    "policy-topic",
+    "retention.commitoffset is enabled, and its time lives in the policy topic, which has none for it yet: set one "
+    "with kretain policy set",
+)
+_WALL_CLOCK: Final = "retention.min.wallclock.ms"
+_NO_LIVE_GUARD: Final = Unknown.because(
+    "policy-topic",
+    f"{_WALL_CLOCK} lives in the policy topic, which has none for it yet: set one with kretain policy set (0 is none)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSettings:
+    """What the policy topic says, topic by topic: each key's checked value and the message that it stands in.
+
+    ``unsettled`` names the topics of which nothing can be said, and why; ``unread`` is set where the policy
+    topic as a whole could not be read.
+    """
+
+    values: Mapping[str, Mapping[str, Origin]] = field(default_factory=dict)
+    unsettled: Mapping[str, Unknown] = field(default_factory=dict)
+    unread: Unknown | None = NOT_READ
+    notes: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +94,17 @@ class Policy:
 
     source: str
     digest: str
-    groups: GroupRules = GroupRules()
-    limits: Limits = Limits()
+    groups: GroupRules = field(default_factory=GroupRules)
+    limits: Limits = field(default_factory=Limits)
     scan_records: int = DEFAULT_SCAN_RECORDS
     entries: tuple[Entry, ...] = ()
-    one_off: OneOff = OneOff()
+    one_off: OneOff = field(default_factory=OneOff)
+    state: Literal["local", "cluster"] = "local"
+    live: LiveSettings = field(default_factory=LiveSettings)
+
+    def with_live(self, live: LiveSettings) -> Policy:
+        """Return this policy with what the policy topic says laid into the keys marked ``cluster``."""
+        return replace(self, live=live)
 
     def with_one_off(self, one_off: OneOff) -> Policy:
         """Return this policy with flags laid over it."""
@@ -67,12 +120,21 @@ class Policy:
         return None if found is None else self._settings(topic, found)
 
     def origins(self, topic: str) -> dict[str, Origin] | None:
-        """Return each key that is set for the topic with where it comes from, None where nothing matches."""
+        """Return each key that is set for the topic with where it comes from, None where nothing matches.
+
+        Keys marked ``cluster`` have the policy topic's value, where it was read and has one; else :data:`LIVE`.
+        """
         found = self._collect(topic)
         if found is None:
             return None
         self._settings(topic, found)
-        return dict(sorted(found.items()))
+        marked = [key for key, origin in found.items() if origin.value is LIVE]
+        return dict(sorted(self._with_live(topic, found, marked).items()))
+
+    def origins_in_file(self, topic: str) -> dict[str, Origin] | None:
+        """Return each key that the file sets for the topic, as it stands there; None where nothing matches."""
+        found = self._collect(topic)
+        return None if found is None else dict(sorted(found.items()))
 
     def unmatched(self, topics: Iterable[str]) -> list[Entry]:
         """Return the entries that match none of ``topics``."""
@@ -88,6 +150,16 @@ class Policy:
             return False
         return matches(self.one_off.patterns, topic) if self.one_off.patterns else in_file
 
+    def live_keys(self, topic: str) -> frozenset[str]:
+        """Return the topic's keys that the file marks ``cluster``."""
+        found = self._collect(topic) or {}
+        return frozenset(key for key, origin in found.items() if origin.value is LIVE)
+
+    @property
+    def any_live(self) -> bool:
+        """Whether any entry marks a key ``cluster``."""
+        return any(value is LIVE for entry in self.entries for value in entry.values.values())
+
     def _collect(self, topic: str) -> dict[str, Origin] | None:
         matching = [entry for entry in self.entries if matches(entry.match, topic)]
         overlaid = self._overlaid(topic, bool(matching))
@@ -95,8 +167,8 @@ class Policy:
             return None
         found: dict[str, Origin] = {}
         for entry in matching:
-            if any(key in entry.values for key in _TIMES):  # the last entry that sets any of the three
-                for key in _TIMES:
+            if any(key in entry.values for key in COMMITOFFSET_TIMES):  # the last entry that sets any of the three
+                for key in COMMITOFFSET_TIMES:
                     found.pop(key, None)
             for key, value in entry.values.items():
                 line = entry.lines.get(key, entry.line)
@@ -110,10 +182,14 @@ class Policy:
     def _overlay(self, topic: str, found: dict[str, Origin]) -> None:
         flags = self.one_off
         if flags.consumed_after_ms is not None:
-            for key in _TIMES:
+            for key in COMMITOFFSET_TIMES:
                 found.pop(key, None)
             found["retention.commitoffset.enable"] = Origin(value=True, place="--consumed-after")
             found["retention.commitoffset.ms"] = Origin(flags.consumed_after_ms, "--consumed-after")
+        if flags.event_time_ms is not None:
+            found["retention.max.eventtime.ms"] = Origin(flags.event_time_ms, "--event-time")
+        if flags.before_ms is not None:
+            found["log.retention.min.timestamp"] = Origin(flags.before_ms, "--before")
         if flags.older_than_ms is not None:
             found["retention.ms"] = Origin(flags.older_than_ms, "--older-than")
         if flags.unconsumed is not None:
@@ -122,20 +198,40 @@ class Policy:
             found["match"] = Origin(topic, "TOPIC")
 
     def _settings(self, topic: str, found: Mapping[str, Origin]) -> Settings:
+        marked = [key for key, origin in found.items() if origin.value is LIVE]
+        unsettled = (self.live.unread or self.live.unsettled.get(topic)) if marked else None
+        if marked:
+            found = {key: origin for key, origin in found.items() if origin.value is not LIVE}
+            if unsettled is None:
+                found = self._with_live(topic, found, marked)
+
         def value(key: str, default: Any) -> Any:
             return found[key].value if key in found else default
 
-        consumed_after = next((found[key].value for key in _TIMES if key in found), None)
+        consumed_after = next((found[key].value for key in COMMITOFFSET_TIMES if key in found), None)
         if value("retention.commitoffset.enable", default=False):
-            if consumed_after is None:
+            if consumed_after is None and marked:
+                unsettled = unsettled or _NO_LIVE_TIME
+            elif consumed_after is None:
                 raise PolicyError([self._no_time(topic, found["retention.commitoffset.enable"])])
         else:
             consumed_after = None
+        if _WALL_CLOCK in marked and _WALL_CLOCK not in found:  # a guard that nobody has set yet guards all
+            unsettled = unsettled or _NO_LIVE_GUARD
         forced = value("retention.ms", None)
+        source = value("retention.eventtime.source", None)
         return Settings(
             consumed_after_ms=consumed_after,  # type: ignore[arg-type]
             forced_age_ms=None if forced == -1 else forced,
             forced_age_guarded="retention.ms" in found and found["retention.ms"].place == "--older-than",
+            event_time_ms=value("retention.max.eventtime.ms", None),
+            event_source=None if source is None else event_source(source),
+            ignore_future=value("retention.eventtime.ignore.future", default=False),
+            skip_unreadable=value("on.unreadable", "hold") == "skip",
+            min_timestamp_ms=value("log.retention.min.timestamp", None) or None,
+            allow_empty=value("allow.empty", default=False),
+            min_wallclock_ms=value("retention.min.wallclock.ms", None),
+            max_ahead_ms=value("retention.timestamp.max.ahead.ms", DEFAULT_MAX_AHEAD_MS),
             unconsumed=value("unconsumed", "hold"),
             trim_compacted=value("compacted", "skip") == "trim",
             allow_ancient=value("allow.ancient", default=False),
@@ -143,7 +239,14 @@ class Policy:
             named_in_full="match" in found,
             require_groups=tuple(dict.fromkeys((*self.groups.require, *value("groups.require", ())))),
             scan_records=value("lookup.scan.records", self.scan_records),
+            unsettled=unsettled,
         )
+
+    def _with_live(self, topic: str, found: Mapping[str, Origin], marked: Collection[str]) -> dict[str, Origin]:
+        """Put the live values of the marked keys in. Of R1's three times a live one replaces the others."""
+        live = {key: origin for key, origin in self.live.values.get(topic, {}).items() if key in marked}
+        dropped = COMMITOFFSET_TIMES if any(key in live for key in COMMITOFFSET_TIMES) else ()
+        return {**{key: origin for key, origin in found.items() if key not in dropped}, **live}
 
     def _no_time(self, topic: str, enabled: Origin) -> PolicyProblem:
         source, _, line = enabled.place.rpartition(":")

@@ -11,17 +11,9 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
 
 from retention_cli.policy import values as v
-from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, DEFAULT_SCAN_RECORDS
+from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, DEFAULT_REMEMBER_MS, DEFAULT_SCAN_RECORDS
 
 NOT_YET: Final = {
-    "retention.max.eventtime.ms": "event time, R2",
-    "retention.eventtime.source": "event time, R2",
-    "retention.eventtime.ignore.future": "event time, R2",
-    "on.unreadable": "event time, R2",
-    "log.retention.min.timestamp": "the minimum timestamp, R3",
-    "allow.empty": "the minimum timestamp, R3",
-    "retention.min.wallclock.ms": "the wall clock guard, G3",
-    "retention.timestamp.max.ahead.ms": "future timestamps, G4",
     "retention.bytes": "size, R5",
     "retention.topic.bytes": "size, R5",
     "disks": "disk usage, R6 and R7",
@@ -29,9 +21,6 @@ NOT_YET: Final = {
     "tiered": "disk usage, R6",
     "granularity": "segments",
     "archive": "archives",
-    "remember": "remembered groups, F6",
-    "groups.remember": "remembered groups, F6",
-    "state": "the ledger",
 }
 """Keys of the design that this version does not carry out, and what they are about."""
 
@@ -48,7 +37,11 @@ class GroupsModel(_Model):
     )
     require: v.Names = Field(default=[], description="Groups that must have committed on every managed partition (F4).")
     latest: v.Patterns = Field(
-        default=[], description="Groups that start at the end where they have no commit: there, they protect nothing (F2)."
+        default=[],
+        description="Groups that start at the end where they have no commit: there, they protect nothing (F2).",
+    )
+    remember: v.Milliseconds = Field(
+        default=DEFAULT_REMEMBER_MS, description="How long a group that is gone still counts (F6). Default: 30d."
     )
 
 
@@ -85,12 +78,53 @@ class EntryModel(_Model):
         alias="retention.ms",
         description="Forced: trim what is older, read or not, without waiting for its segment (R4). -1 is none.",
     )
+    max_eventtime_ms: v.Milliseconds | None = Field(
+        default=None,
+        alias="retention.max.eventtime.ms",
+        description="Trim what is this much older, in event time, than the newest record ever seen (R2, KIP-870).",
+    )
+    eventtime_source: v.Source | None = Field(
+        default=None,
+        alias="retention.eventtime.source",
+        description="Where the event time is: timestamp, header:NAME or json:/pointer (R2). "
+        "Default: the record's timestamp, unless the topic is LogAppendTime.",
+    )
+    ignore_future: v.Flag | None = Field(
+        default=None,
+        alias="retention.eventtime.ignore.future",
+        description="Look for the largest event time that is not in the future, by reading records (G4).",
+    )
+    on_unreadable: v.HoldOrSkip | None = Field(
+        default=None,
+        alias="on.unreadable",
+        description="A record whose event time can't be read holds what lies behind it, or is skipped (R2). "
+        "Default: hold.",
+    )
+    min_timestamp: v.TimeMs | None = Field(
+        default=None,
+        alias="log.retention.min.timestamp",
+        description="Trim what is stamped before this moment (R3, KIP-47). 0 is off; 'cluster': it is moved live.",
+    )
+    allow_empty: v.Flag | None = Field(
+        default=None, alias="allow.empty", description="Let log.retention.min.timestamp lie in the future (R3)."
+    )
+    min_wallclock_ms: v.Milliseconds | None = Field(
+        default=None,
+        alias="retention.min.wallclock.ms",
+        description="Keep what was written less than this ago, whatever its timestamp says (G3).",
+    )
+    max_ahead_ms: v.Milliseconds | None = Field(
+        default=None,
+        alias="retention.timestamp.max.ahead.ms",
+        description="How far ahead of now the largest event time may lie (G4). Default: 1h.",
+    )
     unconsumed: v.HoldOrTrim | None = Field(
-        default=None, description="Whether rules other than R1 and R4 may trim what nobody has read (G2). Default: hold."
+        default=None,
+        description="Whether rules other than R1 and R4 may trim what nobody has read (G2). Default: hold.",
     )
     compacted: v.SkipOrTrim | None = Field(
         default=None,
-        description="Whether topics with cleanup.policy=compact,delete may be trimmed: that drops a key's only copy (G5).",
+        description="Whether cleanup.policy=compact,delete may be trimmed: that drops a key's only copy (G5).",
     )
     allow_ancient: v.Flag | None = Field(
         default=None, alias="allow.ancient", description="Trust records stamped before 2000-01-01 (G9)."
@@ -113,6 +147,10 @@ class FileModel(_Model):
     groups: GroupsModel = Field(default_factory=GroupsModel)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     scan_records: v.PositiveCount = Field(default=DEFAULT_SCAN_RECORDS, alias="lookup.scan.records")
+    state: v.LocalOrCluster = Field(
+        default="local",
+        description="Where kretain remembers: in the state directory, or in the topic _kretain_state, shared by all.",
+    )
     topics: list[EntryModel] = Field(min_length=1)
 
     @field_validator("version", mode="before")
@@ -127,11 +165,32 @@ def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a policy file, for editors (``kretain policy schema``)."""
     schema = FileModel.model_json_schema(by_alias=True)
     _drop_nulls(schema)
+    for key in LIVE_KEYS:
+        entry = schema["$defs"]["EntryModel"]["properties"][key]
+        kept = {word: entry.pop(word) for word in ("description", "title") if word in entry}
+        schema["$defs"]["EntryModel"]["properties"][key] = {**kept, "anyOf": [{"const": CLUSTER}, dict(entry)]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
         "title": "kretain policy",
     }
+
+
+LIVE_KEYS: Final = frozenset(
+    {
+        "retention.commitoffset.enable",
+        "retention.commitoffset.ms",
+        "retention.commitoffset.minutes",
+        "retention.commitoffset.hours",
+        "retention.ms",
+        "retention.max.eventtime.ms",
+        "log.retention.min.timestamp",
+        "retention.min.wallclock.ms",
+        "unconsumed",
+    }
+)
+"""Keys of an entry whose value may be ``cluster``: it then lives in the policy topic, and is moved there."""
+CLUSTER: Final = "cluster"
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:

@@ -5,8 +5,43 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from retention_cli.model import Unknown
+from retention_cli.units import UnitError
+
 DEFAULT_SCAN_RECORDS: Final = 10_000
 DEFAULT_IGNORED_GROUPS: Final = ("console-consumer-*",)
+DEFAULT_MAX_AHEAD_MS: Final = 3_600_000
+DEFAULT_REMEMBER_MS: Final = 30 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """Where a record's event time is (``retention.eventtime.source``).
+
+    ``name`` is the header's name, or the JSON pointer (RFC 6901) into the value; empty for ``timestamp``.
+    """
+
+    kind: Literal["timestamp", "header", "json"]
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "timestamp" else f"{self.kind}:{self.name}"
+
+
+def event_source(text: str) -> EventSource:
+    """Read ``timestamp``, ``header:NAME`` or ``json:/pointer``.
+
+    Raises:
+        UnitError: it is none of them.
+    """
+    kind, colon, name = text.partition(":")
+    if text == "timestamp":
+        return EventSource("timestamp")
+    if kind == "header" and name:
+        return EventSource("header", name)
+    if kind == "json" and colon and (name == "" or name.startswith("/")):
+        return EventSource("json", name)
+    raise UnitError(f"{text!r} is not timestamp, header:NAME or json:/pointer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +49,24 @@ class Settings:
     """What holds for one topic after all entries and flags. Times in ms; None means: not asked for.
 
     ``consumed_after_ms`` is R1's T and ``forced_age_ms`` R4's A. ``forced_age_guarded`` says that A came
-    from a one-off flag, which G2 guards. ``named_in_full`` says that an entry's pattern is the topic's
-    very name (G5).
+    from a one-off flag, which G2 guards. ``event_time_ms`` is R2's E and ``event_source`` where event times are:
+    None means the record's own timestamp, unless the broker overwrites it. ``min_timestamp_ms`` is R3's M.
+    ``min_wallclock_ms`` is G3's W, ``max_ahead_ms`` how far ahead of now G4 lets maxEventTime be.
+    ``named_in_full`` says that an entry's pattern is the topic's very name (G5). ``unsettled`` says why settings
+    that live in the cluster can't be told: the topic is held.
     """
 
     consumed_after_ms: int | None = None
     forced_age_ms: int | None = None
     forced_age_guarded: bool = False
+    event_time_ms: int | None = None
+    event_source: EventSource | None = None
+    ignore_future: bool = False
+    skip_unreadable: bool = False
+    min_timestamp_ms: int | None = None
+    allow_empty: bool = False
+    min_wallclock_ms: int | None = None
+    max_ahead_ms: int = DEFAULT_MAX_AHEAD_MS
     unconsumed: Literal["hold", "trim"] = "hold"
     trim_compacted: bool = False
     allow_ancient: bool = False
@@ -28,15 +74,20 @@ class Settings:
     named_in_full: bool = False
     require_groups: tuple[str, ...] = ()
     scan_records: int = DEFAULT_SCAN_RECORDS
+    unsettled: Unknown | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """Which groups count (RULES.md F1–F4): patterns for ignore and latest, names for require."""
+    """Which groups count (RULES.md F1–F6): patterns for ignore and latest, names for require.
+
+    ``remember_ms`` is how long a group that is gone still counts (F6).
+    """
 
     ignore: tuple[str, ...] = DEFAULT_IGNORED_GROUPS
     require: tuple[str, ...] = ()
     latest: tuple[str, ...] = ()
+    remember_ms: int = DEFAULT_REMEMBER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +109,27 @@ class OneOff:
     patterns: tuple[str, ...] = ()
     consumed_after_ms: int | None = None
     older_than_ms: int | None = None
+    event_time_ms: int | None = None
+    before_ms: int | None = None
     unconsumed: Literal["hold", "trim"] | None = None
 
     @property
     def any_rule(self) -> bool:
         """Whether a flag asks for anything at all."""
-        return not (self.consumed_after_ms is None and self.older_than_ms is None and self.unconsumed is None)
+        return self.any_trigger or self.unconsumed is not None
+
+    @property
+    def any_trigger(self) -> bool:
+        """Whether a flag turns a rule on that may ask for a bound."""
+        asked = (self.consumed_after_ms, self.older_than_ms, self.event_time_ms, self.before_ms)
+        return any(value is not None for value in asked)
 
     def flags(self) -> dict[str, int | str]:
         """Return the flags as a plan records them: their names, and values in ms or words."""
         given = {
             "--consumed-after": self.consumed_after_ms,
+            "--event-time": self.event_time_ms,
+            "--before": self.before_ms,
             "--older-than": self.older_than_ms,
             "--unconsumed": self.unconsumed,
         }

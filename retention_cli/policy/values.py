@@ -5,13 +5,15 @@ A number is what the key's name says (``.ms``, ``.hours``); a string with a unit
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from retention_cli.units import UnitError, parse_bytes, parse_duration_ms
+from retention_cli.policy.settings import event_source
+from retention_cli.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
 
 _DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d|w)\s*$"
 _BYTES_PATTERN = r"^\s*\d+(\.\d+)?\s*([KMGTP]i?)?B\s*$"
@@ -89,6 +91,39 @@ def _word(*words: str) -> Callable[[object], str]:
     return read
 
 
+_MAX_TIME_MS = 2**63 - 1
+
+
+def _time(value: object) -> int:
+    if isinstance(value, dt.datetime):  # YAML takes an unquoted ISO 8601 time for one
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} names no time zone: add Z for UTC, or an offset such as +02:00")
+        value = value.isoformat()
+    elif isinstance(value, dt.date):
+        raise ValueError(f"{value} is a date: give a time of it too, such as {value}T00:00:00Z")  # noqa: TRY004
+    if isinstance(value, str):
+        try:
+            return parse_time_ms(value)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+    if not _is_number(value):
+        raise ValueError(f"{_shown(value)} is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms")
+    assert isinstance(value, int)  # noqa: S101  (for the type checker)
+    if not 0 <= value <= _MAX_TIME_MS:
+        raise ValueError(f"{value} is not a time in Unix ms")
+    return value
+
+
+def _event_source(value: object) -> str:
+    if isinstance(value, str):
+        try:
+            event_source(value)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+        return value
+    raise ValueError(f"{_shown(value)} is not timestamp, header:NAME or json:/pointer")
+
+
 def _text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value
@@ -136,7 +171,9 @@ _STRINGS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "s
 
 Milliseconds = Annotated[int, BeforeValidator(_duration(1)), WithJsonSchema(_schema("milliseconds"))]
 RetentionMs = Annotated[
-    int, BeforeValidator(_duration(1, infinite=True)), WithJsonSchema(_schema("milliseconds, -1 for none", infinite=True))
+    int,
+    BeforeValidator(_duration(1, infinite=True)),
+    WithJsonSchema(_schema("milliseconds, -1 for none", infinite=True)),
 ]
 Minutes = Annotated[int, BeforeValidator(_duration(60_000)), WithJsonSchema(_schema("minutes"))]
 Hours = Annotated[int, BeforeValidator(_duration(3_600_000)), WithJsonSchema(_schema("hours"))]
@@ -149,8 +186,34 @@ Percent = Annotated[
     float,
     BeforeValidator(_percent),
     WithJsonSchema(
-        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 100}, {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"}]}
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": 100},
+                {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"},
+            ]
+        }
     ),
+]
+TimeMs = Annotated[
+    int,
+    BeforeValidator(_time),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "description": "Unix milliseconds"},
+                {"type": "string", "description": "ISO 8601, such as 2026-11-01T00:00:00Z"},
+            ]
+        }
+    ),
+]
+Source = Annotated[
+    str,
+    BeforeValidator(_event_source),
+    WithJsonSchema({"type": "string", "pattern": r"^(timestamp|header:.+|json:(/.*)?)$"}),
+]
+HoldOrSkip = Annotated[str, BeforeValidator(_word("hold", "skip")), WithJsonSchema({"enum": ["hold", "skip"]})]
+LocalOrCluster = Annotated[
+    str, BeforeValidator(_word("local", "cluster")), WithJsonSchema({"enum": ["local", "cluster"]})
 ]
 Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"})]
 HoldOrTrim = Annotated[str, BeforeValidator(_word("hold", "trim")), WithJsonSchema({"enum": ["hold", "trim"]})]
