@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, NamedTuple, assert_never
 
 from retention_cli.guards import GUARDS, frozen, untouchable
 from retention_cli.model import (
-    ANCIENT_MS,
     Action,
     Decision,
     GuardCode,
@@ -42,20 +41,41 @@ class Weighed:
     notes: tuple[Reason, ...]
 
 
-def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> frozenset[int]:
-    """Return the times (Unix ms) whose ``offset_at`` the decision needs.
+class Wanted(NamedTuple):
+    """The times (Unix ms) whose ``offset_at`` a decision needs; ``data`` are those for ``data_lookups``."""
 
-    What can't matter is not asked for: nothing for a partition that is empty, frozen or skipped, or where no
-    trigger could ask for anything. Old stamps (G9) are asked about together with the triggers' own times.
+    times: frozenset[int] = frozenset()
+    data: frozenset[int] = frozenset()
+
+
+_NOTHING: Final = Wanted()
+
+
+def settled(facts: PartitionFacts, settings: Settings) -> bool:
+    """Return whether the decision is clear before any time is looked up: empty, frozen, skipped, or not readable."""
+    return (
+        facts.empty
+        or isinstance(facts.log_start, Unknown)
+        or isinstance(facts.high_watermark, Unknown)
+        or settings.unsettled is not None
+        or frozen(settings) is not None
+        or untouchable(facts.topic, settings) is not None
+    )
+
+
+def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wanted:
+    """Return the times whose ``offset_at`` the decision needs; ``facts.newest`` must have been read.
+
+    What can't matter is not asked for: nothing for a partition that is settled, or where no trigger could ask
+    for anything. What guards want (G3, G9) is asked together with the triggers' own times.
     """
-    if facts.empty or isinstance(facts.log_start, Unknown) or isinstance(facts.high_watermark, Unknown):
-        return frozenset()
-    if frozen(settings) is not None or untouchable(facts.topic, settings) is not None:
-        return frozenset()
-    wanted = {time for trigger in TRIGGERS for time in trigger.cutoffs(facts, settings, now_ms)}
-    if wanted and not settings.allow_ancient:
-        wanted.add(ANCIENT_MS)
-    return frozenset(wanted)
+    if settled(facts, settings):
+        return _NOTHING
+    times = {time for trigger in TRIGGERS for time in trigger.cutoffs(facts, settings, now_ms)}
+    data = {time for trigger in TRIGGERS for time in trigger.data_cutoffs(facts, settings, now_ms)}
+    if times or data or not isinstance(facts.event_prefix, Unknown):
+        times.update(time for guard in GUARDS for time in guard.cutoffs(facts, settings, now_ms))
+    return Wanted(frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0))
 
 
 def weigh(facts: PartitionFacts, settings: Settings, now_ms: int) -> list[Weighed]:
@@ -79,14 +99,15 @@ def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
         return _decision(facts, "hold", reasons=(freeze,))
     if facts.empty:
         return _decision(facts, "keep")
-    missing = [fact for fact in (touch, facts.topic.topic_id, facts.log_start, facts.high_watermark)
-               if isinstance(fact, Unknown)]  # fmt: skip
+    missing = [
+        fact
+        for fact in (settings.unsettled, touch, facts.topic.topic_id, facts.log_start, facts.high_watermark)
+        if isinstance(fact, Unknown)
+    ]
     if missing:
         return _decision(facts, "hold", reasons=_reasons(reason for fact in missing for reason in fact.reasons))
     weighed = weigh(facts, settings, now_ms)
-    unknown = _reasons(
-        reason for one in weighed if isinstance(one.allowed, Unknown) for reason in one.allowed.reasons
-    )
+    unknown = _reasons(reason for one in weighed if isinstance(one.allowed, Unknown) for reason in one.allowed.reasons)
     best: Weighed | None = None
     best_offset = -1
     for one in weighed:
@@ -99,9 +120,7 @@ def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
     return _decision(facts, "hold" if unknown else "keep", reasons=_reasons((*unknown, *notes)))
 
 
-def _weigh(
-    trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int
-) -> Weighed | None:
+def _weigh(trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int) -> Weighed | None:
     asked = trigger.ask(facts, settings, now_ms)
     match asked:
         case NotAsked():
@@ -111,24 +130,25 @@ def _weigh(
         case Bound(offset, notes):
             if offset <= log_start:  # asks for nothing, and no guard is asked about it
                 return Weighed(trigger.rule, trigger.code, offset, None, None, notes)
-            return _guarded(trigger, offset, notes, facts, log_start, settings)
+            return _guarded(trigger, asked, facts, log_start, settings, now_ms)
         case _:
             assert_never(asked)
 
 
 def _guarded(
-    trigger: Trigger, asked: int, notes: tuple[Reason, ...], facts: PartitionFacts, log_start: int, settings: Settings
+    trigger: Trigger, bound: Bound, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int
 ) -> Weighed:
+    asked, notes = bound.offset, bound.notes
     allowed, limited_by, held_back = asked, None, ""
     stopped: list[Reason] = []
     for guard in GUARDS:
         if not guard.applies(trigger.code, settings):
             continue
-        limit = guard.limit(asked, facts, settings)
+        limit = guard.limit(asked, facts, settings, now_ms)
         if isinstance(limit, Unknown):
             stopped.extend(limit.reasons)
         elif limit < allowed:
-            allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts)
+            allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts, settings)
     if allowed <= log_start and limited_by is not None:  # nothing is left to ask an unknown guard about
         note = Reason(limited_by, f"{trigger.rule} would trim to {asked:,}, but {held_back}")
         return Weighed(trigger.rule, trigger.code, asked, None, limited_by, (*notes, note))

@@ -3,45 +3,87 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
+from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Search
+from retention_cli.decide import Wanted
 from retention_cli.model import ANCIENT_MS, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 
 Facts = Mapping[TopicPartition, PartitionFacts]
-Answered = tuple[TopicPartition, int, Maybe[LookUp]]
-"""A partition, the time that was looked up, and the answer."""
+KnownData = Callable[[TopicPartition], Container[int]]
+"""Gives the offsets of a partition at which a data record is known to stand."""
+
+
+class Answered(NamedTuple):
+    """A partition, the time that was looked up, and the answer. ``data``: it stands at a data record (R2, R3)."""
+
+    tp: TopicPartition
+    time_ms: int
+    answer: Maybe[LookUp]
+    data: bool = False
+    record: int | None = None
 
 
 def look_up(
     reader: ClusterReader,
     facts: Facts,
-    wanted: Mapping[TopicPartition, Collection[int]],
+    wanted: Mapping[TopicPartition, Wanted],
     leaders: Leaders,
     scan_records: Mapping[str, int],
     deadline: float,
+    known_data: KnownData = lambda _tp: (),
+    maxima: Mapping[TopicPartition, Answer] = MappingProxyType({}),
 ) -> Iterator[Answered]:
     """Yield, for each partition and time (Unix ms), the offset before which every record is older.
 
     H must have been read before. Where the broker says that there is no such record, its MAX_TIMESTAMP, asked
-    now, must bear that out; else records are read, ``scan_records`` of the topic at the most.
+    after H (``maxima``: answers that are there already), must bear that out; else records are read,
+    ``scan_records`` of the topic at the most. Where the answer must be a data record, and what stands there may
+    be a transaction marker, they are read from there on. A time before 1970 is not asked about: to a broker −1
+    is the end of the log, and no record is as old.
     """
-    rounds = _rounds(wanted)
+    for tp, times in wanted.items():
+        start = facts[tp].log_start
+        for time_ms in (one for one in times.times | times.data if one < 0):
+            yield from _both(times, Answered(tp, time_ms, start if isinstance(start, Unknown) else LookUp(start)))
+    rounds = _rounds({tp: [t for t in one.times | one.data if t >= 0] for tp, one in wanted.items()})
     silent: dict[TopicPartition, list[int]] = {}
+    marked: dict[TopicPartition, list[tuple[int, int]]] = {}
     for asked, answers in zip(rounds, reader.list_offsets(rounds, leaders), strict=True):
         for tp, answer in answers.items():
+            time_ms = asked[tp]
             if isinstance(answer, Found):
-                yield tp, asked[tp], LookUp(answer.offset)
+                found = LookUp(answer.offset, timestamp=answer.timestamp)
+                if time_ms in wanted[tp].times:
+                    yield Answered(tp, time_ms, found)
+                if time_ms in wanted[tp].data:
+                    if answer.offset in known_data(tp):
+                        yield Answered(tp, time_ms, found, data=True)
+                    else:
+                        marked.setdefault(tp, []).append((time_ms, answer.offset))
             elif isinstance(answer, NotFound):
-                silent.setdefault(tp, []).append(asked[tp])
+                silent.setdefault(tp, []).append(time_ms)
             else:
                 text = f"the offset at a time could not be looked up: {answer}"
-                yield tp, asked[tp], Unknown.because("lookup", text)
+                yield from _both(wanted[tp], Answered(tp, time_ms, Unknown.because("lookup", text)))
+    if marked:
+        yield from _search(reader, facts, marked, scan_records, deadline)
     if silent:
-        yield from _settle(reader, facts, silent, leaders, scan_records, deadline)
+        for one in _settle(reader, facts, silent, leaders, scan_records, deadline, maxima):
+            yield from _both(wanted[one.tp], one)
+
+
+def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:
+    """Give an answer that holds for data as for all else, for whatever it was wanted for."""
+    if one.time_ms in wanted.times:
+        yield one
+    if one.time_ms in wanted.data:
+        yield one._replace(data=True)
 
 
 def _rounds(wanted: Mapping[TopicPartition, Collection[int]]) -> list[dict[TopicPartition, int]]:
@@ -62,32 +104,54 @@ def _settle(
     leaders: Leaders,
     scan_records: Mapping[str, int],
     deadline: float,
+    maxima: Mapping[TopicPartition, Answer],
 ) -> Iterator[Answered]:
     """Settle look-ups that said −1: by MAX_TIMESTAMP where that is enough, else by reading."""
-    newest = reader.list_offsets([dict.fromkeys(silent, "max-timestamp")], leaders)[0]
-    unsettled: dict[TopicPartition, list[int]] = {}
+    newest = {tp: maxima[tp] for tp in silent if tp in maxima}
+    if asked := [tp for tp in silent if tp not in newest]:
+        newest |= reader.list_offsets([dict.fromkeys(asked, "max-timestamp")], leaders)[0]
+    unsettled: dict[TopicPartition, list[tuple[int, int]]] = {}
     for tp, times in silent.items():
-        end, latest = facts[tp].high_watermark, newest[tp]
+        start, end, latest = facts[tp].log_start, facts[tp].high_watermark, newest[tp]
         for time_ms in times:
             if isinstance(latest, Found) and latest.timestamp is not None and latest.timestamp < time_ms:
-                yield tp, time_ms, end if isinstance(end, Unknown) else LookUp(end)
+                yield Answered(tp, time_ms, end if isinstance(end, Unknown) else LookUp(end))
+            elif isinstance(start, Unknown):
+                yield Answered(tp, time_ms, Unknown.because("lookup", "the log's ends are unknown"))
             else:
-                unsettled.setdefault(tp, []).append(time_ms)
-    for asked in _rounds(unsettled):
+                unsettled.setdefault(tp, []).append((time_ms, start))
+    for one in _search(reader, facts, unsettled, scan_records, deadline):
+        yield one._replace(data=False)
+
+
+def _search(
+    reader: ClusterReader,
+    facts: Facts,
+    wanted: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+    scan_records: Mapping[str, int],
+    deadline: float,
+) -> Iterator[Answered]:
+    """Read records for times, each from an offset on."""
+    for number in range(max((len(searches) for searches in wanted.values()), default=0)):
+        asked = {tp: one[number] for tp, one in wanted.items() if number < len(one)}
         searches = {}
-        for tp, time_ms in asked.items():
-            start, end = facts[tp].log_start, facts[tp].high_watermark
-            if isinstance(start, Unknown) or isinstance(end, Unknown):
-                yield tp, time_ms, Unknown.because("lookup", "the log's ends are unknown")
+        for tp, (time_ms, start) in asked.items():
+            end, stable = facts[tp].high_watermark, facts[tp].last_stable_offset
+            if isinstance(end, Unknown) or isinstance(stable, Unknown):
+                yield Answered(tp, time_ms, Unknown.because("lookup", "the log's ends are unknown"), data=True)
+            elif stable <= start:  # from there on an open transaction: nothing can be read, and nothing may go (G1)
+                yield Answered(tp, time_ms, LookUp(start), data=True)
             else:  # for old stamps (G9) the record at S alone is asked
                 searches[tp] = Search(start, end, time_ms, 1 if time_ms == ANCIENT_MS else scan_records[tp.topic])
         for tp, reached in reader.search_records(searches, max(1.0, deadline - time.monotonic())).items():
+            time_ms = asked[tp][0]
             if isinstance(reached, RequestFailedError):
                 text = f"an ambiguous look-up could not be settled by reading: {reached}"
-                yield tp, asked[tp], Unknown.because("lookup", text)
+                yield Answered(tp, time_ms, Unknown.because("lookup", text), data=True)
             else:
-                note = _stopped(reached.offset) if reached.stopped and asked[tp] != ANCIENT_MS else None
-                yield tp, asked[tp], LookUp(reached.offset, note)
+                note = _stopped(reached.offset) if reached.stopped and time_ms != ANCIENT_MS else None
+                found = LookUp(reached.offset, note, reached.timestamp)
+                yield Answered(tp, time_ms, found, data=True, record=reached.record)
 
 
 def _stopped(offset: int) -> Reason:

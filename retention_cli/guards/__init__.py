@@ -5,13 +5,16 @@ any trigger is asked, ``limits`` (G6) of a whole plan.
 """
 
 from retention_cli.guards.frozen import frozen
+from retention_cli.guards.future import Future
 from retention_cli.guards.interface import Guard
 from retention_cli.guards.log_end import LogEnd
 from retention_cli.guards.old_stamps import OldStamps
+from retention_cli.guards.our_clock import OurClock
 from retention_cli.guards.unconsumed import Unconsumed
 from retention_cli.guards.untouchable import untouchable
+from retention_cli.guards.wall_clock import WallClock
 
-GUARDS: tuple[Guard, ...] = (LogEnd(), Unconsumed(), OldStamps())
+GUARDS: tuple[Guard, ...] = (LogEnd(), Unconsumed(), WallClock(), Future(), OurClock(), OldStamps())
 """In the rules' order: of two that come to the same limit, the first is named."""
 
 __all__ = ["GUARDS", "Guard", "frozen", "untouchable"]

@@ -17,10 +17,15 @@ class Guard(Protocol):
         """Return whether the trigger with this code (``R1`` …) is guarded under these settings."""
         ...
 
-    def limit(self, bound: int, facts: PartitionFacts, settings: Settings) -> int | Unknown:
+    def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return the times (Unix ms) whose ``offset_at`` the guard wants to know: none, for most."""
+        del facts, settings, now_ms
+        return ()
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
         """Return how far a bound may go: ``bound`` itself, less, or unknown, which stops the trigger."""
         ...
 
-    def holds_back(self, facts: PartitionFacts) -> str:
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
         """Return, for people, what the limit is: ``group:billing has read up to 700``."""
         ...

@@ -51,7 +51,8 @@ def over_limits(run: Amount, past_day: Amount, managed_records: int, limits: Lim
         if both.size_bytes is None:
             found.append(Reason("G6", "limits.max.bytes is set, and the bytes of some of these records can't be told"))
         elif both.size_bytes > limits.max_bytes:
-            text = f"{format_bytes(both.size_bytes)}{spent} are more than limits.max.bytes, {format_bytes(limits.max_bytes)}"
+            most = format_bytes(limits.max_bytes)
+            text = f"{format_bytes(both.size_bytes)}{spent} are more than limits.max.bytes, {most}"
             found.append(Reason("G6", text))
     if limits.max_percent is not None and run.records * 100 > limits.max_percent * managed_records:
         share = 100 * run.records / managed_records if managed_records else 100.0

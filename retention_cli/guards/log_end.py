@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from retention_cli.guards.interface import Guard
 from retention_cli.model import GuardCode, PartitionFacts, Unknown
 from retention_cli.policy.settings import Settings
 
 
-class LogEnd:
+class LogEnd(Guard):
     """Limits every trigger to min(H, L): a broker does not protect an open transaction's records."""
 
     code: GuardCode = "G1"
@@ -16,17 +17,18 @@ class LogEnd:
         del trigger, settings
         return True
 
-    def limit(self, bound: int, facts: PartitionFacts, settings: Settings) -> int | Unknown:
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
         """Return min(bound, H, L)."""
-        del settings
+        del settings, now_ms
         for end in (facts.high_watermark, facts.last_stable_offset):
             if isinstance(end, Unknown):
                 return end
             bound = min(bound, end)
         return bound
 
-    def holds_back(self, facts: PartitionFacts) -> str:
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
         """Name the end that limits."""
+        del settings
         high, stable = facts.high_watermark, facts.last_stable_offset
         if not isinstance(high, Unknown) and not isinstance(stable, Unknown) and stable < high:
             return f"an open transaction begins at {stable:,}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from retention_cli.guards.interface import Guard
 from retention_cli.model import ANCIENT_MS, GuardCode, PartitionFacts, Unknown
 from retention_cli.policy.settings import Settings
 
 _GUARDED = frozenset({"R1", "R2", "R3", "R4"})
 
 
-class OldStamps:
+class OldStamps(Guard):
     """Stops the rules that go by time where the front of the log carries a time that can't be one."""
 
     code: GuardCode = "G9"
@@ -17,9 +18,14 @@ class OldStamps:
         """Return whether the trigger goes by time and the policy doesn't vouch for old stamps."""
         return trigger in _GUARDED and not settings.allow_ancient
 
-    def limit(self, bound: int, facts: PartitionFacts, settings: Settings) -> int | Unknown:
+    def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return 2000-01-01, where old stamps are not vouched for."""
+        del facts, now_ms
+        return () if settings.allow_ancient else (ANCIENT_MS,)
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
         """Return the bound, or unknown where ``offset_at(2000-01-01)`` lies beyond the log start."""
-        del settings
+        del settings, now_ms
         answer = facts.lookups.get(ANCIENT_MS)
         if answer is None:
             return Unknown.because("G9", "whether the first record is stamped before 2000-01-01 was not looked up")
@@ -35,7 +41,7 @@ class OldStamps:
             )
         return bound
 
-    def holds_back(self, facts: PartitionFacts) -> str:
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
         """Say what stands at the front."""
-        del facts
+        del facts, settings
         return "records stamped before 2000-01-01"

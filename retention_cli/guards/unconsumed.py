@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from retention_cli.guards.interface import Guard
 from retention_cli.model import GuardCode, PartitionFacts, Unknown
 from retention_cli.policy.settings import Settings
 
 _GUARDED = frozenset({"R2", "R3", "R5", "R6"})
 
 
-class Unconsumed:
+class Unconsumed(Guard):
     """Limits to the floor; an unknown floor stops. R1 has the floor built in, R4 is forced by definition.
 
     R4 as a one-off flag is guarded too: forced only where a file says so (RULES.md R4).
@@ -21,13 +22,14 @@ class Unconsumed:
         guarded = trigger in _GUARDED or (trigger == "R4" and settings.forced_age_guarded)
         return guarded and settings.unconsumed == "hold"
 
-    def limit(self, bound: int, facts: PartitionFacts, settings: Settings) -> int | Unknown:
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
         """Return min(bound, floor)."""
-        del settings
+        del settings, now_ms
         return facts.floor if isinstance(facts.floor, Unknown) else min(bound, facts.floor.offset)
 
-    def holds_back(self, facts: PartitionFacts) -> str:
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
         """Name the consumer that is furthest behind."""
+        del settings
         if isinstance(facts.floor, Unknown):
             return "the floor is unknown"
         return f"{facts.floor.by} has read up to {facts.floor.offset:,}"

@@ -1,10 +1,12 @@
 """The rules that ask for a bound, R1 to R6: one small pure module each."""
 
 from retention_cli.triggers.consumed import Consumed
+from retention_cli.triggers.event_time import EventTime
 from retention_cli.triggers.forced_age import ForcedAge
 from retention_cli.triggers.interface import Ask, Bound, NotAsked, Trigger
+from retention_cli.triggers.min_timestamp import MinTimestamp
 
-TRIGGERS: tuple[Trigger, ...] = (Consumed(), ForcedAge())
+TRIGGERS: tuple[Trigger, ...] = (Consumed(), EventTime(), MinTimestamp(), ForcedAge())
 """In the rules' order: of two that come to the same bound, the first is named."""
 
 __all__ = ["TRIGGERS", "Ask", "Bound", "NotAsked", "Trigger"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from retention_cli.model import INFINITE_MS, PartitionFacts, Rule, Unknown
 from retention_cli.policy.settings import Settings
-from retention_cli.triggers.interface import Ask, Bound, NotAsked, offset_at
+from retention_cli.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
 from retention_cli.units import format_duration
 
 
-class Consumed:
+class Consumed(Trigger):
     """Asks for ``min(floor, offset_at(now - T))``. A floor that is unknown makes the bound unknown."""
 
     rule: Rule = "consumed"
@@ -16,7 +16,11 @@ class Consumed:
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return ``now - T`` where R1 is on and the floor lies beyond the log start: else no time matters."""
-        if settings.consumed_after_ms is None or isinstance(facts.floor, Unknown) or isinstance(facts.log_start, Unknown):
+        if (
+            settings.consumed_after_ms is None
+            or isinstance(facts.floor, Unknown)
+            or isinstance(facts.log_start, Unknown)
+        ):
             return ()
         return () if facts.floor.offset <= facts.log_start else (now_ms - settings.consumed_after_ms,)
 
@@ -33,7 +37,7 @@ class Consumed:
         floor = Bound(facts.floor.offset, facts.floor.notes)
         if not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
             return floor  # whatever the look-up says, the smaller of the two is not beyond S
-        old = offset_at(facts, now_ms - after_ms)
+        old = offset_at(facts, now_ms - after_ms, settings, now_ms)
         if isinstance(old, Unknown):
             return old
         return floor if floor.offset < old.offset else old

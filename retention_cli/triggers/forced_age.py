@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from retention_cli.model import PartitionFacts, Rule
 from retention_cli.policy.settings import Settings
-from retention_cli.triggers.interface import Ask, NotAsked, offset_at
+from retention_cli.triggers.interface import Ask, NotAsked, Trigger, offset_at
 
 
-class ForcedAge:
+class ForcedAge(Trigger):
     """Asks for ``offset_at(now - A)``, whatever the floor."""
 
     rule: Rule = "forced-age"
@@ -22,4 +22,4 @@ class ForcedAge:
         """Return R4's bound."""
         if settings.forced_age_ms is None:
             return NotAsked()
-        return offset_at(facts, now_ms - settings.forced_age_ms)
+        return offset_at(facts, now_ms - settings.forced_age_ms, settings, now_ms)

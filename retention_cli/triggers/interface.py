@@ -7,6 +7,7 @@ from typing import Protocol
 
 from retention_cli.model import PartitionFacts, Reason, Rule, Unknown
 from retention_cli.policy.settings import Settings
+from retention_cli.units import format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +34,36 @@ class Trigger(Protocol):
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return the times whose ``offset_at`` the trigger wants, in Unix ms, given what is known already."""
-        ...
+        del facts, settings, now_ms
+        return ()
+
+    def data_cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return the times for which only a data record will do as an answer, no transaction marker (R2, R3)."""
+        del facts, settings, now_ms
+        return ()
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
         """Return the bound that the rule asks for."""
         ...
 
 
-def offset_at(facts: PartitionFacts, time_ms: int) -> Bound | Unknown:
-    """Return the look-up's answer as a bound (RULES.md, Look-ups), unknown where it wasn't read."""
-    answer = facts.lookups.get(time_ms)
+def offset_at(
+    facts: PartitionFacts, time_ms: int, settings: Settings, now_ms: int, *, data: bool = False
+) -> Bound | Unknown:
+    """Return the look-up's answer as a bound (RULES.md, Look-ups), unknown where it wasn't read.
+
+    ``data`` asks for the answer that stands at a data record. A record in the future that ends the prefix is
+    named, as what blocks trimming (G4).
+    """
+    if time_ms <= 0:  # no record is older than that; and below zero Kafka's own signs begin
+        return Bound(0)
+    answer = (facts.data_lookups if data else facts.lookups).get(time_ms)
     if answer is None:
         return Unknown.because("lookup", f"the offset at {time_ms} was not looked up")
     if isinstance(answer, Unknown):
         return answer
-    return Bound(answer.offset, () if answer.note is None else (answer.note,))
+    notes = () if answer.note is None else (answer.note,)
+    if answer.timestamp is not None and answer.timestamp > now_ms + settings.max_ahead_ms:
+        text = f"the record at offset {answer.offset:,} is stamped {format_time(answer.timestamp)}, in the future"
+        notes = (*notes, Reason("G4", f"{text}: what follows it can't go by age before it does"))
+    return Bound(answer.offset, notes)
