@@ -84,7 +84,7 @@ class _Failure:
 
 
 class _Round:
-    """One pass over the groups that still wait. What is answered leaves ``waiting``, what failed stays with its error."""
+    """One pass over the groups that wait. What is answered leaves ``waiting``, what failed stays with its error."""
 
     def __init__(self, waiting: dict[str, _Failure], on_group: OnCommits, batch_size: int) -> None:
         self.batch_size = batch_size
@@ -123,7 +123,11 @@ class _Round:
                 self._waiting[name] = _row_failure(answer, topic.name, failed[0])
                 return count
             topics[topic.name] = [
-                (row.partition_index, row.committed_offset, epoch if (epoch := row.committed_leader_epoch) >= 0 else None)
+                (
+                    row.partition_index,
+                    row.committed_offset,
+                    epoch if (epoch := row.committed_leader_epoch) >= 0 else None,
+                )
                 for row in topic.partitions
                 if row.committed_offset >= 0
             ]

@@ -48,7 +48,9 @@ class Deleter:
                 if offset < 0:  # to a broker, -1 is "everything"
                     raise ValueError(f"{tp}: {offset} is no offset to trim to")
         work = {
-            leader: [Job(_request(offsets, timeout_s), tuple(offsets))] for leader, offsets in by_leader.items() if offsets
+            leader: [Job(_request(offsets, timeout_s), tuple(offsets))]
+            for leader, offsets in by_leader.items()
+            if offsets
         }
 
         def on_reply(partitions: tuple[TopicPartition, ...], reply: Any | RequestFailedError) -> None:

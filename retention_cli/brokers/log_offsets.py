@@ -50,9 +50,7 @@ Wanted = Mapping[TopicPartition, Spec]
 """What to look up, by partition. ``last-stable`` and ``max-timestamp`` stand alone in theirs."""
 
 
-async def list_offsets(
-    wire: Wire, wanted: Sequence[Wanted], leaders: Leaders
-) -> list[dict[TopicPartition, Answer]]:
+async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -> list[dict[TopicPartition, Answer]]:
     """Look partitions up at their leaders, all mappings in flight together; one answer or error for each.
 
     Nothing is repeated: a leader that moved is an error here (the broker checks the epoch).
@@ -103,6 +101,8 @@ def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leade
         for tp in chunk:
             spec = wanted[tp]
             timestamp = spec if isinstance(spec, int) else _TIMESTAMPS[spec]
+            if isinstance(spec, int) and spec < 0:  # to a broker, -1 is "the end"
+                raise ValueError(f"{tp}: {spec} is no time to look up")
             cut.setdefault(tp.topic, []).append((tp.partition, leaders[tp].leader_epoch, timestamp))
         yield cut
 

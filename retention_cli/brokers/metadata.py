@@ -63,7 +63,9 @@ async def read_metadata(wire: Wire, topics: Iterable[str] | None, deadline: floa
     try:
         response = await wire.ask_any(request, deadline)
     except RequestFailedError as error:
-        raise BrokerError(f"the cluster's metadata can't be read: {error} (kretain needs brokers of 2.8 or later)") from None
+        raise BrokerError(
+            f"the cluster's metadata can't be read: {error} (kretain needs brokers of 2.8 or later)"
+        ) from None
     if {broker.node_id for broker in response.brokers} - set(wire.brokers()):
         await wire.learn_brokers()
     return ClusterMetadata(
@@ -105,9 +107,7 @@ async def may_describe_cluster(wire: Wire, deadline: float) -> bool:
     Raises:
         BrokerError: nobody answered until the deadline.
     """
-    response = await wire.ask_any(
-        lambda: DescribeClusterRequest(include_cluster_authorized_operations=True), deadline
-    )
+    response = await wire.ask_any(lambda: DescribeClusterRequest(include_cluster_authorized_operations=True), deadline)
     if (error := error_named(response.error_code, response.error_message)) is not None:
         raise error
     return _DESCRIBE in (response.authorized_operations or ())
@@ -130,7 +130,7 @@ async def topic_operations(wire: Wire, deadline: float) -> dict[str, frozenset[s
     }
 
 
-_OPERATIONS: Final = {3: "READ", 6: "DELETE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS"}
+_OPERATIONS: Final = {3: "READ", 4: "WRITE", 6: "DELETE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS"}
 
 
 def deadline_after(seconds: float) -> float:

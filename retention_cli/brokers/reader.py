@@ -9,6 +9,7 @@ from typing import Self
 from retention_cli.brokers import commits, groups, log_dirs, log_offsets, metadata, records, topic_configs
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.brokers.topic_configs import Values
 from retention_cli.brokers.wire import Wire
 from retention_cli.model import TopicPartition
 
@@ -61,7 +62,7 @@ class ClusterReader:
         return self._wire.run(metadata.may_describe_cluster, self._wire, self._deadline())
 
     def topic_operations(self) -> dict[str, frozenset[str]]:
-        """Return, per topic, which of READ, DELETE, DESCRIBE and DESCRIBE_CONFIGS we may.
+        """Return, per topic, which of READ, WRITE, DELETE, DESCRIBE and DESCRIBE_CONFIGS we may.
 
         Raises:
             BrokerError: nobody answered within the time-out.
@@ -115,6 +116,14 @@ class ClusterReader:
         """Return the topics' live settings, or per topic why they can't be read."""
         return self._wire.run(topic_configs.read_topic_configs, self._wire, topics, self._deadline(patience_s))
 
+    def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
+        """Return any settings of topics by name, in Kafka's own words, or per topic why they can't be read."""
+        return self._wire.run(topic_configs.read_topic_values, self._wire, topics, keys, self._deadline())
+
+    def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
+        """Return any settings of brokers by name, in Kafka's own words, or per broker why they can't be read."""
+        return self._wire.run(topic_configs.read_broker_values, self._wire, list(brokers), keys)
+
     def sizes(self, leaders: log_offsets.Leaders) -> tuple[dict[TopicPartition, int], str | None]:
         """Return leader replicas' bytes, and why some are missing, where they are."""
         return self._wire.run(log_dirs.read_sizes, self._wire, leaders)
@@ -124,6 +133,17 @@ class ClusterReader:
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
         """Read records where look-ups were ambiguous, for at most so many seconds."""
         return records.search_records(self.settings, searches, time.monotonic() + seconds)
+
+    def read_ranges(
+        self,
+        ranges: Mapping[TopicPartition, records.Range],
+        deadline: float | None,
+        on_record: records.OnRecord,
+        *,
+        scan: bool = False,
+    ) -> dict[TopicPartition, RequestFailedError | None]:
+        """Hand over the data records of each range; see :func:`retention_cli.brokers.records.read_ranges`."""
+        return records.read_ranges(self.settings, ranges, deadline, on_record, scan=scan)
 
     def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:
         """Return what each broker understands, or why it could not be asked."""

@@ -1,19 +1,24 @@
-"""Reading records where a look-up was ambiguous (RULES.md, Look-ups). confluent-kafka's consumer, no group."""
+"""Reading records: where a look-up was ambiguous, and for event times. confluent-kafka's consumer, no group.
+
+Committed data alone: no transaction markers, nothing aborted, nothing that is still open.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.model import TopicPartition
 
-_PARTITIONS_AT_ONCE: Final = 500
+PARTITIONS_AT_ONCE: Final = 1_000
 _POLL_S: Final = 0.25
+_MESSAGES_AT_ONCE: Final = 1_000
+_SCAN_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,113 +38,191 @@ class Search:
 class Reached:
     """Every data record before ``offset`` is older than the time that was searched for.
 
-    ``stopped`` says that reading ended before it found one: at the limit, or at the deadline.
+    ``stopped`` says that reading ended before it found one: at the limit, or at the deadline. ``timestamp`` is
+    that of the record that was found, ``record`` its own offset.
     """
 
     offset: int
     stopped: bool
+    timestamp: int | None = None
+    record: int | None = None
+
+
+class Range(NamedTuple):
+    """The offsets from ``start`` to ``end`` (exclusive)."""
+
+    start: int
+    end: int
+
+
+OnRecord = Callable[[TopicPartition, Any], bool | None]
+"""Takes one record of confluent-kafka's; True says that the partition needs no more."""
 
 
 def search_records(
     settings: ConnectionSettings, searches: Mapping[TopicPartition, Search], deadline: float
 ) -> dict[TopicPartition, Reached | RequestFailedError]:
-    """Carry out one search per partition; committed data alone: no markers, nothing aborted.
+    """Carry out one search per partition.
 
     Where the very first data record is not older, the answer is ``start`` itself: what lies before that
-    record is no data. A search that the deadline ends answers with what it had read by then.
+    record is no data. A search that the deadline ends answers with what it had read by then; with an error,
+    where that is nothing.
     """
+    position = {tp: search.start for tp, search in searches.items()}
+    count = dict.fromkeys(searches, 0)
+    found: dict[TopicPartition, Reached | RequestFailedError] = {}
+
+    def on_record(tp: TopicPartition, message: Any) -> bool:
+        search, offset = searches[tp], message.offset()
+        if offset >= search.end:
+            found[tp] = Reached(search.end, stopped=False)
+            return True
+        timestamp = message.timestamp()[1]
+        if timestamp >= search.time_ms:
+            bound = search.start if count[tp] == 0 else offset
+            found[tp] = Reached(bound, stopped=False, timestamp=timestamp, record=offset)
+            return True
+        count[tp] += 1
+        position[tp] = offset + 1
+        if count[tp] >= search.limit:
+            found[tp] = Reached(offset + 1, stopped=True)
+            return True
+        return False
+
+    starts = {tp: search.start for tp, search in searches.items()}
+    ended = _read(settings, starts, deadline, on_record, scan=False)
+    for tp, search in searches.items():
+        if tp not in found:
+            end = ended.get(tp)
+            if isinstance(end, RequestFailedError):
+                found[tp] = end
+            elif end is not None:
+                found[tp] = Reached(min(end, search.end), stopped=False)
+            elif count[tp]:  # the deadline: what was read is known to be older
+                found[tp] = Reached(position[tp], stopped=True)
+            else:
+                found[tp] = RequestFailedError("no record could be read in time", retriable=True)
+    return found
+
+
+def read_ranges(
+    settings: ConnectionSettings,
+    ranges: Mapping[TopicPartition, Range],
+    deadline: float | None,
+    on_record: OnRecord,
+    *,
+    scan: bool = False,
+) -> dict[TopicPartition, RequestFailedError | None]:
+    """Hand over the data records of each range, in the order of their offsets, until it needs no more.
+
+    Returns None for each partition that was read to its range's end, or as far as was asked, and an error for
+    those that were not: the deadline is one. ``scan`` is for long ranges: more is fetched at once.
+    """
+    done: set[TopicPartition] = set()
+
+    def within(tp: TopicPartition, message: Any) -> bool:
+        if message.offset() >= ranges[tp].end or on_record(tp, message):
+            done.add(tp)
+            return True
+        if message.offset() + 1 >= ranges[tp].end:
+            done.add(tp)
+            return True
+        return False
+
+    waiting = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
+    ended = _read(settings, waiting, deadline, within, scan=scan)
+    late = RequestFailedError("there was no time to read its records", retriable=True)
+    result: dict[TopicPartition, RequestFailedError | None] = {}
+    for tp in ranges:
+        end = ended.get(tp)
+        if tp in done or tp not in waiting:
+            result[tp] = None
+        elif isinstance(end, RequestFailedError):
+            result[tp] = end
+        else:  # the log ended before the range did: what is read is all there is
+            result[tp] = late if end is None else None
+    return result
+
+
+def _read(
+    settings: ConnectionSettings,
+    starts: Mapping[TopicPartition, int],
+    deadline: float | None,
+    on_record: OnRecord,
+    *,
+    scan: bool,
+) -> dict[TopicPartition, int | RequestFailedError]:
+    """Read partitions from their starts on; return where logs ended, or what failed, for those not asked to stop."""
     from confluent_kafka import Consumer
 
-    if not searches:
-        return {}
     quiet = logging.getLogger("retention_cli.brokers.records")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False
-    consumer = Consumer(
-        {
-            **settings.for_librdkafka(),
-            "group.id": "kretain-reads-without-a-group",  # required by the client; nothing is ever committed
-            "enable.auto.commit": False,
-            "enable.auto.offset.store": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-            "fetch.wait.max.ms": 50,
-            "fetch.message.max.bytes": 262_144,
-            "queued.min.messages": 1,
-            "queued.max.messages.kbytes": 8192,
-            "fetch.queue.backoff.ms": 5,  # the default second is waited for whenever that queue is full
-            "log_level": 0,
-        },
-        logger=quiet,
-    )
-    found: dict[TopicPartition, Reached | RequestFailedError] = {}
-    try:
-        for chunk in _chunks(searches):
-            found |= _search_chunk(consumer, chunk, deadline)
-    finally:
-        consumer.close()
-    return found
+    config = {
+        **settings.for_librdkafka(),
+        "group.id": "kretain-reads-without-a-group",  # required by the client; nothing is ever committed
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "fetch.wait.max.ms": 50,
+        "fetch.message.max.bytes": 4_194_304 if scan else 262_144,
+        "queued.min.messages": 100_000 if scan else 1,
+        "queued.max.messages.kbytes": 65_536 if scan else 8192,
+        "fetch.queue.backoff.ms": 5,  # the default second is waited for whenever that queue is full
+        "log_level": 0,
+    }
+    ended: dict[TopicPartition, int | RequestFailedError] = {}
+    for chunk in _chunks(starts):
+        # A new consumer for each: one that is given other topics looks for their leaders once a second only.
+        consumer = Consumer(config, logger=quiet)
+        try:
+            ended |= _read_chunk(consumer, chunk, deadline, on_record, _SCAN_AT_ONCE if scan else _MESSAGES_AT_ONCE)
+        finally:
+            consumer.close()
+    return ended
 
 
-def _search_chunk(
-    consumer: Any, searches: Mapping[TopicPartition, Search], deadline: float
-) -> dict[TopicPartition, Reached | RequestFailedError]:
+def _read_chunk(
+    consumer: Any, starts: Mapping[TopicPartition, int], deadline: float | None, on_record: OnRecord, at_once: int
+) -> dict[TopicPartition, int | RequestFailedError]:
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka import TopicPartition as Assigned
 
-    found: dict[TopicPartition, Reached | RequestFailedError] = {}
-    position = {tp: search.start for tp, search in searches.items()}
-    count = dict.fromkeys(searches, 0)
-    consumer.assign([Assigned(tp.topic, tp.partition, search.start) for tp, search in searches.items()])
-    while len(found) < len(searches) and time.monotonic() < deadline:
+    ended: dict[TopicPartition, int | RequestFailedError] = {}
+    names = {tuple(tp): tp for tp in starts}
+    waiting = set(starts)
+    consumer.assign([Assigned(tp.topic, tp.partition, start) for tp, start in starts.items()])
+    while waiting and (deadline is None or time.monotonic() < deadline):
         try:
             first = consumer.poll(_POLL_S)  # and then what else is there: consume would wait for all it may take
-            messages = [] if first is None else [first, *consumer.consume(num_messages=1000, timeout=0)]
+            messages = [] if first is None else [first, *consumer.consume(num_messages=at_once, timeout=0)]
         except KafkaException as error:
             failed = RequestFailedError(error.args[0].str(), retriable=True)
-            return found | {tp: failed for tp in searches if tp not in found}
+            ended.update(dict.fromkeys(waiting, failed))
+            break
         done = []
         for message in messages:
-            if message.topic() is None:
-                continue  # an error of the client's own connections: it goes on by itself
-            tp = TopicPartition(message.topic(), message.partition())
-            if tp in found or tp not in searches:
-                continue
+            tp = names.get((message.topic(), message.partition()))
+            if tp is None or tp not in waiting:
+                continue  # an error of the client's own connections: it goes on by itself; or more than was asked for
             said = message.error()
-            if said is not None and said.code() != KafkaError._PARTITION_EOF:
-                found[tp] = RequestFailedError(said.str(), retriable=True)
-            elif (reached := _reached(searches[tp], message, position, count, tp, at_end=said is not None)) is not None:
-                found[tp] = reached
-            if tp in found:
-                done.append(Assigned(tp.topic, tp.partition))
+            if said is None:
+                if not on_record(tp, message):
+                    continue
+            elif said.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  (a public code)
+                ended[tp] = message.offset()
+            else:
+                ended[tp] = RequestFailedError(said.str(), retriable=True)
+            waiting.discard(tp)
+            done.append(Assigned(tp.topic, tp.partition))
         if done:
             consumer.pause(done)
-    consumer.unassign()
-    for tp in searches:
-        if tp not in found:  # the deadline: what was read is known to be older
-            found[tp] = Reached(position[tp], stopped=True)
-    return found
+    return ended
 
 
-def _reached(
-    search: Search, message: Any, position: dict[TopicPartition, int], count: dict[TopicPartition, int],
-    tp: TopicPartition, *, at_end: bool,
-) -> Reached | None:  # fmt: skip
-    offset = message.offset()
-    if at_end or offset >= search.end:
-        return Reached(min(offset, search.end), stopped=False)
-    _kind, timestamp = message.timestamp()
-    if timestamp >= search.time_ms:
-        return Reached(search.start if count[tp] == 0 else offset, stopped=False)
-    count[tp] += 1
-    position[tp] = offset + 1
-    if count[tp] >= search.limit:
-        return Reached(offset + 1, stopped=True)
-    return None
-
-
-def _chunks(searches: Mapping[TopicPartition, Search]) -> Iterator[dict[TopicPartition, Search]]:
-    items = sorted(searches.items())
-    for i in range(0, len(items), _PARTITIONS_AT_ONCE):
-        yield dict(items[i : i + _PARTITIONS_AT_ONCE])
+def _chunks(starts: Mapping[TopicPartition, int]) -> Iterator[dict[TopicPartition, int]]:
+    items = sorted(starts.items())
+    for i in range(0, len(items), PARTITIONS_AT_ONCE):
+        yield dict(items[i : i + PARTITIONS_AT_ONCE])

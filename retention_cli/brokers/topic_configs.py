@@ -1,9 +1,10 @@
-"""The few topic settings that decide what may be trimmed, as the cluster has them now."""
+"""Settings of topics and brokers, as the cluster has them now: the few that decide, and any others by name."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,29 +12,47 @@ from kafka.protocol.admin import DescribeConfigsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire import Job, Wire, error_named
+from retention_cli.model import TimestampType
 
-_KEYS: Final = ["cleanup.policy", "retention.ms"]
+_KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type"]
+_TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
 _TOPIC: Final = 2
+_BROKER: Final = 4
 _TOPICS_A_REQUEST: Final = 250
+
+Values = Mapping[str, str | None]
+"""Settings by name, in Kafka's own words. One that a broker doesn't know is not in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic's live settings. ``retention_ms`` is −1 for infinite, as Kafka writes it."""
+    """A topic's live settings. ``retention_ms`` is −1 for infinite, as Kafka writes it.
+
+    ``timestamp_type`` is CreateTime or LogAppendTime, None where the broker named neither.
+    """
 
     cleanup_policy: frozenset[str]
     retention_ms: int
+    timestamp_type: TimestampType | None = None
 
 
 async def read_topic_configs(
     wire: Wire, topics: Sequence[str], deadline: float
 ) -> dict[str, TopicConfig | RequestFailedError]:
-    """Return each topic's settings, or why they could not be read. Any broker has them: one that fails is passed over."""
-    found: dict[str, TopicConfig | RequestFailedError] = {}
+    """Return each topic's settings, or why they could not be read. A broker that fails is passed over for another."""
+    found = await read_topic_values(wire, topics, _KEYS, deadline)
+    return {name: one if isinstance(one, RequestFailedError) else _config(one) for name, one in found.items()}
+
+
+async def read_topic_values(
+    wire: Wire, topics: Sequence[str], keys: Sequence[str], deadline: float
+) -> dict[str, Values | RequestFailedError]:
+    """Return the named settings of each topic, defaults included, or why they could not be read."""
+    found: dict[str, Values | RequestFailedError] = {}
     waiting: Sequence[str] = topics
     turn = 0
     while waiting:
-        found.update(await _read_once(wire, waiting, turn))
+        found.update(await _read_once(wire, waiting, keys, turn))
         waiting = [name for name in waiting if isinstance(one := found[name], RequestFailedError) and one.retriable]
         turn += 1
         if waiting:
@@ -44,39 +63,62 @@ async def read_topic_configs(
     return {name: found[name] for name in topics}
 
 
-async def _read_once(wire: Wire, topics: Sequence[str], turn: int) -> dict[str, TopicConfig | RequestFailedError]:
-    left_out = RequestFailedError("the broker left the topic out of its answer", retriable=True)
-    found: dict[str, TopicConfig | RequestFailedError] = dict.fromkeys(topics, left_out)
-    brokers = wire.brokers()
-    work: dict[int, list[Job[Sequence[str]]]] = {}
-    for number, start in enumerate(range(0, len(topics), _TOPICS_A_REQUEST)):
-        names = topics[start : start + _TOPICS_A_REQUEST]
-        resources = [
-            DescribeConfigsRequest.DescribeConfigsResource(
-                resource_type=_TOPIC, resource_name=name, configuration_keys=_KEYS
-            )
-            for name in names
-        ]
-        job = Job(DescribeConfigsRequest(resources=resources), names)
-        work.setdefault(brokers[(number + turn) % len(brokers)], []).append(job)
+async def read_broker_values(
+    wire: Wire, brokers: Iterable[int], keys: Sequence[str]
+) -> dict[int, Values | RequestFailedError]:
+    """Return the named settings of each broker, or why they could not be read: only itself can be asked."""
+    found: dict[int, Values | RequestFailedError] = dict.fromkeys(brokers, _LEFT_OUT)
+    work = {broker: [Job(_request(_BROKER, [str(broker)], keys), broker)] for broker in found}
 
-    def on_reply(names: Sequence[str], reply: Any | RequestFailedError) -> None:
+    def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
-            found.update(dict.fromkeys(names, reply))
-            return
-        for result in reply.results:
-            error = error_named(result.error_code, result.error_message)
-            found[result.resource_name] = error or _config({row.name: row.value for row in result.configs})
+            found[broker] = reply
+        else:
+            found.update((broker, values) for _name, values in _values(reply))
 
     await wire.fan_out(work, on_reply)
     return found
 
 
-def _config(values: dict[str, str | None]) -> TopicConfig | RequestFailedError:
-    try:
-        policy = values["cleanup.policy"] or ""
-        return TopicConfig(
-            frozenset(word.strip() for word in policy.split(",") if word.strip()), int(values["retention.ms"] or "")
-        )
-    except (KeyError, ValueError):
+_LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
+
+
+async def _read_once(
+    wire: Wire, topics: Sequence[str], keys: Sequence[str], turn: int
+) -> dict[str, Values | RequestFailedError]:
+    found: dict[str, Values | RequestFailedError] = dict.fromkeys(topics, _LEFT_OUT)
+    brokers = wire.brokers()
+    work: dict[int, list[Job[Sequence[str]]]] = {}
+    for number, start in enumerate(range(0, len(topics), _TOPICS_A_REQUEST)):
+        names = topics[start : start + _TOPICS_A_REQUEST]
+        work.setdefault(brokers[(number + turn) % len(brokers)], []).append(Job(_request(_TOPIC, names, keys), names))
+
+    def on_reply(names: Sequence[str], reply: Any | RequestFailedError) -> None:
+        if isinstance(reply, RequestFailedError):
+            found.update(dict.fromkeys(names, reply))
+        else:
+            found.update(_values(reply))
+
+    await wire.fan_out(work, on_reply)
+    return found
+
+
+def _request(kind: int, names: Sequence[str], keys: Sequence[str]) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    return DescribeConfigsRequest(
+        resources=[resource(resource_type=kind, resource_name=name, configuration_keys=list(keys)) for name in names]
+    )
+
+
+def _values(reply: Any) -> Iterable[tuple[str, Values | RequestFailedError]]:
+    for result in reply.results:
+        error = error_named(result.error_code, result.error_message)
+        yield result.resource_name, error or {row.name: row.value for row in result.configs}
+
+
+def _config(values: Values) -> TopicConfig | RequestFailedError:
+    policy, retention_ms = values.get("cleanup.policy"), values.get("retention.ms")
+    if policy is None or retention_ms is None or re.fullmatch(r"-?[0-9]+", retention_ms) is None:
         return RequestFailedError(f"cleanup.policy or retention.ms is missing in {sorted(values)}", retriable=False)
+    words = frozenset(word.strip() for word in policy.split(",") if word.strip())
+    return TopicConfig(words, int(retention_ms), _TYPES.get(values.get("message.timestamp.type")))

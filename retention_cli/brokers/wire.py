@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.net.manager import KafkaConnectionManager
@@ -79,7 +79,7 @@ class Wire:
         self._net = NetworkSelector(client_id=settings.client_id)
         self._manager = KafkaConnectionManager(self._net, **configs)
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         self.open()
         return self
 
@@ -113,7 +113,9 @@ class Wire:
             if said == "socket disconnected":  # all that is seen of a refusal, where the broker hangs up right after it
                 said += f"; is it a listener for {self._settings.protocol}"
                 said += ", and are name and password right?" if self._settings.mechanism else "?"
-            raise UnreachableError(f"{self._settings.bootstrap} could not be reached within {self.timeout_s:g} s: {said}")
+            raise UnreachableError(
+                f"{self._settings.bootstrap} could not be reached within {self.timeout_s:g} s: {said}"
+            )
 
     def close(self) -> None:
         """End the connections. Harmless when repeated."""

@@ -1,0 +1,223 @@
+"""The one object, beside the deleter, that changes anything in a cluster: kretain's own topics, and no other."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
+from retention_cli.brokers.settings import MASK, ConnectionSettings
+
+_FLUSH_S: Final = 0.25
+_NEW_TOPIC_MS: Final = 2_000
+"""How long a topic that a broker doesn't know may be one that it has not heard of yet."""
+_LOG_APPEND_TIME: Final = 2
+"""confluent-kafka's TIMESTAMP_LOG_APPEND_TIME."""
+
+
+class Appended(NamedTuple):
+    """Where a message stands, and the broker's own stamp of it (Unix ms), None where the topic is not LogAppendTime."""
+
+    partition: int
+    offset: int
+    broker_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic to be made."""
+
+    name: str
+    replication_factor: int
+    config: Mapping[str, str]
+    partitions: int = 1
+
+
+class ClusterWriter:
+    """Makes topics and appends messages to them. A context manager; it connects when it is first asked to.
+
+    Args:
+        settings: where and as whom.
+        topics: the only ones that it may touch.
+        timeout_s: after which a request has failed.
+    """
+
+    def __init__(self, settings: ConnectionSettings, topics: Collection[str], timeout_s: float) -> None:
+        self._settings = settings
+        self._topics = frozenset(topics)
+        self._timeout_s = timeout_s
+        self._producer: Any = None
+        self._heard: str | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connections. Harmless when repeated."""
+        self._producer = None
+
+    def connect(self) -> None:
+        """Connect in the background, for the first message to go out at once. Says nothing where that fails."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._connected().poll(0)
+        except KafkaException:  # the first message will say it again
+            self._producer = None
+
+    def create(self, spec: TopicSpec) -> bool:
+        """Make a topic; return False where somebody else has made it meanwhile.
+
+        Raises:
+            BrokerError: the cluster refused, or did not answer within the time-out.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+        self._check(spec.name)
+        try:
+            client = AdminClient({**self._connection(), "socket.timeout.ms": int(self._timeout_s * 1000)})
+            new = NewTopic(spec.name, spec.partitions, spec.replication_factor, config=dict(spec.config))
+            asked = client.create_topics([new], operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
+            asked[spec.name].result(self._timeout_s + 5)
+        except KafkaException as error:
+            said = error.args[0]
+            if said.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise self._error(said, f"topic {spec.name} could not be made", "CREATE", spec.name) from None
+        except (TimeoutError, ValueError, TypeError) as error:
+            raise BrokerError(f"topic {spec.name} could not be made: {self._clean(error)}") from None
+        return True
+
+    def append(self, topic: str, key: bytes, value: bytes | None) -> Appended:
+        """Append a message and return where it stands, once every replica in sync has it.
+
+        Raises:
+            BrokerError: no broker took it within the time-out. It may still stand there later.
+        """
+        result = self.append_all(topic, [(key, value)])[0]
+        if isinstance(result, BrokerError):
+            raise result
+        return result
+
+    def append_all(self, topic: str, messages: Sequence[tuple[bytes, bytes | None]]) -> list[Appended | BrokerError]:
+        """Append messages (key and value; None deletes a key) to partition 0, in order; return what became of each."""
+        from confluent_kafka import KafkaException
+
+        self._check(topic)
+        late = RequestFailedError(f"topic {topic}: no broker took the message in time", retriable=True)
+        results: list[Appended | BrokerError] = [late] * len(messages)
+
+        def on_delivery(number: int, error: Any, message: Any) -> None:
+            if error is not None:
+                results[number] = self._error(error, f"topic {topic} could not be written to", "WRITE", topic)
+            else:
+                kind, stamp = message.timestamp()
+                broker_ms = stamp if kind == _LOG_APPEND_TIME else None
+                results[number] = Appended(message.partition(), message.offset(), broker_ms)
+
+        deadline = time.monotonic() + self._timeout_s + 1  # the client gives up on its own before that
+        try:
+            producer = self._connected()
+            for number, (key, value) in enumerate(messages):
+
+                def told(error: Any, message: Any, number: int = number) -> None:
+                    on_delivery(number, error, message)
+
+                while True:
+                    try:
+                        producer.produce(topic, value, key, partition=0, on_delivery=told)
+                        break
+                    except BufferError:  # its queue is full
+                        if time.monotonic() > deadline:
+                            return results
+                        producer.poll(_FLUSH_S)
+                producer.poll(0)
+            while producer.flush(_FLUSH_S) and time.monotonic() < deadline:  # in slices: Ctrl-C gets through
+                pass
+        except (KafkaException, SystemError) as error:
+            # What ends the client is raised by it; where delivery reports wait too, as the cause of a SystemError.
+            said = error if isinstance(error, KafkaException) else error.__cause__
+            if not isinstance(said, KafkaException):
+                raise
+            if said.args[0].name() == "_FATAL":  # it ended before, and has not yet said why
+                said = self._why_it_ended() or said
+            self._producer = None
+            failed = self._error(said.args[0], f"topic {topic} could not be written to", "WRITE", topic)
+            return [failed if one is late else one for one in results]
+        return results
+
+    def _why_it_ended(self) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.poll(_FLUSH_S)
+        except (KafkaException, SystemError) as error:
+            said = error if isinstance(error, KafkaException) else error.__cause__
+            return said if isinstance(said, KafkaException) else None
+        return None
+
+    def _check(self, topic: str) -> None:
+        if topic not in self._topics:
+            raise ValueError(f"this writer is for {', '.join(sorted(self._topics))}, not for {topic}")
+
+    def _connected(self) -> Any:
+        from confluent_kafka import Producer
+
+        if self._producer is None:
+            limit = int(self._timeout_s * 1000)
+            self._producer = Producer(
+                {
+                    **self._connection(),
+                    "enable.idempotence": True,  # and with it acks=all
+                    "compression.type": "zstd",
+                    "linger.ms": 2,
+                    "message.timeout.ms": limit,
+                    "topic.metadata.propagation.max.ms": min(limit, _NEW_TOPIC_MS),
+                    "socket.connection.setup.timeout.ms": min(limit, 30_000),
+                    "error_cb": self._hear,
+                }
+            )
+        return self._producer
+
+    def _connection(self) -> dict[str, Any]:
+        quiet = logging.getLogger("retention_cli.brokers.writer")
+        quiet.addHandler(logging.NullHandler())
+        quiet.propagate = False
+        return {**self._settings.for_librdkafka(), "log_level": 0, "logger": quiet}
+
+    def _hear(self, error: Any) -> None:
+        """Keep what the client says of its connections: it says why nothing arrives."""
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self._heard = error.str()
+
+    def _error(self, said: Any, what: str, operation: str, topic: str) -> BrokerError:
+        text = self._clean(said.str())
+        match said.name():
+            case "TOPIC_AUTHORIZATION_FAILED" | "CLUSTER_AUTHORIZATION_FAILED":
+                grant = f"kafka-acls.sh --add --topic {topic} --operation {operation} --allow-principal User:NAME"
+                return UnauthorizedError(f"{what}: our principal may not; grant it: {grant}")
+            case "_AUTHENTICATION":
+                return UnauthorizedError(f"{what}: the cluster refused the connection: {text}")
+            case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
+                self._producer = None  # it would go on believing that, once the topic is there
+                return RequestFailedError(f"{what}: it is not there: kretain init makes it", retriable=False)
+            case "_MSG_TIMED_OUT" | "_TIMED_OUT":
+                heard = f" ({self._clean(self._heard)})" if self._heard else ""
+                text = f"no answer within {self._timeout_s:g} s{heard}; are enough of its replicas in sync?"
+        return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))
+
+    def _clean(self, said: object) -> str:
+        """Return an error's text in one line, and without any of our secrets."""
+        text = " ".join(str(said).split())
+        secrets = (self._settings.password, self._settings.key_pem, self._settings.key_password)
+        for secret in secrets:
+            if secret:
+                text = text.replace(" ".join(secret.split()), MASK)
+        return text
