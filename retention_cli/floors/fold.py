@@ -72,6 +72,7 @@ class FloorFold:
         self._failed: set[Reason] = set()
         self._old_epochs: dict[tuple[TopicPartition, int], tuple[int, str]] = {}
         self._diverged: dict[TopicPartition, set[Reason]] = {}
+        self._recalled: dict[tuple[str, str, int], str] = {}
         self._present: dict[tuple[str, str], set[int]] = {
             (group, name): set() for name, scope in topics.items() for group in scope.require
         }
@@ -85,13 +86,37 @@ class FloorFold:
                     present.update(row[0] for row in rows)
                 if known < len(self._best[topic]):
                     partition, offset, _epoch = max(rows)
-                    self._mark_missing(group, topic, rows, f"its commit on {topic}-{partition} is {offset:,}")
+                    text = (
+                        f"group {group} reads {topic} but has no commit on this partition (its commit on "
+                        f"{topic}-{partition} is {offset:,}). If it reads no more: kafka-consumer-groups.sh "
+                        f"--delete-offsets --group {shlex.quote(group)} --topic {topic}, or list it under "
+                        f"groups.ignore; if it starts at the end, under groups.latest"
+                    )
+                    self._mark_missing(group, topic, rows, text)
         for topic in reads:
             if topic in self._topics and not commits.get(topic):
-                self._mark_missing(group, topic, (), "a live member reads the topic, nothing is committed yet")
+                text = (
+                    f"group {group} has a live member that reads {topic}, and has committed nothing there yet. Let it "
+                    f"commit, or list it under groups.ignore; if it starts at the end, under groups.latest"
+                )
+                self._mark_missing(group, topic, (), text)
+
+    def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """Note which of a group's commits are remembered ones (F6), for what is said of them; ``add`` folds them."""
+        for topic, rows in gone.items():
+            for row in rows:
+                self._recalled[group, topic, row[0]] = seen
+
+    def leftover(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Note a commit that was seen beyond the log's end, or on a topic that is gone, and has not changed (F5)."""
+        text = (
+            f"group {group} committed {offset:,} to an older topic of this name or before the log was lost, and has "
+            f"not committed since: reset it, or delete its offsets"
+        )
+        self._diverged.setdefault(TopicPartition(topic, partition), set()).add(Reason("F5", text))
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
-        """Note a group that may count and could not be read (F3): it may stand anywhere in ``topics`` (None: in all)."""
+        """Note a group that could not be read (F3): it may stand anywhere in ``topics`` (None: in all of them)."""
         reason = Reason("F3", f"group {group} could not be read: {text}")
         if topics is None:
             self._failed.add(reason)
@@ -114,8 +139,8 @@ class FloorFold:
             self._diverged.setdefault(tp, set()).update(end.reasons)
         elif offset > end:
             text = (
-                f"group {group} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records were "
-                f"lost in an election and others stand there now; let it commit again"
+                f"group {group} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
+                f"were lost in an election and others stand there now; let it commit again"
             )
             self._diverged.setdefault(tp, set()).add(Reason("F5", text))
 
@@ -137,8 +162,8 @@ class FloorFold:
         ]
         if best is not None and best.high > high_watermark:
             text = (
-                f"group {best.high_by} committed {best.high:,}, beyond the log's end {high_watermark:,}: a leftover of an "
-                f"older topic of this name? Reset it, or delete its offsets"
+                f"group {best.high_by} committed {best.high:,}, beyond the log's end {high_watermark:,}: a leftover of "
+                f"an older topic of this name? Reset it, or delete its offsets"
             )
             reasons.append(Reason("F5", text))
         if best is None and not reasons:
@@ -147,8 +172,14 @@ class FloorFold:
             return Unknown(tuple(dict.fromkeys(reasons)))
         notes: tuple[Reason, ...] = ()
         if not isinstance(log_start, Unknown) and best.low < log_start:
-            lost = f"group {best.low_by} stands at {best.low:,}: {log_start - best.low:,} records were gone before it read them"
-            notes = (Reason("F5", lost),)
+            lost = f"{log_start - best.low:,} records were gone before it read them"
+            notes = (Reason("F5", f"group {best.low_by} stands at {best.low:,}: {lost}"),)
+        if (seen := self._recalled.get((best.low_by, tp.topic, tp.partition))) is not None:
+            text = (
+                f"group {best.low_by} is gone since it committed {best.low:,} here (seen {seen}) and still counts; "
+                f"if it won't come back: kretain groups forget {shlex.quote(best.low_by)}"
+            )
+            notes = (*notes, Reason("F6", text))
         return Floor(best.low, f"group:{best.low_by}", notes)
 
     def _fold(self, group: str, topic: str, rows: Sequence[Commit]) -> int:
@@ -187,15 +218,7 @@ class FloorFold:
         missing = self._missing.get(tp)
         if missing is None:
             return []
-        reasons = [
-            Reason(
-                "F2",
-                f"group {group} reads {tp.topic} but has no commit on this partition ({text}). If it reads no more: "
-                f"kafka-consumer-groups.sh --delete-offsets --group {shlex.quote(group)} --topic {tp.topic}, or list it "
-                f"under groups.ignore; if it starts at the end, under groups.latest",
-            )
-            for group, text in sorted(missing.first)
-        ]
+        reasons = [Reason("F2", text) for _group, text in sorted(missing.first)]
         if missing.count > len(reasons):
             reasons.append(Reason("F2", f"and {missing.count - len(reasons):,} more groups without a commit here"))
         return reasons

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -14,10 +14,12 @@ from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.floors.fold import FloorFold, TopicScope
+from retention_cli.memory import Commits, Memory, NoMemory
 from retention_cli.model import Maybe, Reason, Unknown
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
 from retention_cli.progress import Progress, silent
+from retention_cli.units import format_time
 
 CommitListener = Callable[[GroupCommits], None]
 """Sees each counted group's commits as they pass: for listings, which need more than the fold keeps."""
@@ -43,6 +45,8 @@ def read_group_floors(
     patience_s: float | None = None,
     progress: Progress = silent,
     listener: CommitListener | None = None,
+    memory: Memory | None = None,
+    now_ms: int = 0,
 ) -> FloorFold:
     """Return the fold over every group that counts. What could not be read is unknown in it, with its reason.
 
@@ -54,12 +58,15 @@ def read_group_floors(
         patience_s: how long coordinators may move and offsets be unstable.
         progress: is told how many groups are read.
         listener: sees each group's commits.
+        memory: remembers each group, and recalls those that are gone (F6).
+        now_ms: our wall clock, for the memory.
     """
     deadline = time.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
+    recall = Recall(memory or NoMemory(), rules, now_ms)
     before, attempts = metadata, 0
     while True:
         attempts += 1
-        fold, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener)
+        fold, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener, recall)
         if doubt is None:
             return fold
         late = attempts > 1 and (doubt.again == "once" or time.monotonic() > deadline)
@@ -86,6 +93,7 @@ def _read_once(
     deadline: float,
     progress: Progress,
     listener: CommitListener | None,
+    recall: Recall,
 ) -> tuple[FloorFold, _Doubt | None]:
     """Read every group between two looks at our rights (F8) and at the coordinators' leaders (F9)."""
     fold = FloorFold(scopes)
@@ -101,11 +109,12 @@ def _read_once(
             brand_new = OFFSETS_TOPIC in reader.metadata([OFFSETS_TOPIC]).topics
             return fold, _Doubt(Reason("F9", _COORDINATORS_HIDDEN), "once" if brand_new else "no")
         fold = FloorFold(scopes, [group.name for group in counted if matches(rules.latest, group.name)])
-        _read_groups(reader, counted, fold, _left(deadline), progress, listener)
+        _read_groups(reader, counted, fold, _left(deadline), progress, listener, recall)
         if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
             return fold, _Doubt(Reason("F9", _COORDINATORS_MOVED), "while patience lasts")
         if not reader.may_describe_cluster():
             return fold, _Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
+        recall.add_gone(fold, {group.name for group in listed})
     except BrokerError as error:
         reason = Reason("F9", f"the consumer groups could not be listed: {error}")
         return fold, _Doubt(reason, "while patience lasts")
@@ -123,6 +132,7 @@ def _read_groups(
     patience_s: float,
     progress: Progress,
     listener: CommitListener | None,
+    recall: Recall,
 ) -> None:
     for group in counted:
         if group.kind == "unknown":
@@ -160,12 +170,45 @@ def _read_groups(
             return
         if name in unreadable:
             fold.fail(name, unreadable[name], None)
-        fold.add(name, commits.topics, reads.get(name, ()))
+        fold.add(name, recall.completed(fold, name, commits.topics), reads.get(name, ()))
         if listener is not None:
             listener(commits)
 
     progress("committed offsets", 0, len(read))
     reader.read_commits(read, on_commits, patience_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What is remembered of groups, laid beside what was read of them (RULES.md F5, F6)."""
+
+    memory: Memory
+    rules: GroupRules
+    now_ms: int
+
+    @property
+    def _since_ms(self) -> int:
+        return self.now_ms - self.rules.remember_ms
+
+    def completed(self, fold: FloorFold, name: str, commits: Commits) -> Commits:
+        """Return a group's commits with those that it had and has no more; tell the fold of leftovers."""
+        known = self.memory.saw_group(name, commits, self.now_ms, self._since_ms)
+        for (topic, partition), offset in known.leftovers.items():
+            fold.leftover(name, topic, partition, offset)
+        if not known.gone:
+            return commits
+        fold.recall(name, known.gone, "before")
+        return {topic: (*commits.get(topic, ()), *known.gone.get(topic, ())) for topic in {*commits, *known.gone}}
+
+    def add_gone(self, fold: FloorFold, listed: Collection[str]) -> None:
+        """Fold in the groups that are there no more. Where the memory is lost, any group may be one of them."""
+        if self.memory.lost is not None:
+            for reason in self.memory.lost.reasons:
+                fold.fail_all(Reason("F6", reason.text))
+        for name, seen_ms, rows in self.memory.gone_groups(listed, self._since_ms):
+            if not matches(self.rules.ignore, name):
+                fold.recall(name, rows, format_time(seen_ms // 1000 * 1000))
+                fold.add(name, rows)
 
 
 def _is_described(group: ListedGroup) -> bool:

@@ -41,7 +41,9 @@ class Run:
         doubtful: dict[tuple[str, int], Amount] = {}
         for number, batch in self.batches.items():
             result = self.results.get(number)
-            outcomes = {(row["topic"], row["partition"]): row["outcome"] for row in (result or {"partitions": ()})["partitions"]}
+            outcomes = {
+                (row["topic"], row["partition"]): row["outcome"] for row in (result or {"partitions": ()})["partitions"]
+            }
             for row in batch["partitions"]:
                 key = (row["topic"], row["partition"])
                 doubtful.pop(key, None)
@@ -80,7 +82,9 @@ class AuditLog:
             finally:
                 os.close(handle)
         except OSError as error:
-            raise StateError(f"the audit log {self.path} can't be written: {error.strerror}; nothing more is trimmed") from None
+            raise StateError(
+                f"the audit log {self.path} can't be written: {error.strerror}; nothing more is trimmed"
+            ) from None
 
     def events(self) -> Iterator[Event]:
         """Read all events in order. A last line without its end was torn by a crash and is left out.
@@ -88,13 +92,14 @@ class AuditLog:
         Raises:
             StateError: the log can't be read, or a line in it is broken.
         """
+        begun: set[str] = set()
         try:
             with self.path.open("rb") as handle:
                 for number, line in enumerate(handle, start=1):
                     if not line.endswith(b"\n"):
                         return
                     if line.strip():
-                        yield self._event(line, number)
+                        yield self._event(line, number, begun)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -111,14 +116,14 @@ class AuditLog:
             name = event["run"]
             if event["event"] == "run":
                 runs[name] = Run(name, event)
-            elif name in runs:
-                match event["event"]:
-                    case "batch":
-                        runs[name].batches[event["batch"]] = event
-                    case "result":
-                        runs[name].results[event["batch"]] = event
-                    case "end":
-                        runs[name].end = event
+                continue
+            match event["event"]:
+                case "batch":
+                    runs[name].batches[event["batch"]] = event
+                case "result":
+                    runs[name].results[event["batch"]] = event
+                case "end":
+                    runs[name].end = event
         return runs
 
     def trimmed_since(self, at: str) -> Amount:
@@ -129,14 +134,14 @@ class AuditLog:
         """
         return total(run.trimmed(at) for run in self.runs().values())
 
-    def _event(self, line: bytes, number: int) -> Event:
+    def _event(self, line: bytes, number: int, begun: set[str]) -> Event:
+        """Read one line and doubt it. ``begun`` are the runs so far: what is said of another can't be counted."""
         try:
             event = json.loads(line)
-            if isinstance(event, dict) and isinstance(event["run"], str) and isinstance(event["event"], str):
-                if event["event"] in ("batch", "result"):
-                    _check_batch(event)
+            if isinstance(event, dict):
+                _check(event, begun)
                 return event
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             pass
         raise StateError(
             f"{self.path}:{number}: a broken line: what was trimmed can't be told. Mend it, or move the log aside if "
@@ -156,14 +161,41 @@ def _drop_torn_line(handle: int) -> None:
         os.ftruncate(handle, whole)
 
 
-def _check_batch(event: Event) -> None:
-    if not isinstance(event["batch"], int) or not isinstance(event["at"], str):
-        raise TypeError
-    for row in event["partitions"]:
-        if not isinstance(row["topic"], str) or not isinstance(row["partition"], int):
-            raise TypeError
-        if event["event"] == "batch":
-            if not isinstance(row["records"], int) or not isinstance(row["bytes"], int | None):
-                raise TypeError
-        elif not isinstance(row["outcome"], str):
-            raise TypeError
+def _check(event: Event, begun: set[str]) -> None:
+    """Raise where an event lacks something that is relied on, or where it is of another kind."""
+    kind, run = _text(event["event"]), _text(event["run"])
+    if kind == "run":
+        for value in (event["at"], event["user"], event["host"], event["cluster"]["id"], event["policy"]["source"]):
+            _text(value)
+        _count(event["planned"]["partitions"])
+        begun.add(run)
+    elif kind in ("batch", "result", "end"):
+        if run not in begun:
+            raise ValueError(run)
+        _text(event["at"])
+        if kind == "end":
+            _count(event["exit"])
+            for value in event["totals"].values():
+                _count(0 if value is None else value)
+        else:
+            _count(event["batch"])
+            for row in event["partitions"]:
+                _text(row["topic"])
+                _count(row["partition"])
+                if kind == "result":
+                    _text(row["outcome"])
+                else:
+                    for key in ("log_start", "target", "records"):
+                        _count(row[key])
+                    _count(0 if row["bytes"] is None else row["bytes"])
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+def _count(value: object) -> None:
+    if type(value) is not int or value < 0:
+        raise ValueError(value)

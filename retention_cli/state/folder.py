@@ -33,4 +33,6 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise StateError(f"the state directory {folder} can't be made: {error.strerror}; choose one with --state-dir") from None
+        raise StateError(
+            f"the state directory {folder} can't be made: {error.strerror}; choose one with --state-dir"
+        ) from None

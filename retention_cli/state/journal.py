@@ -14,7 +14,7 @@ from retention_cli.narrow import Target
 from retention_cli.plan import Plan, timestamp
 from retention_cli.state.audit import AuditLog
 from retention_cli.state.lock import user_name
-from retention_cli.trim import TrimReport, TrimRow
+from retention_cli.trim_report import TrimReport, TrimRow
 
 
 def new_run_name(now_ms: int) -> str:
@@ -43,18 +43,23 @@ class AuditJournal:
             pid=os.getpid(),
             policy={"source": plan.policy_source, "digest": plan.policy_digest, "flags": dict(plan.flags)},
             plan={"file": source, "created_at": timestamp(plan.created_at_ms)},
-            planned={"partitions": totals.trim, "records": totals.records, "bytes": totals.size_bytes,
-                     "unconsumed": totals.unconsumed},
-        )  # fmt: skip
+            planned={
+                "partitions": totals.trim,
+                "records": totals.records,
+                "bytes": totals.size_bytes,
+                "unconsumed": totals.unconsumed,
+            },
+        )
 
     def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
-        """Announce a batch, before its requests go out."""
+        """Announce a batch, before its requests go out: what its recheck found, and what will be asked for."""
         rows = [
             {
                 "topic": tp.topic,
                 "topic_id": target.decision.topic_id,
                 "partition": tp.partition,
                 "log_start": target.decision.log_start,
+                "min_commit": target.decision.min_commit,
                 "target": target.offset,
                 "records": target.records,
                 "bytes": target.size_bytes,

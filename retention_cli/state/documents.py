@@ -1,0 +1,197 @@
+"""What stands in the topic ``_kretain_state``: one document per key, whole and merged (DESIGN.md, the ledger). Pure.
+
+====================  =================================================================================
+key                   value
+====================  =================================================================================
+``TOPICID``           partitions 0 to 31 of that topic id; ``TOPICID/1`` the next 32, and so on
+``group:NAME``        a consumer group: its commits, those that are gone, leftovers
+``clock``             nothing but a stamp: by it a trim compares clocks (RULES.md G8)
+====================  =================================================================================
+
+A value is JSON, compressed with zlib. ``v`` is the format's version, ``at`` the writer's clock when it wrote.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from retention_cli.event_scan import read_scan
+from retention_cli.group_memory import GroupMemory
+from retention_cli.memory import SAMPLE_BYTES, PartitionMemory
+from retention_cli.model import EventMax
+
+VERSION: Final = 1
+PARTITIONS_A_DOCUMENT: Final = 32
+"""So that a message stays below 500 kB, whatever is remembered, and below a broker's limit, whatever could be."""
+_AT_MOST_BYTES: Final = 1 << 26
+CLOCK_KEY: Final = "clock"
+_GROUP: Final = "group:"
+_TOPIC_KEY: Final = re.compile(r"([A-Za-z0-9_-]{22})(?:/(\d{1,6}))?", re.ASCII)
+_HALF_CHARACTER: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class DocumentError(ValueError):
+    """A message that is no document of ours; the text says why."""
+
+
+class NewerDocumentError(DocumentError):
+    """A document that a newer kretain wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What every document says of its writing: when by the writer's clock, and since when anything is remembered."""
+
+    at_ms: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDocument:
+    """Some partitions of a topic id, and when the topic was last seen there (Unix ms)."""
+
+    topic_id: str
+    name: str
+    seen_ms: int
+    partitions: Mapping[int, PartitionMemory] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDocument:
+    """A consumer group."""
+
+    name: str
+    group: GroupMemory
+
+
+@dataclass(frozen=True, slots=True)
+class ClockDocument:
+    """A stamp, and nothing else."""
+
+
+Document = TopicDocument | GroupDocument | ClockDocument
+
+
+def topic_key(topic_id: str, partition: int) -> str:
+    """Return the key of the document that holds a partition."""
+    number = partition // PARTITIONS_A_DOCUMENT
+    return f"{topic_id}/{number}" if number else topic_id
+
+
+def group_key(name: str) -> str:
+    """Return the key of a group's document."""
+    return _GROUP + name
+
+
+def group_of(key: str) -> str | None:
+    """Return the group that a key names, None where it names none."""
+    return key.removeprefix(_GROUP) if key.startswith(_GROUP) else None
+
+
+def partitions_of(key: str) -> tuple[str, range] | None:
+    """Return the topic id and the partitions that a key names, None where it names none."""
+    match = _TOPIC_KEY.fullmatch(key)
+    if match is None:
+        return None
+    first = int(match[2] or 0) * PARTITIONS_A_DOCUMENT
+    return match[1], range(first, first + PARTITIONS_A_DOCUMENT)
+
+
+def encode(document: Document, written: Written) -> bytes:
+    """Return a document as a message's value."""
+    head = {"v": VERSION, "at": written.at_ms, "since": written.since_ms}
+    match document:
+        case TopicDocument():
+            body: dict[str, Any] = {
+                "topic": document.name,
+                "id": document.topic_id,
+                "seen": document.seen_ms,
+                "partitions": [_row(number, one) for number, one in sorted(document.partitions.items())],
+            }
+        case GroupDocument():
+            body = {"group": document.name, **document.group.as_data()}
+        case ClockDocument():
+            body = {}
+    return zlib.compress(json.dumps({**head, **body}, separators=(",", ":"), ensure_ascii=False).encode(), 1)
+
+
+def decode(key: str, value: bytes) -> tuple[Document, Written]:
+    """Return a message's document.
+
+    Raises:
+        NewerDocumentError: a newer kretain wrote it.
+        DocumentError: it is none, or another's than its key says.
+    """
+    try:
+        data = _parsed(value)
+        return _document(key, data), Written(_whole(data["at"]), _whole(data["since"]))
+    except DocumentError:
+        raise
+    except (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DocumentError(f"it can't be read: {type(error).__name__} {error}") from None
+
+
+def _parsed(value: bytes) -> Any:
+    text = zlib.decompressobj().decompress(value, _AT_MOST_BYTES)
+    if _HALF_CHARACTER.search(text):  # which could not be written down again
+        raise DocumentError("it has a character that is none")
+    data = json.loads(text)
+    version = data["v"]
+    if not isinstance(version, int) or version < 1:
+        raise DocumentError(f"it has version {version!r}")
+    if version > VERSION:
+        raise NewerDocumentError(f"a newer kretain wrote it (version {version}, this one knows {VERSION})")
+    return data
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise DocumentError(f"{value!r} is no whole number that can be kept")
+    return value
+
+
+def _document(key: str, data: Any) -> Document:
+    if key == CLOCK_KEY:
+        return ClockDocument()
+    if (group := group_of(key)) is not None:
+        if data["group"] != group:
+            raise DocumentError(f"it is about group {data['group']}")
+        found = GroupMemory.from_data(data)
+        _whole(found.seen_ms)
+        return GroupDocument(group, found)
+    named = partitions_of(key)
+    if named is None:
+        raise DocumentError("its key is none that this kretain knows")
+    topic_id, numbers = named
+    memories = dict(_memories(data["partitions"]))
+    if data["id"] != topic_id or not all(number in numbers for number in memories):
+        raise DocumentError(f"it is about topic id {data['id']}, or about other partitions")
+    return TopicDocument(topic_id, str(data["topic"]), _whole(data["seen"]), memories)
+
+
+def _row(number: int, one: PartitionMemory) -> list[Any]:
+    newest = None if one.newest is None else [one.newest.time_ms, one.newest.offset]
+    scan = None if one.scan is None else base64.b64encode(one.scan).decode()
+    return [number, base64.b64encode(one.packed).decode(), newest, list(one.data_at), scan]
+
+
+def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
+    for number, samples, newest, data_at, scan in rows:
+        packed = base64.b64decode(samples, validate=True)
+        if len(packed) % SAMPLE_BYTES:
+            raise DocumentError("samples are cut short")
+        found = (
+            None if newest is None else EventMax(_whole(newest[0]), None if newest[1] is None else _whole(newest[1]))
+        )
+        raw = None if scan is None else base64.b64decode(scan, validate=True)
+        if not isinstance(number, int) or not all(isinstance(offset, int) for offset in data_at):
+            raise DocumentError("a partition or an offset is no number")
+        if raw is not None and read_scan(raw) is None:
+            raise DocumentError("a scan is broken")
+        yield number, PartitionMemory(packed, found, tuple(data_at), raw)

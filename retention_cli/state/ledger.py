@@ -1,0 +1,267 @@
+"""The ledger in SQLite: what is remembered of one cluster, safe under two processes and a kill (DESIGN.md).
+
+It is read as it is needed and written once, in one transaction, by :meth:`Ledger.save`. What another process
+wrote in the meantime is merged with ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Final, Self
+
+from retention_cli.group_memory import GroupMemory, digest_of
+from retention_cli.memory import Commits, PartitionMemory, RecalledGroup, Rows
+from retention_cli.model import Reason, Unknown
+from retention_cli.state.ledger_file import KEYS, SELECT, Key, LedgerFile, partition_of
+
+_SEEN_AGAIN_MS: Final = 60_000
+"""A group that stands where it stood is noted as seen again at most once a minute."""
+
+_TOPICS_AGAIN_MS: Final = 3_600_000
+"""Likewise of topics, at most once an hour."""
+
+
+class Ledger(LedgerFile):
+    """One cluster's memory. A context manager; nothing is written before :meth:`save`.
+
+    ``lost`` says why it can't be trusted to know everything, ``notes`` what it passed over.
+
+    Raises:
+        StateError: it can't be opened, is no ledger, or was written by a newer kretain.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.lost: Unknown | None = None
+        self.notes: list[Reason] = []
+        self._ids: Mapping[str, str] = {}
+        self._partitions: dict[Key, PartitionMemory] = {}
+        self._names: dict[str, str] = {}
+        self._loaded: set[str] = set()
+        self._groups: dict[str, GroupMemory] = {}
+        self._touched: dict[str, int] = {}
+        self._heads: dict[str, tuple[int, bytes, bool]] = {}
+        self._topics_ms = 0
+        self._outdated = False
+        super().__init__(folder)
+        with self._errors():
+            self._forget_read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what is remembered ---------------------------------------------------------
+
+    @property
+    def since_ms(self) -> int | None:
+        """When it was begun (Unix ms), None where nothing was saved yet."""
+        with self._errors():
+            return int(self._meta("since_ms")) or None
+
+    def begin(self, topic_ids: Mapping[str, str]) -> None:
+        """Take the ids that the cluster's topics have now, and what others have written since the last pass."""
+        self._ids = topic_ids
+        with self._errors():
+            if (self._outdated or self._meta("revision") != self._revision) and not self._unsaved():
+                self._forget_read()
+
+    def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
+        """Return what is remembered of a partition, to read and to add to. The first call reads them all."""
+        self._names[topic_id] = topic
+        if topic_id not in self._loaded:
+            self._load(topic_id)
+        key = (topic_id, partition)
+        found = self._partitions.get(key)
+        if found is None:
+            found = self._partitions[key] = PartitionMemory()
+        return found
+
+    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
+        """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
+        digest = digest_of(commits, self._ids)
+        head = self._heads.get(name)
+        if head is not None and head[1] == digest:
+            self._touched[name] = now_ms
+            return RecalledGroup() if head[2] else self._group(name).recalled(self._ids, since_ms)
+        group = self._group(name)
+        group.update(commits, self._ids, digest, now_ms)
+        self._heads[name] = (now_ms, digest, not (group.gone or group.leftovers))
+        self._groups[name] = group
+        return group.recalled(self._ids, since_ms)
+
+    def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
+        """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when, commits."""
+        here = frozenset(present)
+        for name, (seen_ms, _digest, _plain) in sorted(self._heads.items()):
+            if name not in here and seen_ms >= since_ms:
+                yield name, seen_ms, self._group(name).last_commits(self._ids, since_ms)
+
+    def note_leftovers(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Remember which commits lie beyond these high watermarks, until they change (RULES.md F5)."""
+        for name in self._heads if ends else ():
+            group = self._group(name)
+            found = {place: group.commits[place] for place in ends.keys() & group.commits.keys()}
+            found = {place: offset for place, offset in found.items() if offset > ends[place]}
+            if not found.items() <= group.leftovers.items():
+                group.leftovers |= found
+                self._groups[name] = group
+                self._heads[name] = (group.seen_ms, group.digest, False)
+
+    def remembers_group(self, name: str) -> bool:
+        """Return whether anything is remembered of a group."""
+        return name in self._heads
+
+    def groups(self) -> dict[str, GroupMemory]:
+        """Return every group that is remembered, by name."""
+        return {name: self._group(name) for name in sorted(self._heads)}
+
+    def topics(self) -> dict[str, tuple[str, int]]:
+        """Return every topic id that is remembered, with its name and when it was last seen (Unix ms)."""
+        with self._errors():
+            rows = self._db.execute("SELECT topic_id, name, seen_ms FROM topics ORDER BY name, topic_id").fetchall()
+        return {topic_id: (name, seen_ms) for topic_id, name, seen_ms in rows}
+
+    def partitions_of(self, topic_id: str) -> dict[int, PartitionMemory]:
+        """Return what is remembered of a topic id's partitions."""
+        if topic_id not in self._loaded:
+            self._load(topic_id)
+        return {p: one for (tid, p), one in sorted(self._partitions.items()) if tid == topic_id}
+
+    # -- writing -----------------------------------------------------------------------
+
+    def save(self, now_ms: int) -> list[str]:
+        """Write what was added, merged with what others wrote meanwhile; return the topic ids and groups touched.
+
+        Raises:
+            StateError: it can't be written.
+        """
+        changed = {key: one for key, one in self._partitions.items() if one.changed}
+        touched = {name: seen for name, seen in self._touched.items() if seen - self._heads[name][0] >= _SEEN_AGAIN_MS}
+        seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
+        if not changed and not self._groups and not touched and not seen_again:
+            return []
+        with self._transaction():
+            # What we read and did not change is older than that too: from here on every write is merged.
+            self._outdated = self._outdated or self._meta("revision") != self._revision
+            if self._outdated:
+                self._merge(changed)
+            self._write(changed, touched, now_ms)
+        for one in changed.values():
+            one.changed = False
+        for name, seen in touched.items():
+            self._heads[name] = (seen, *self._heads[name][1:])
+        for name, group in self._groups.items():  # merged ones know more than was asked for
+            self._heads[name] = (group.seen_ms, group.digest, not (group.gone or group.leftovers))
+        written = [*sorted({topic_id for topic_id, _ in changed}), *self._groups]
+        self._groups = {}
+        self._touched = {}
+        return written
+
+    def forget_group(self, name: str) -> bool:
+        """Forget a group at once (``kretain groups forget``); return whether it was remembered."""
+        with self._transaction():
+            gone = self._db.execute("DELETE FROM groups WHERE name = ?", (name,)).rowcount > 0
+            self._bump()
+            self._to_tell((), [name] if gone else ())
+        self._heads.pop(name, None)
+        self._groups.pop(name, None)
+        return gone
+
+    def prune(self, before_ms: int, keep: Collection[str] = ()) -> tuple[int, int]:
+        """Forget topic ids and groups last seen before a moment (Unix ms); return how many of each.
+
+        The topic ids in ``keep`` are there now, whenever they were seen.
+        """
+        with self._transaction():
+            rows = self._db.execute("SELECT topic_id FROM topics WHERE seen_ms < ?", (before_ms,))
+            topics = [topic_id for (topic_id,) in rows if topic_id not in keep]
+            groups = [name for (name,) in self._db.execute("SELECT name FROM groups WHERE seen_ms < ?", (before_ms,))]
+            keys = [key for one in topics for key in self._db.execute(KEYS + " WHERE topic_id = ?", (one,))]
+            self._db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
+            self._db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
+            self._db.executemany("DELETE FROM groups WHERE name = ?", ((one,) for one in groups))
+            self._bump()
+            self._to_tell(keys, groups)
+        with self._errors():
+            self._forget_read()
+        return len(topics), len(groups)
+
+    def _unsaved(self) -> bool:
+        return bool(self._groups or self._touched) or any(one.changed for one in self._partitions.values())
+
+    def _forget_read(self) -> None:
+        """Begin with what stands in the file now."""
+        self._partitions, self._loaded = {}, set()
+        self._revision, self._outdated = self._meta("revision"), False
+        self._topics_ms = self._meta("topics_ms")
+        self._read_heads()
+
+    def _read_heads(self) -> None:
+        """Read of each group when it was seen, and whether it stands where it stood."""
+        rows = self._db.execute("SELECT name, seen_ms, digest, plain FROM groups")
+        self._heads = {name: (seen, digest, bool(plain)) for name, seen, digest, plain in rows}
+
+    # -- the file ------------------------------------------------------------------------
+
+    def _load(self, topic_id: str) -> None:
+        with self._errors():
+            if not self._loaded:  # one pass over the file is quicker than many questions
+                rows = self._db.execute(SELECT)
+                self._loaded.update(self._ids.values())
+            else:
+                rows = self._db.execute(SELECT + " WHERE topic_id = ?", (topic_id,))
+            self._loaded.add(topic_id)
+            for tid, partition, *values in rows:
+                if tid in self._loaded:
+                    self._partitions.setdefault((tid, partition), partition_of(values))
+
+    def _group(self, name: str) -> GroupMemory:
+        if name in self._groups:
+            return self._groups[name]
+        with self._errors():
+            return self._stored_group(name) or GroupMemory()
+
+    def _merge(self, changed: Mapping[Key, PartitionMemory]) -> None:
+        """Merge with what another process has written since we read."""
+        for key, mine in changed.items():
+            if (theirs := self._stored_partition(key)) is not None:
+                both = mine.merged(theirs)
+                mine.packed, mine.newest, mine.data_at, mine.scan = both.packed, both.newest, both.data_at, both.scan
+        for name, group in self._groups.items():
+            if (stored := self._stored_group(name)) is not None:
+                self._groups[name] = group.merged(stored)
+
+    def _write(self, changed: Mapping[Key, PartitionMemory], touched: Mapping[str, int], now_ms: int) -> None:
+        for key, one in changed.items():
+            self._put_partition(key, one)
+        ids = {topic_id for topic_id, _partition in changed} | self._loaded
+        self._db.executemany(
+            "INSERT INTO topics VALUES (?, ?, ?) ON CONFLICT (topic_id) DO UPDATE SET seen_ms = excluded.seen_ms",
+            ((topic_id, self._names[topic_id], now_ms) for topic_id in ids if topic_id in self._names),
+        )
+        for name, group in self._groups.items():
+            self._put_group(name, group)
+        self._db.executemany(
+            "UPDATE groups SET seen_ms = ? WHERE name = ? AND seen_ms < ?",
+            ((seen, name, seen) for name, seen in touched.items()),
+        )
+        self._db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
+        self._db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
+        self._topics_ms = now_ms
+        self._bump()
+        self._to_tell(changed, self._groups, touched)
+
+    def _to_tell(
+        self, partitions: Iterable[Key], groups: Iterable[str], touched: Mapping[str, int] | None = None
+    ) -> None:
+        """Note what others are to be told of: a store that has others overrides it. Part of each transaction."""
+
+
+def age_ms(ledger: Ledger, now_ms: int | None = None) -> int | None:
+    """Return how old a memory is, None where it is new."""
+    since = ledger.since_ms
+    return None if since is None else (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - since
