@@ -1,0 +1,1 @@
+"""How long a broker really keeps data, what endangers it, and better settings. All but ``reading`` is pure."""

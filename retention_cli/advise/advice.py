@@ -1,0 +1,80 @@
+"""A topic's facts and what is wanted of it become advice. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from retention_cli.advise.dangers import Danger, judge
+from retention_cli.advise.facts import TopicState
+from retention_cli.advise.kept import AtMost, Forever, Usual, at_most, usual
+from retention_cli.advise.settings import broker_properties_for, changes_for, policy_entry_for
+from retention_cli.advise.wish import WantedBy, Wish, wanted
+from retention_cli.model import Maybe, Reason, Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What is to be said of one topic.
+
+    ``wanted_ms`` is how long data is wanted (None: without end). ``changes`` are topic settings to set;
+    ``then_at_most`` is what they come to, and ``then_dangers`` what stays, or comes of them. ``broker_properties``
+    belong into ``server.properties``. ``policy_entry`` are durations (ms) to set in kretain's policy, by its keys:
+    under it in-order records are kept ``policy_at_most_ms`` and one run of the tool at most (None: it has no such
+    rule). ``unknown`` says what could not be read, and so not be judged.
+    """
+
+    topic: TopicState
+    wanted_ms: Maybe[int | None]
+    wanted_by: WantedBy
+    at_most: Maybe[AtMost | Forever]
+    usual: Maybe[Usual]
+    dangers: Sequence[Danger]
+    changes: Mapping[str, int]
+    then_at_most: Maybe[AtMost | Forever]
+    then_dangers: Sequence[Danger]
+    broker_properties: Mapping[str, int]
+    policy_entry: Mapping[str, int]
+    policy_at_most_ms: int | None
+    unknown: Sequence[Reason]
+
+
+def advise(topic: TopicState, wish: Wish, now_ms: int) -> Advice:
+    """Judge one topic. ``now_ms`` is when its traffic was measured (Unix ms)."""
+    dangers, unknown = judge(topic, wish, now_ms)
+    changes = changes_for(topic, wish, {one.code for one in dangers})
+    changed = topic.changed(changes)
+    keep, by = wanted(topic, wish)
+    entry = policy_entry_for(topic, wish)
+    return Advice(
+        topic=topic,
+        wanted_ms=keep,
+        wanted_by=by,
+        at_most=at_most(topic, now_ms),
+        usual=usual(topic),
+        dangers=dangers,
+        changes=changes,
+        then_at_most=at_most(changed, now_ms),
+        then_dangers=judge(changed, wish, now_ms)[0],
+        broker_properties=broker_properties_for(changed, wish, now_ms),
+        policy_entry=entry,
+        policy_at_most_ms=entry.get("retention.ms", wish.policy.forced_age_ms if wish.policy is not None else None),
+        unknown=_distinct([*unknown, *_unread(topic)]),
+    )
+
+
+def _unread(topic: TopicState) -> Iterable[Reason]:
+    """Name every setting and every partition's measure that is unknown: what is not known is never left unsaid."""
+    if topic.settings.tiered is True:
+        yield Reason("traffic", "tiered storage: how often remote segments are looked through is not counted")
+    facts = [getattr(topic.settings, field.name) for field in fields(topic.settings)]
+    facts += [topic.check_interval_ms, topic.offsets_retention_ms]
+    for one in topic.partitions:
+        facts += [one.log_start, one.high_watermark, one.size_bytes, one.records_per_hour, one.newest]
+    for fact in facts:
+        if isinstance(fact, Unknown):
+            yield from fact.reasons
+
+
+def _distinct(reasons: Iterable[Reason]) -> list[Reason]:
+    return list(dict.fromkeys(reasons))

@@ -1,0 +1,261 @@
+"""What endangers a topic's data: one small pure judgement each.
+
+Each answers the danger, None where there is none, or unknown where a fact that it needs could not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeVar
+
+from retention_cli.advise.facts import PartitionState, TopicState
+from retention_cli.advise.kept import (
+    CLOCK_DIFFERENCE_MS,
+    retention_bytes,
+    retention_ms,
+    roll_ms,
+    size_window_ms,
+)
+from retention_cli.advise.sure import or_unknown, sure
+from retention_cli.advise.wish import SMALLEST_SEGMENT_BYTES, Wish, needed_ms
+from retention_cli.advise.words import HOUR, LAST_DATE_MS, moment, span
+from retention_cli.model import INFINITE_MS, Maybe, Reason, Unknown
+from retention_cli.triggers.consumed import forced_retention_conflict
+from retention_cli.units import format_bytes
+
+T = TypeVar("T")
+
+Effect = Literal["sooner", "longer", "larger", "blocked"]
+"""Data goes sooner or stays longer than is wanted; takes more space; or rules that go by time stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Danger:
+    """One thing that is not as one may think.
+
+    ``partitions`` are those it is about; none named: the whole topic. ``remedy`` is what settings alone don't mend.
+    """
+
+    code: str
+    effect: Effect
+    text: str
+    partitions: tuple[int, ...] = ()
+    remedy: str | None = None
+
+
+@or_unknown
+def consumed_after_retention(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+    """R1's time must not be longer than the forced retention (RULES.md R1)."""
+    del now_ms
+    if wish.consumed_after_ms is None:
+        return None
+    live = sure(retention_ms(topic))
+    conflict = forced_retention_conflict(
+        wish.consumed_after_ms, INFINITE_MS if live is None else live, wish.forced_age_ms
+    )
+    if conflict is None:
+        return None
+    text = conflict.reasons[0].text
+    if wish.keep_ms is not None:
+        text = text.replace("the policy's retention.ms", "--want")
+    return Danger("R1-above-retention", "sooner", text)
+
+
+@or_unknown
+def broker_before_policy(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+    """A broker whose retention.ms is shorter than what is wanted deletes before R4 has a say."""
+    del now_ms
+    if wish.forced_age_ms is None:
+        return None
+    live = sure(retention_ms(topic))
+    if live is None or live >= wish.forced_age_ms:
+        return None
+    who = "--want" if wish.keep_ms is not None else "the policy's retention.ms"
+    text = f"the broker's retention.ms ({span(live)}) lets records go before {who} ({span(wish.forced_age_ms)}) would"
+    return Danger("broker-before-policy", "sooner", text)
+
+
+@or_unknown
+def size_before_time(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+    """At today's rate retention.bytes may delete long before any time has passed."""
+    del now_ms
+    limit, needed = sure(retention_bytes(topic)), sure(needed_ms(topic, wish))
+    if limit is None or needed is None:
+        return None
+    windows = _each(topic, lambda one: size_window_ms(one, limit))
+    short = {number: window for number, window in windows.known.items() if window is not None and window < needed}
+    if not short:
+        windows.must_be_whole()
+        return None
+    text = (
+        f"at today's rate retention.bytes ({format_bytes(limit)} a partition) holds {span(min(short.values()))} of "
+        f"data in the busiest partition; {span(needed)} are wanted"
+    )
+    remedy = None
+    if wish.topic_bytes is not None:
+        rates = _each(topic, lambda one: one.bytes_per_hour).known.values()
+        remedy = (
+            f"--want-bytes can't hold that: {span(needed)} come to {format_bytes(round(sum(rates) * needed / HOUR))}"
+        )
+    return Danger("size-before-time", "sooner", text, tuple(sorted(short)), remedy)
+
+
+@or_unknown
+def segment_above_retention(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+    """A segment that is longer than retention.ms keeps its first record long after that has passed."""
+    del now_ms, wish
+    limit = sure(retention_ms(topic))
+    if limit is None or (segment := sure(topic.settings.segment_ms)) <= limit:
+        return None
+    rolls = _each(topic, lambda one: roll_ms(one, topic.settings))
+    slow = {number: roll for number, roll in rolls.known.items() if roll > limit}
+    if not slow:
+        rolls.must_be_whole()
+        return None
+    text = (
+        f"segment.ms ({span(segment)}) is longer than retention.ms ({span(limit)}), and traffic is too low to fill a "
+        f"segment sooner: records stay up to {span(limit + max(slow.values()))}"
+    )
+    return Danger("segment-above-retention", "longer", text, tuple(sorted(slow)))
+
+
+@or_unknown
+def bytes_per_partition(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+    """retention.bytes holds for each partition, not for the topic; and a segment comes on top."""
+    del now_ms
+    if topic.deletes is False:
+        return None
+    limit, count = sure(retention_bytes(topic)), len(topic.partitions)
+    if wish.topic_bytes is not None:
+        return _against_the_word(topic, limit, wish.topic_bytes)
+    if limit is None or count < 2:
+        return None
+    sizes = _each(topic, lambda one: one.size_bytes)
+    if (total := sum(sizes.known.values())) <= limit:
+        sizes.must_be_whole()
+        return None
+    text = (
+        f"retention.bytes ({format_bytes(limit)}) is for each partition: {count} of them may hold "
+        f"{format_bytes(limit * count)}, and hold {format_bytes(total)} now"
+    )
+    remedy = f"if it was meant for the whole topic, ask again with --want-bytes {limit}B"
+    return Danger("bytes-per-partition", "larger", text, remedy=remedy)
+
+
+def _against_the_word(topic: TopicState, limit: int | None, topic_bytes: int) -> Danger | None:
+    wish, count = f"the topic is to stay within {format_bytes(topic_bytes)}", len(topic.partitions)
+    remedy = None
+    if topic_bytes < (least := count * 2 * SMALLEST_SEGMENT_BYTES):
+        remedy = f"{count} partitions need {format_bytes(least)} at least, two of the smallest segments each"
+    if limit is None:
+        return Danger("bytes-per-partition", "larger", f"{wish}, and retention.bytes sets no limit", remedy=remedy)
+    segment = sure(topic.settings.segment_bytes)
+    if (most := count * (limit + segment)) <= topic_bytes:
+        return None
+    text = (
+        f"{wish}, and retention.bytes ({format_bytes(limit)}) is for each partition, with a segment "
+        f"({format_bytes(segment)}) on top: {count} may take {format_bytes(most)}"
+    )
+    return Danger("bytes-per-partition", "larger", text, remedy=remedy)
+
+
+@or_unknown
+def offsets_expire_first(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+    """Commits of a group that stopped must live as long as the data that it has yet to read."""
+    del now_ms, wish
+    limit, offsets = sure(retention_ms(topic)), sure(topic.offsets_retention_ms)
+    if not sure(topic.deletes) or (limit is not None and offsets >= limit):
+        return None
+    kept = "without end" if limit is None else f"for {span(limit)}"
+    text = (
+        f"commits of a group that stopped are forgotten after {span(offsets)} (the brokers' offsets.retention.minutes) "
+        f"and data is kept {kept}: a group that comes back later starts anew, and skips or repeats what is there"
+    )
+    remedy = "name such groups in the policy's groups.require: then nothing is trimmed on the others' word alone"
+    return Danger("offsets-expire-first", "sooner", text, remedy=remedy)
+
+
+@or_unknown
+def future_timestamps(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+    """One stamp that is ahead of the clock keeps its segment, and all behind it, that much longer."""
+    del wish
+    if topic.deletes is False:
+        return None
+    newest = _each(topic, lambda one: one.newest)
+    ahead = {
+        number: one
+        for number, one in newest.known.items()
+        if one is not None and one.time_ms > now_ms + CLOCK_DIFFERENCE_MS
+    }
+    if not ahead:
+        newest.must_be_whole()
+        return None
+    number, worst = max(ahead.items(), key=lambda item: (item[1].time_ms, -item[0]))
+    start = next(one.log_start for one in topic.partitions if one.number == number)
+    trimmed = not isinstance(start, Unknown) and worst.offset < start
+    limit = retention_ms(topic)
+    where = f"partition {number}, offset {worst.offset:,}{' (trimmed, its segment is still there)' if trimmed else ''}"
+    whose = " by the broker's own clock" if topic.settings.timestamp_type == "LogAppendTime" else ""
+    held, odd = "", " (microseconds for milliseconds?)" if worst.time_ms > LAST_DATE_MS else ""
+    if isinstance(limit, int):
+        held = f"the broker keeps it and all behind it until {moment(worst.time_ms + limit)}, and "
+    stamped = f"is stamped {moment(worst.time_ms)}, {span(worst.time_ms - now_ms)} ahead{odd}{whose}"
+    text = f"{where} {stamped}: {held}rules that go by time stop there"
+    remedy = (
+        "a closed segment goes by itself once all of it is trimmed: segment.ms or segment.bytes close it"
+        if trimmed
+        else f"no setting moves a stamp that is there: once nobody needs what lies before it, trim past it by hand "
+        f"(kafka-delete-records.sh, offset {worst.offset + 1})"
+    )
+    return Danger("future-timestamps", "blocked", text, tuple(sorted(ahead)), remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _PerPartition(Generic[T]):
+    """A fact of each partition where it is known, and one of the reasons where it isn't."""
+
+    known: dict[int, T]
+    unknown: Unknown | None
+
+    def must_be_whole(self) -> None:
+        """End the calculation where something is unknown: "none of them" can't be said then."""
+        if self.unknown is not None:
+            sure(self.unknown)
+
+
+def _each(topic: TopicState, fact: Callable[[PartitionState], Maybe[T]]) -> _PerPartition[T]:
+    known: dict[int, T] = {}
+    unknown: Unknown | None = None
+    for one in topic.partitions:
+        value = fact(one)
+        if isinstance(value, Unknown):
+            unknown = unknown or value
+        else:
+            known[one.number] = value
+    return _PerPartition(known, unknown)
+
+
+JUDGES: Final[Sequence[Callable[[TopicState, Wish, int], Maybe[Danger | None]]]] = (
+    consumed_after_retention,
+    broker_before_policy,
+    size_before_time,
+    offsets_expire_first,
+    future_timestamps,
+    segment_above_retention,
+    bytes_per_partition,
+)
+"""In the order in which they are said: what may lose data first."""
+
+
+def judge(topic: TopicState, wish: Wish, now_ms: int) -> tuple[list[Danger], list[Reason]]:
+    """Return the topic's dangers, and why others could not be judged."""
+    dangers: list[Danger] = []
+    unknown: list[Reason] = []
+    for one in JUDGES:
+        found = one(topic, wish, now_ms)
+        if isinstance(found, Unknown):
+            unknown += found.reasons
+        elif found is not None:
+            dangers.append(found)
+    return dangers, unknown

@@ -1,0 +1,143 @@
+"""How long a broker keeps data, at most and in normal traffic (RULES.md, Worked cases). Pure.
+
+A broker deletes whole segments. A segment goes when its newest record is older than ``retention.ms``, or when
+``retention.bytes`` are left without it. A segment that is written to grows until it is ``segment.ms`` long or
+``segment.bytes`` large; so its oldest record waits that much longer than the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from retention_cli.advise.facts import PartitionState, TopicSettings, TopicState
+from retention_cli.advise.sure import or_unknown, sure
+from retention_cli.advise.words import HOUR, MINUTE
+from retention_cli.model import Maybe, Unknown
+
+CLOCK_DIFFERENCE_MS: Final = MINUTE
+"""A stamp that is less ahead of now may be two clocks that differ (RULES.md G8)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """The longest that a record can be kept by a broker that is written to, part by part (ms).
+
+    ``ahead_ms`` is how far ahead of now the newest timestamp is: a segment with it stays that much longer.
+    ``check_interval_ms`` passes until the broker looks, ``delete_delay_ms`` until the bytes are off its disk.
+    """
+
+    retention_ms: int
+    segment_ms: int
+    ahead_ms: int
+    check_interval_ms: Maybe[int]
+    delete_delay_ms: Maybe[int]
+
+    @property
+    def settings_ms(self) -> int:
+        """By the topic's own settings and stamps: ``retention.ms + segment.ms``, and what is stamped ahead."""
+        return self.retention_ms + self.segment_ms + self.ahead_ms
+
+    @property
+    def readable_ms(self) -> Maybe[int]:
+        """Until nobody can read it any more."""
+        return _sum(self.settings_ms, self.check_interval_ms)
+
+    @property
+    def on_disk_ms(self) -> Maybe[int]:
+        """Until its bytes are gone too."""
+        return _sum(self.settings_ms, self.check_interval_ms, self.delete_delay_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """How old records are when they go, at the measured rate: the youngest and the oldest of a segment (ms).
+
+    ``by`` says which of ``retention.ms`` and ``retention.bytes`` comes first there. The broker's check interval
+    is not in it.
+    """
+
+    least_ms: int
+    most_ms: int
+    by: Literal["time", "size"]
+
+
+Forever = Literal["forever"]
+Usual = Normal | Literal["forever", "idle"]
+"""``idle``: not written to in the last day; then everything goes ``retention.ms`` after the newest record."""
+
+
+@or_unknown
+def retention_ms(topic: TopicState) -> int | None:
+    """Return the time after which the broker deletes, None where none is set or it doesn't delete."""
+    return sure(topic.settings.retention_ms) if sure(topic.deletes) else None
+
+
+@or_unknown
+def retention_bytes(topic: TopicState) -> int | None:
+    """Return the bytes a partition beyond which the broker deletes, None where none are set or it doesn't delete."""
+    return sure(topic.settings.retention_bytes) if sure(topic.deletes) else None
+
+
+def ahead_ms(partitions: Iterable[PartitionState], now_ms: int) -> int:
+    """Return how far ahead of now the newest known timestamp is, 0 where it may be two clocks that differ."""
+    newest = (one.newest for one in partitions)
+    ahead = max((one.time_ms - now_ms for one in newest if one is not None and not isinstance(one, Unknown)), default=0)
+    return ahead if ahead > CLOCK_DIFFERENCE_MS else 0
+
+
+@or_unknown
+def at_most(topic: TopicState, now_ms: int) -> AtMost | Forever:
+    """Return the longest that the broker keeps a record: with little traffic, so that time alone decides."""
+    retention = sure(retention_ms(topic))
+    if retention is None:
+        return "forever"
+    segment, ahead = sure(topic.settings.segment_ms), ahead_ms(topic.partitions, now_ms)
+    return AtMost(retention, segment, ahead, topic.check_interval_ms, topic.settings.delete_delay_ms)
+
+
+@or_unknown
+def roll_ms(partition: PartitionState, settings: TopicSettings) -> int:
+    """Return how long a segment is written to at the measured rate: ``segment.ms``, or until it is full."""
+    longest, rate = sure(settings.segment_ms), sure(partition.bytes_per_hour)
+    return longest if rate == 0 else min(longest, round(sure(settings.segment_bytes) / rate * HOUR))
+
+
+@or_unknown
+def size_window_ms(partition: PartitionState, limit: int) -> int | None:
+    """Return how much time ``retention.bytes`` hold at the measured rate, None where nothing is written."""
+    rate = sure(partition.bytes_per_hour)
+    return None if rate == 0 else round(limit / rate * HOUR)
+
+
+@or_unknown
+def in_normal_traffic(partition: PartitionState, topic: TopicState) -> Usual:
+    """Return how old a partition's records are when they go, if the last day is like the next ones."""
+    time, limit = sure(retention_ms(topic)), sure(retention_bytes(topic))
+    if time is None and limit is None:
+        return "forever"
+    if sure(partition.records_per_hour) == 0:
+        return "idle"
+    size = None if limit is None else sure(size_window_ms(partition, limit))
+    roll = sure(roll_ms(partition, topic.settings))
+    if size is not None and (time is None or size < time):
+        return Normal(size, size + roll, "size")
+    return Normal(time, time + roll, "time") if time is not None else "forever"
+
+
+def usual(topic: TopicState) -> Maybe[Usual]:
+    """Return what :func:`in_normal_traffic` comes to over all partitions whose traffic is known."""
+    answers = [in_normal_traffic(one, topic) for one in topic.partitions]
+    spans = [one for one in answers if isinstance(one, Normal)]
+    if spans:
+        by: Literal["time", "size"] = "size" if any(one.by == "size" for one in spans) else "time"
+        return Normal(min(one.least_ms for one in spans), max(one.most_ms for one in spans), by)
+    if (unknown := next((one for one in answers if isinstance(one, Unknown)), None)) is not None:
+        return unknown
+    return "forever" if "forever" in answers else "idle"
+
+
+@or_unknown
+def _sum(*parts: Maybe[int]) -> int:
+    return sum(sure(part) for part in parts)

@@ -1,0 +1,132 @@
+"""Better settings for a topic: what the broker is to be told, and what kretain's policy can do in its place. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from retention_cli.advise.dangers import offsets_expire_first
+from retention_cli.advise.facts import TopicState
+from retention_cli.advise.kept import retention_ms
+from retention_cli.advise.sure import or_unknown, sure
+from retention_cli.advise.wish import SMALLEST_SEGMENT_BYTES, Wish, needed_ms
+from retention_cli.advise.words import DAY, HOUR, MIB, MINUTE
+from retention_cli.model import Unknown
+from retention_cli.policy.settings import Settings
+
+LONGEST_SEGMENT_MS: Final = DAY
+"""The guide's: at least once a day a segment is closed, so that no record stays more than a day too long."""
+
+HEADROOM: Final = 2
+"""``retention.bytes`` is advised for twice today's rate."""
+
+_SEGMENTS_IN_LIMIT: Final = 4
+"""Into how many segments ``retention.bytes`` is cut at least: what is above the limit is one of them."""
+
+
+def segment_for(retention_ms: int, least_ms: int = MINUTE) -> int:
+    """Return the ``segment.ms`` for a ``retention.ms``: as long, a day at most; not below what the cluster takes."""
+    return max(least_ms, min(LONGEST_SEGMENT_MS, retention_ms))
+
+
+def changes_for(topic: TopicState, wish: Wish, dangers: Collection[str]) -> dict[str, int]:
+    """Return the topic settings to set, by Kafka's names: none where all is well, or where facts are missing."""
+    found: dict[str, int] = {}
+    if topic.deletes is True:
+        target = target_retention(topic, wish)
+        if isinstance(target, int):
+            found |= _time(topic, target, wish.least_segment_ms)
+        if wish.topic_bytes is not None:
+            found |= _within(topic, wish.topic_bytes) if "bytes-per-partition" in dangers else {}
+        elif "size-before-time" in dangers:
+            found |= _roomier(topic, wish)
+    if "future-timestamps" in dangers and topic.settings.timestamp_type == "CreateTime":
+        allowed = topic.settings.after_max_ms
+        if allowed is None or (isinstance(allowed, int) and allowed > HOUR):
+            found["message.timestamp.after.max.ms"] = HOUR
+    return found
+
+
+@or_unknown
+def target_retention(topic: TopicState, wish: Wish) -> int | None:
+    """Return the ``retention.ms`` that the broker should have; None: without end.
+
+    The operator's word decides. Else the broker's own is only ever made longer, for R1's time or R4's.
+    """
+    if wish.keep_ms is not None:
+        return wish.keep_ms
+    live = sure(retention_ms(topic))
+    return None if live is None else max(live, wish.consumed_after_ms or 0, wish.forced_age_ms or 0)
+
+
+def _time(topic: TopicState, target: int, least_segment_ms: int) -> dict[str, int]:
+    found = {}
+    live, segment = topic.settings.retention_ms, topic.settings.segment_ms
+    if not isinstance(live, Unknown) and live != target:
+        found["retention.ms"] = target
+    better = segment_for(target, least_segment_ms)
+    if isinstance(segment, int) and segment > better:
+        found["segment.ms"] = better
+    return found
+
+
+def _within(topic: TopicState, topic_bytes: int) -> dict[str, int]:
+    """Share a topic's bytes among its partitions, the segment that comes on top included."""
+    segment = topic.settings.segment_bytes
+    share = topic_bytes // max(1, len(topic.partitions))
+    if isinstance(segment, Unknown) or share < 2 * SMALLEST_SEGMENT_BYTES:
+        return {}
+    smaller = min(segment, max(SMALLEST_SEGMENT_BYTES, share // _SEGMENTS_IN_LIMIT))
+    found = {"retention.bytes": share - smaller}
+    return found if smaller == segment else {**found, "segment.bytes": smaller}
+
+
+def _roomier(topic: TopicState, wish: Wish) -> dict[str, int]:
+    needed = needed_ms(topic, wish)
+    if isinstance(needed, Unknown) or needed is None:
+        return {}
+    rates = [one.bytes_per_hour for one in topic.partitions]
+    busiest = max((rate for rate in rates if not isinstance(rate, Unknown)), default=0.0)
+    return {"retention.bytes": -(-int(busiest * needed / HOUR * HEADROOM) // MIB) * MIB}
+
+
+def broker_properties_for(topic: TopicState, wish: Wish, now_ms: int) -> dict[str, int]:
+    """Return what belongs into every broker's ``server.properties``: brokers take it at a restart alone."""
+    limit = retention_ms(topic)
+    if not isinstance(limit, int) or offsets_expire_first(topic, wish, now_ms) is None:
+        return {}
+    if isinstance(topic.offsets_retention_ms, Unknown):
+        return {}
+    return {"offsets.retention.minutes": -(-limit // MINUTE)}
+
+
+def policy_entry_for(topic: TopicState, wish: Wish) -> dict[str, int]:
+    """Return what a policy entry should say of the topic (key to ms); nothing where it says so already.
+
+    R4 does not wait for a segment: in-order records are kept ``retention.ms`` and one run of the tool.
+    """
+    target = target_retention(topic, wish)
+    if isinstance(target, Unknown) or (wish.policy is None and topic.untouched(Settings())):
+        return {}
+    age, after = wish.forced_age_ms, wish.consumed_after_ms
+    says = None if wish.policy is None else wish.policy.forced_age_ms
+    found: dict[str, int] = {}
+    if after is not None and age is not None and after > age:
+        if wish.keep_ms is not None:
+            found["retention.commitoffset.ms"] = age
+        else:
+            age = after
+    age = target if age is None else age
+    if age is not None and age != says:
+        found["retention.ms"] = age
+    return found
+
+
+def kafka_configs(topic: str, changes: Mapping[str, int], bootstrap: str, command_config: str | None = None) -> str:
+    """Return the line that sets them with Kafka's own tool."""
+    words = ["kafka-configs.sh", "--bootstrap-server", bootstrap]
+    if command_config is not None:
+        words += ["--command-config", command_config]
+    added = ",".join(f"{key}={value}" for key, value in sorted(changes.items()))
+    return shlex.join([*words, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", added])

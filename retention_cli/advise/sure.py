@@ -1,0 +1,40 @@
+"""Calculating with facts that may be unknown: one that can't be had makes the whole answer unknown, with its reason."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from retention_cli.model import Maybe, Unknown
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _NotKnownError(Exception):
+    """Ends a calculation; never leaves :func:`or_unknown`."""
+
+    def __init__(self, unknown: Unknown) -> None:
+        super().__init__()
+        self.unknown = unknown
+
+
+def sure(value: Maybe[T]) -> T:
+    """Return a fact. An unknown one ends the calculation; only within :func:`or_unknown`."""
+    if isinstance(value, Unknown):
+        raise _NotKnownError(value)
+    return value
+
+
+def or_unknown(calculation: Callable[P, T]) -> Callable[P, Maybe[T]]:
+    """Make a calculation answer unknown where it met an unknown fact."""
+
+    @functools.wraps(calculation)
+    def calculate(*args: P.args, **kwargs: P.kwargs) -> Maybe[T]:
+        try:
+            return calculation(*args, **kwargs)
+        except _NotKnownError as met:
+            return met.unknown
+
+    return calculate

@@ -1,0 +1,60 @@
+"""What is wanted of a topic: the policy's word, the operator's, or else the broker's own retention. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from retention_cli.advise.facts import TopicState
+from retention_cli.advise.kept import retention_ms
+from retention_cli.advise.sure import or_unknown, sure
+from retention_cli.advise.words import MIB, MINUTE
+from retention_cli.model import Maybe
+from retention_cli.policy.settings import Settings
+
+SMALLEST_SEGMENT_BYTES: Final = MIB
+"""Brokers of 4.x take no smaller ``segment.bytes``."""
+
+WantedBy = Literal["--want", "policy", "retention.ms"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for beside the topic's own settings; None where nothing is.
+
+    ``keep_ms`` is how long data is wanted and ``topic_bytes`` how large the topic may become (one copy of it).
+    ``least_segment_ms`` is the smallest ``segment.ms`` that may be advised: managed clusters often want a day.
+    """
+
+    keep_ms: int | None = None
+    topic_bytes: int | None = None
+    least_segment_ms: int = MINUTE
+    policy: Settings | None = None
+
+    @property
+    def consumed_after_ms(self) -> int | None:
+        """R1's T, where a policy turns it on."""
+        return None if self.policy is None else self.policy.consumed_after_ms
+
+    @property
+    def forced_age_ms(self) -> int | None:
+        """R4's A as it should be: the operator's word over the policy's."""
+        if self.keep_ms is not None:
+            return self.keep_ms
+        return None if self.policy is None else self.policy.forced_age_ms
+
+
+def wanted(topic: TopicState, wish: Wish) -> tuple[Maybe[int | None], WantedBy]:
+    """Return how long data is wanted (None: without end), and who says so."""
+    if wish.keep_ms is not None:
+        return wish.keep_ms, "--want"
+    if wish.forced_age_ms is not None:
+        return wish.forced_age_ms, "policy"
+    return retention_ms(topic), "retention.ms"
+
+
+@or_unknown
+def needed_ms(topic: TopicState, wish: Wish) -> int | None:
+    """Return how long a record must be there at least: as long as is wanted, and until R1 may look (None: no end)."""
+    keep = sure(wanted(topic, wish)[0])
+    return wish.consumed_after_ms if keep is None else max(keep, wish.consumed_after_ms or 0)
