@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from retention_cli.broker_clock import BrokerClock
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.guards.limits import Amount, over_limits
 from retention_cli.model import Reason, TopicPartition
-from retention_cli.plan import Plan, timestamp
+from retention_cli.plan import UNCHECKED, Plan, timestamp
 from retention_cli.planning import Recheck, Selection, recheck
 from retention_cli.policy.settings import Limits
 from retention_cli.progress import Progress, silent
 from retention_cli.state.audit import AuditLog
-from retention_cli.state.folder import cluster_folder
+from retention_cli.state.folder import StateError, cluster_folder
+from retention_cli.state.history import past_day
 from retention_cli.state.journal import AuditJournal, new_run_name
 from retention_cli.state.lock import trim_lock
-from retention_cli.trim import Trimmer, TrimReport
+from retention_cli.state.memories import Memories
+from retention_cli.trim import Trimmer
+from retention_cli.trim_report import TrimReport
 from retention_cli.units import format_duration
 
-DAY_MS: Final = 86_400_000
 RECHECK_PATIENCE_S: Final = 10.0
 """How long a recheck waits for what moves: well within the time that it is good for."""
 _CLOCK_SLACK_MS: Final = 60_000
@@ -46,6 +49,7 @@ class Orders:
         dry_run: send nothing, and hold no object that could.
         max_partitions: trim these few first.
         source: the plan's file, None where it was made on the spot.
+        memories: what is remembered of clusters.
     """
 
     selection: Callable[[], Selection]
@@ -54,6 +58,7 @@ class Orders:
     dry_run: bool = False
     max_partitions: int | None = None
     source: str | None = None
+    memories: Memories | None = None
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
@@ -65,10 +70,13 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
     age = now_ms - plan.created_at_ms
     if age > max_age_ms:
         raise PlanRefusedError(
-            f"the plan is {format_duration(age // 1000 * 1000)} old, older than --max-age {format_duration(max_age_ms)}: plan anew"
+            f"the plan is {format_duration(age // 1000 * 1000)} old, older than --max-age "
+            f"{format_duration(max_age_ms)}: plan anew"
         )
     if age < -_CLOCK_SLACK_MS:
-        raise PlanRefusedError(f"the plan is from the future ({timestamp(plan.created_at_ms)}): check this machine's clock")
+        raise PlanRefusedError(
+            f"the plan is from the future ({timestamp(plan.created_at_ms)}): check this machine's clock"
+        )
     given = selection.policy.one_off.flags()
     if dict(plan.flags) != given:
         made_with = ", ".join(f"{name} {value}" for name, value in plan.flags.items()) or "none"
@@ -87,15 +95,6 @@ def check_cluster(plan: Plan, cluster_id: str) -> None:
         raise PlanRefusedError(f"the plan is for cluster {plan.cluster_id}, this is {cluster_id}")
 
 
-def past_day(state_dir: Path, cluster_id: str, now_ms: int) -> Amount:
-    """Return what was trimmed in the last 24 hours, as the audit log has it.
-
-    Raises:
-        StateError: the log can't be read.
-    """
-    return AuditLog(cluster_folder(state_dir, cluster_id)).trimmed_since(timestamp(now_ms - DAY_MS))
-
-
 def carry_out(
     reader: ClusterReader, plan: Plan, orders: Orders, exit_code_for: ExitCodeFor, progress: Progress = silent
 ) -> TrimReport:
@@ -104,7 +103,8 @@ def carry_out(
     Raises:
         trim.RefusedError: a limit of the policy would be broken; nothing was trimmed.
         LockedError: another trim of this cluster is running.
-        StateError: the audit log can't be read or written; nothing (more) was trimmed.
+        StateError: the audit log can't be read or written, and nothing was trimmed. Where it fails later, the
+            report says so, and nothing more is trimmed.
         BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
     """
     now_ms = orders.clock_ms()
@@ -112,16 +112,19 @@ def carry_out(
     folder = cluster_folder(orders.state_dir, plan.cluster_id)
     if orders.dry_run:
         return _trimmer(reader, plan, orders, run, None, None, progress).carry_out()
-    with trim_lock(folder, timestamp(now_ms)):
+    with trim_lock(folder, timestamp(now_ms)), BrokerClock(reader, orders.clock_ms) as clock:
         journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
-        trimmer = _trimmer(reader, plan, orders, run, Deleter(reader.wire), journal, progress)
+        trimmer = _trimmer(reader, plan, orders, run, Deleter(reader.wire), journal, progress, clock)
         journal.begin(plan, orders.source)
         try:
-            report = trimmer.carry_out()
+            report = replace(trimmer.carry_out(), clock="checked" if clock.compared else UNCHECKED)
         except BaseException as error:
             journal.end(None, exit_code_for(error), " ".join(str(error).split()) or type(error).__name__)
             raise
-        journal.end(report, exit_code_for(report))
+        try:
+            journal.end(report, exit_code_for(report))
+        except StateError as error:  # what was done is done: the report says it, and that the log does not
+            report = replace(report, audit_problem=report.audit_problem or str(error))
         return report
 
 
@@ -133,6 +136,7 @@ def _trimmer(
     deleter: Deleter | None,
     journal: AuditJournal | None,
     progress: Progress,
+    clock: BrokerClock | None = None,
 ) -> Trimmer:
     past = past_day(orders.state_dir, plan.cluster_id, orders.clock_ms())
     limits = Limits()
@@ -144,7 +148,16 @@ def _trimmer(
         limits = selection.policy.limits
         # A share of all managed records needs all of them to be counted, once.
         only = None if limits.max_percent is not None and managed == 0 else partitions
-        fresh = recheck(reader, selection, orders.clock_ms(), only, patience_s=RECHECK_PATIENCE_S, progress=progress)
+        fresh = recheck(
+            reader,
+            selection,
+            orders.clock_ms(),
+            only,
+            patience_s=RECHECK_PATIENCE_S,
+            memories=orders.memories,
+            clock=None if clock is None or selection.policy.state == "local" else clock.compare(),
+            progress=progress,
+        )
         managed = max(managed, fresh.managed_records)
         return fresh
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import Weighed, decide, weigh
-from retention_cli.model import Decision, PartitionFacts, TopicPartition, Unknown
+from retention_cli.model import Decision, PartitionFacts, TopicPartition, Unknown, known
 from retention_cli.observe import Request, observe
-from retention_cli.planning import NothingMatchesError, Selection, check_matches
+from retention_cli.planning import NothingMatchesError, Selection, check_matches, with_live
 from retention_cli.policy.settings import Settings
 from retention_cli.progress import Progress, silent
-from retention_cli.units import format_bytes, format_duration
+from retention_cli.state.memories import Memories
+from retention_cli.units import format_bytes, format_duration, format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,13 @@ class Explained:
 
 
 def explain(
-    reader: ClusterReader, selection: Selection, topic: str, partition: int | None, now_ms: int, progress: Progress = silent
+    reader: ClusterReader,
+    selection: Selection,
+    topic: str,
+    partition: int | None,
+    now_ms: int,
+    memories: Memories | None = None,
+    progress: Progress = silent,
 ) -> list[Explained]:
     """Observe and decide one topic's partitions, or one of them.
 
@@ -35,8 +42,9 @@ def explain(
         NothingMatchesError: the cluster has no such topic or partition, or the policy doesn't match it.
         BrokerError: the cluster's metadata could not be read.
     """
+    selection = with_live(reader, selection)
     only = None if partition is None else {TopicPartition(topic, partition)}
-    request = Request(selection.settings_for, selection.policy.groups, now_ms, only)
+    request = Request(selection.settings_for, selection.policy.groups, now_ms, only, memory_for=memories, scan_all=True)
     observation = observe(reader, request, progress)
     check_matches(selection, observation.topics_seen)
     if not observation.facts:
@@ -44,8 +52,26 @@ def explain(
     found = []
     for tp, facts in observation.facts.items():
         settings = observation.settings[tp.topic]
-        found.append(Explained(facts, settings, weigh(facts, settings, now_ms), decide(facts, settings, now_ms), now_ms))
+        found.append(
+            Explained(facts, settings, weigh(facts, settings, now_ms), decide(facts, settings, now_ms), now_ms)
+        )
     return found
+
+
+def cutoff_ms(one: Explained, code: str) -> int | None:
+    """Return the time (Unix ms) before which a rule wants records gone, None where it knows none."""
+    settings = one.settings
+    match code:
+        case "R1" if settings.consumed_after_ms is not None:
+            return one.now_ms - settings.consumed_after_ms
+        case "R2" if settings.event_time_ms is not None:
+            newest = known(one.facts.newest)
+            return None if newest is None else newest.time_ms - settings.event_time_ms
+        case "R3":
+            return settings.min_timestamp_ms
+        case "R4" if settings.forced_age_ms is not None:
+            return one.now_ms - settings.forced_age_ms
+    return None
 
 
 def why(one: Explained) -> str:
@@ -53,9 +79,11 @@ def why(one: Explained) -> str:
     decision = one.decision
     match decision.action:
         case "skip" | "hold":
-            return f"{'Never touched' if decision.action == 'skip' else 'On hold'}: " + "; ".join(
-                reason.text for reason in decision.reasons
-            ) + "."  # fmt: skip
+            return (
+                f"{'Never touched' if decision.action == 'skip' else 'On hold'}: "
+                + "; ".join(reason.text.removeprefix("on hold: ") for reason in decision.reasons)
+                + "."
+            )
         case "trim":
             return _why_trim(one)
         case "keep":
@@ -78,9 +106,17 @@ def _rule(one: Explained) -> str:
     match decision.rule:
         case "consumed":
             after = format_duration(settings.consumed_after_ms or 0)
-            if decision.trim_to == decision.min_commit:
-                return f"every consumer has read them ({decision.min_commit_by} is furthest behind) and they are older than {after}"
-            return f"they are older than {after}, and every consumer has read them ({decision.min_commit_by} stands at {decision.min_commit:,})"
+            last = f"{decision.min_commit_by} is furthest behind"
+            if decision.trim_to != decision.min_commit:
+                last = f"{decision.min_commit_by} stands at {decision.min_commit:,}"
+            return f"every consumer has read them ({last}) and they are older than {after}"
+        case "event-time":
+            newest = known(one.facts.newest)
+            told = "" if newest is None else f", {format_time(newest.time_ms)}"
+            after = format_duration(settings.event_time_ms or 0)
+            return f"they are more than {after} older, in event time, than the newest record ever seen{told}"
+        case "min-timestamp":
+            return f"they are stamped before {format_time(settings.min_timestamp_ms or 0)}, the minimum timestamp"
         case "forced-age":
             return f"they are older than {format_duration(settings.forced_age_ms or 0)}, the forced age"
         case _:
@@ -91,12 +127,18 @@ def _why_keep(one: Explained) -> str:
     facts, settings = one.facts, one.settings
     if facts.empty:
         return "The partition is empty."
-    if settings.consumed_after_ms is None and settings.forced_age_ms is None:
+    if not one.weighed:
         return "No rule is turned on for this topic."
     if one.decision.reasons:
         return "Nothing to trim: " + "; ".join(reason.text for reason in one.decision.reasons) + "."
     floor = facts.floor
     if not isinstance(floor, Unknown) and not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
         return f"Nothing to trim: {floor.by} has yet to read from the log's start, {facts.log_start:,}, on."
-    ages = [age for age in (settings.consumed_after_ms, settings.forced_age_ms) if age is not None]
-    return f"Nothing to trim: the first record is younger than {format_duration(min(ages))}."
+    young = []
+    if ages := [age for age in (settings.consumed_after_ms, settings.forced_age_ms) if age is not None]:
+        young.append(f"is younger than {format_duration(min(ages))}")
+    if settings.event_time_ms is not None:
+        young.append(f"lies within {format_duration(settings.event_time_ms)} of the newest event time")
+    if settings.min_timestamp_ms is not None:
+        young.append(f"is not stamped before {format_time(settings.min_timestamp_ms)}")
+    return f"Nothing to trim: the first record {' and '.join(young)}."

@@ -13,17 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from retention_cli import lookups
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
-from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.decide import wanted_lookups
 from retention_cli.floors.fold import FloorFold, TopicScope
 from retention_cli.floors.kafka_groups import CommitListener, check_epochs, read_group_floors
 from retention_cli.guards import untouchable
+from retention_cli.memory import Memory, NoMemory
 from retention_cli.model import (
-    LookUp,
     Maybe,
     PartitionFacts,
     Reason,
@@ -33,6 +31,9 @@ from retention_cli.model import (
 )
 from retention_cli.policy.settings import GroupRules, Settings
 from retention_cli.progress import Progress, silent
+from retention_cli.remembered import Remembered
+from retention_cli.times import read_times
+from retention_cli.topic_facts import bare_facts, change_between, configured
 
 _AGAIN_AFTER_S: Final = 0.5
 
@@ -40,12 +41,22 @@ SettingsFor = Callable[[str], Settings | None]
 """Gives a topic's effective settings, None where the topic is not managed."""
 
 
+MemoryFor = Callable[[str], Memory]
+"""Gives what is remembered of a cluster, by its id."""
+
+
+def wall_clock_ms() -> int:
+    """Return our wall clock, Unix ms."""
+    return time.time_ns() // 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What one reading of a cluster found.
 
-    ``facts`` are those of every partition of every managed topic, by name and index. ``sizes_problem`` says
-    why some sizes are missing. ``topics_seen`` names all topics of the cluster. ``began`` is when reading began (``time.monotonic``): nothing in it is older.
+    ``facts`` are those of every partition of every managed topic, by name and index. ``topics_seen`` names all
+    topics of the cluster. ``sizes_problem`` says why some sizes are missing. ``began`` is when reading began
+    (``time.monotonic``): nothing in it is older.
     """
 
     cluster_id: str
@@ -69,6 +80,9 @@ class Request:
         sizes: whether bytes are wanted.
         lookups: whether times are looked up; without them nothing can be decided.
         patience_s: how long what moves may move.
+        memory_for: gives what is remembered of a cluster, by its id; None: nothing is, and nothing will be.
+        scan_all: whether event times are read out of records for as long as it takes, or while patience lasts.
+        clock_ms: our wall clock, for what is remembered.
     """
 
     settings_for: SettingsFor
@@ -78,6 +92,10 @@ class Request:
     sizes: bool = True
     lookups: bool = True
     patience_s: float | None = None
+    memory_for: MemoryFor | None = None
+    scan_all: bool = False
+    clock_ms: Callable[[], int] = wall_clock_ms
+    clock: Unknown | None = None
 
 
 def observe(
@@ -126,7 +144,6 @@ class _Draft:
     log_start: Maybe[int] = field(default_factory=lambda: Unknown.because("offsets", "not read"))
     high_watermark: Maybe[int] = field(default_factory=lambda: Unknown.because("offsets", "not read"))
     last_stable_offset: Maybe[int] = field(default_factory=lambda: Unknown.because("offsets", "not read"))
-    lookups: dict[int, Maybe[LookUp]] = field(default_factory=dict)
 
 
 class _Reading:
@@ -144,6 +161,8 @@ class _Reading:
         self._topics: dict[str, TopicFacts] = {}
         self._drafts: dict[TopicPartition, _Draft] = {}
         self._skipped: dict[TopicPartition, PartitionMetadata] = {}
+        self._memory: Memory = NoMemory()
+        self._ends_read_ms = 0
 
     def read(self, deadline: float) -> Observation:
         began = time.monotonic()
@@ -153,20 +172,38 @@ class _Reading:
             blank = {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
             return Observation(metadata.cluster_id, began, blank, self._settings, {}, frozenset(metadata.topics))
         leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
+        if self._request.memory_for is not None:
+            self._memory = self._request.memory_for(metadata.cluster_id)
+        self._memory.begin({name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None})
         floors = self._read_floors(metadata)
         self._read_ends(leaders)
         check_epochs(self._reader, floors, self._asked(leaders))
         facts = self._facts(floors)
-        if self._request.lookups:
-            self._read_lookups(facts, leaders, deadline)
+        request = self._request
+        remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
+        remembered.recall(facts, self._reader)
+        if request.lookups:
+            read_times(
+                self._reader,
+                facts,
+                self._settings,
+                leaders,
+                remembered.partitions,
+                now_ms=request.now_ms,
+                without=self.unsettled,
+                deadline=deadline,
+                scan_all=request.scan_all,
+                progress=self._progress,
+            )
         sizes_problem = None
-        if self._request.sizes:
+        if request.sizes:
             self._progress("sizes on disk")
             sizes, sizes_problem = self._reader.sizes(leaders)
             missing = Unknown.because("size", sizes_problem or "not read")
             facts = {tp: replace(one, size_bytes=sizes.get(tp, missing)) for tp, one in facts.items()}
         self._progress("metadata, again")
         facts = self._compare(facts, metadata, self._reader.metadata(self._topics))
+        remembered.add(facts)
         facts |= {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
         return Observation(
             metadata.cluster_id, began, facts, self._settings, leaders, frozenset(metadata.topics), sizes_problem
@@ -174,24 +211,18 @@ class _Reading:
 
     def _choose(self, metadata: ClusterMetadata) -> None:
         """Pick the managed partitions. Topics that are never touched are not read at all."""
-        only = self._request.only
+        only = None if self._request.only is None else frozenset(self._request.only)
         names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()
         for name in sorted(names):
             if (settings := self._request.settings_for(name)) is not None:
                 self._settings[name] = settings
         self._progress("topic settings")
-        bare = {name: _topic_facts(metadata.topics[name]) for name in self._settings}
+        bare = {name: bare_facts(metadata.topics[name]) for name in self._settings}
         asked = [name for name, topic in bare.items() if not self._never_touched(topic)]
         configs = self._reader.topic_configs(asked, self._request.patience_s) if asked else {}
         for name, topic in bare.items():
-            config = configs.get(name)
-            if isinstance(config, RequestFailedError):
-                unknown = Unknown.because("G5", f"the topic's settings could not be read: {config}")
-                topic = replace(topic, cleanup_policy=unknown, retention_ms=unknown)
-            elif config is not None:
-                topic = replace(topic, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms)
-            self._topics[name] = topic
-            skipped = self._never_touched(topic)
+            self._topics[name] = configured(topic, configs.get(name))
+            skipped = self._never_touched(self._topics[name])
             for index, partition in metadata.topics[name].partitions.items():
                 tp = TopicPartition(name, index)
                 if only is None or tp in only:
@@ -212,9 +243,16 @@ class _Reading:
             scopes[name] = TopicScope(epochs, self._settings[name].require_groups)
         request = self._request
         return read_group_floors(
-            self._reader, scopes, request.groups, metadata,
-            patience_s=request.patience_s, progress=self._progress, listener=self._listener,
-        )  # fmt: skip
+            self._reader,
+            scopes,
+            request.groups,
+            metadata,
+            patience_s=request.patience_s,
+            progress=self._progress,
+            listener=self._listener,
+            memory=self._memory,
+            now_ms=request.clock_ms(),
+        )
 
     def _asked(self, leaders: Leaders) -> Leaders:
         """Leave out the partitions that could not be read: nothing more is asked about them."""
@@ -229,6 +267,7 @@ class _Reading:
             draft.log_start = self._end(tp, "start", starts[tp])
             draft.high_watermark = self._end(tp, "high watermark", ends[tp])
             draft.last_stable_offset = self._end(tp, "last stable offset", stable[tp])
+        self._ends_read_ms = self._request.clock_ms()
 
     def _end(self, tp: TopicPartition, name: str, answer: Answer) -> Maybe[int]:
         if isinstance(answer, Found):
@@ -249,21 +288,11 @@ class _Reading:
                 high_watermark=draft.high_watermark,
                 last_stable_offset=draft.last_stable_offset,
                 floor=floors.floor(tp, draft.log_start, draft.high_watermark),
-                lookups=draft.lookups,
+                clock=self._request.clock,
                 has_leader=draft.metadata.leader is not None,
             )
             for tp, draft in self._drafts.items()
         }
-
-    def _read_lookups(self, facts: Mapping[TopicPartition, PartitionFacts], leaders: Leaders, deadline: float) -> None:
-        now_ms = self._request.now_ms
-        wanted = {tp: wanted_lookups(one, self._settings[tp.topic], now_ms) for tp, one in facts.items()}
-        if not any(wanted.values()):
-            return
-        self._progress("time look-ups")
-        limits = {name: settings.scan_records for name, settings in self._settings.items()}
-        for tp, time_ms, answer in lookups.look_up(self._reader, facts, wanted, leaders, limits, deadline):
-            self._drafts[tp].lookups[time_ms] = answer
 
     def _compare(
         self, facts: dict[TopicPartition, PartitionFacts], before: ClusterMetadata, after: ClusterMetadata
@@ -271,7 +300,7 @@ class _Reading:
         """Hold every partition of which the two metadata reads say different things."""
         held = dict(facts)
         for tp in self._drafts:
-            change = _change(tp, before.topics[tp.topic], after.topics.get(tp.topic))
+            change = change_between(tp, before.topics[tp.topic], after.topics.get(tp.topic))
             if change is not None:
                 self.unsettled[tp] = change
             if tp in self.unsettled:
@@ -282,28 +311,15 @@ class _Reading:
     def _blank(self, tp: TopicPartition, partition: PartitionMetadata) -> PartitionFacts:
         unread = Unknown.because("G5", "never touched, so not read")
         return PartitionFacts(
-            topic=self._topics[tp.topic], partition=tp.partition, log_start=unread, high_watermark=unread,
-            last_stable_offset=unread, floor=unread, size_bytes=unread, has_leader=partition.leader is not None,
-        )  # fmt: skip
-
-
-def _topic_facts(topic: TopicMetadata) -> TopicFacts:
-    not_read = Unknown.because("G5", "the topic's settings were not read")
-    no_id = Unknown.because("topic-id", "the cluster gives no topic id, so a recreated topic can't be told: brokers before 2.8?")
-    return TopicFacts(topic.name, topic.topic_id or no_id, topic.internal, not_read, not_read)
-
-
-def _change(tp: TopicPartition, before: TopicMetadata, after: TopicMetadata | None) -> Reason | None:
-    if after is None:
-        return Reason("metadata", "the topic was deleted while it was read")
-    if before.topic_id != after.topic_id:
-        return Reason("metadata", "the topic was deleted and made anew while it was read")
-    if tp.partition not in after.partitions:
-        return Reason("metadata", "the partition vanished while it was read")
-    one, other = before.partitions[tp.partition], after.partitions[tp.partition]
-    if (one.leader, one.leader_epoch) != (other.leader, other.leader_epoch):
-        return Reason("metadata", "the leader changed each time that the partition was read: run again")
-    return None
+            topic=self._topics[tp.topic],
+            partition=tp.partition,
+            log_start=unread,
+            high_watermark=unread,
+            last_stable_offset=unread,
+            floor=unread,
+            size_bytes=unread,
+            has_leader=partition.leader is not None,
+        )
 
 
 def _deleted(facts: PartitionFacts) -> PartitionFacts:

@@ -10,14 +10,15 @@ import datetime as dt
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from retention_cli import __version__
 from retention_cli.model import Decision, Reason
 
 FORMAT: Final = "kretain.plan/v1"
-CLOCK_UNCHECKED: Final = "unchecked"
-"""Where the brokers' time can't be had, our clock is taken as it is, and the plan says so (RULES.md G8)."""
+UNCHECKED: Final = "unchecked"
+Clock = Literal["checked", "unchecked"]
+"""Whether our clock was compared with the brokers'. A plan's never is: only a trim asks them (RULES.md G8)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,10 @@ class Totals:
 class Plan:
     """Decisions for a cluster at a time, sorted by topic and partition.
 
-    ``flags`` are the one-off rules as given, ``topics`` the TOPIC arguments. ``unconsumed_by`` counts, per consumer, the records that would go
-    before it has read them. ``refusals`` say why trim would refuse the plan (RULES.md G6).
+    ``flags`` are the one-off rules as given, ``topics`` the TOPIC arguments. ``unconsumed_by`` counts, per
+    consumer, the records that would go before it has read them. ``refusals`` say why trim would refuse the plan
+    (RULES.md G6), ``notes`` what else is worth a warning. ``memory_since_ms`` is when what kretain remembers of the
+    cluster was begun (Unix ms), None where nothing was remembered yet.
     """
 
     created_at_ms: int
@@ -70,6 +73,8 @@ class Plan:
     unconsumed_by: Mapping[str, int] = field(default_factory=dict)
     refusals: Sequence[Reason] = ()
     notes: Sequence[Reason] = ()
+    memory_since_ms: int | None = None
+    memory: str = "local"
 
     @property
     def totals(self) -> Totals:
@@ -114,10 +119,16 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
         "created_at": timestamp(plan.created_at_ms),
         "cluster": {"id": plan.cluster_id, "bootstrap": plan.bootstrap},
         "policy": {
-            "source": plan.policy_source, "digest": plan.policy_digest,
-            "flags": dict(plan.flags), "topics": list(plan.topics),
+            "source": plan.policy_source,
+            "digest": plan.policy_digest,
+            "flags": dict(plan.flags),
+            "topics": list(plan.topics),
         },
-        "clock": CLOCK_UNCHECKED,
+        "clock": UNCHECKED,
+        "memory": {
+            "state": plan.memory,
+            "since": None if plan.memory_since_ms is None else timestamp(plan.memory_since_ms),
+        },
         "has_changes": totals.trim > 0,
         "totals": {
             "partitions": totals.partitions,

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
+from retention_cli import policy_topic
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import decide
 from retention_cli.guards.limits import Amount, over_limits
 from retention_cli.model import Decision, Reason, TopicPartition, Unknown
-from retention_cli.observe import Observation, Request, observe
+from retention_cli.observe import Observation, Request, observe, wall_clock_ms
 from retention_cli.plan import Plan
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import Settings
 from retention_cli.progress import Progress, silent
+from retention_cli.state.memories import Memories
+
+_LISTING_PATIENCE_S: Final = 2.0
 
 PastDay = Callable[[str], Amount]
 """Gives what was trimmed in the last 24 hours of a cluster, by its id."""
@@ -39,6 +46,11 @@ class Selection:
         return self.policy.settings_for(topic)
 
 
+def with_live(reader: ClusterReader, selection: Selection) -> Selection:
+    """Return the selection with what the policy topic says now."""
+    return replace(selection, policy=policy_topic.with_live(reader, selection.policy))
+
+
 def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     """Return a note for each entry that matches none of the cluster's topics.
 
@@ -47,12 +59,16 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     """
     for pattern in selection.topics:
         if not any(matches((pattern,), name) for name in names):
-            raise NothingMatchesError(f"no topic matches {pattern!r} (or our principal may not describe it)")
+            near = difflib.get_close_matches(pattern, names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else " (or our principal may not describe it)"
+            raise NothingMatchesError(f"no topic matches {pattern!r}{hint}")
     managed = [name for name in names if selection.settings_for(name) is not None]
     if not managed:
         if selection.topics:
             raise NothingMatchesError(f"{selection.policy.source}: no entry matches {', '.join(selection.topics)}")
-        raise NothingMatchesError(f"{selection.policy.source}: no entry matches any of the cluster's {len(names):,} topics")
+        raise NothingMatchesError(
+            f"{selection.policy.source}: no entry matches any of the cluster's {len(names):,} topics"
+        )
     return [
         Reason("policy", f"{selection.policy.source}:{entry.line}: match {', '.join(entry.match)} matches no topic")
         for entry in selection.policy.unmatched(names)
@@ -61,9 +77,7 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
 
 def decide_all(observation: Observation, now_ms: int) -> tuple[Decision, ...]:
     """Decide every observed partition, in order."""
-    return tuple(
-        decide(facts, observation.settings[tp.topic], now_ms) for tp, facts in observation.facts.items()
-    )
+    return tuple(decide(facts, observation.settings[tp.topic], now_ms) for tp, facts in observation.facts.items())
 
 
 def make_plan(
@@ -72,22 +86,39 @@ def make_plan(
     now_ms: int,
     *,
     past_day: PastDay,
+    memories: Memories | None = None,
+    clock_ms: Callable[[], int] = wall_clock_ms,
     progress: Progress = silent,
 ) -> Plan:
-    """Read the cluster and decide. Nothing is changed.
+    """Read the cluster and decide. Nothing of it is changed; what was seen is remembered (``memories``).
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
         PolicyError: R1 is enabled for a topic without a time.
         NothingMatchesError: there is nothing to decide about.
     """
+    selection = with_live(reader, selection)
     policy = selection.policy
-    observation = observe(reader, Request(selection.settings_for, policy.groups, now_ms), progress)
-    notes = check_matches(selection, observation.topics_seen)
+    request = Request(
+        selection.settings_for, policy.groups, now_ms, memory_for=memories, scan_all=True, clock_ms=clock_ms
+    )
+    try:
+        observation = observe(reader, request, progress)
+    finally:  # also what an interrupted scan has read
+        if memories is not None:
+            memories.save(clock_ms())
+    notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
     decisions = decide_all(observation, now_ms)
     if observation.sizes_problem is not None:
         notes.append(Reason("size", f"sizes on disk are not known: {observation.sizes_problem}"))
+    if memories is not None:
+        notes += memories.notes
     past = past_day(observation.cluster_id)
+    unread: dict[str, int] = {}
+    try:
+        unread = unread_by_group(reader, policy, decisions)
+    except BrokerError as error:  # the decisions stand without it: their floors are unknown, and say so
+        notes.append(Reason("G2", f"whose unread records would go can't be told: {error}"))
     return Plan(
         created_at_ms=now_ms,
         cluster_id=observation.cluster_id,
@@ -97,9 +128,11 @@ def make_plan(
         flags=policy.one_off.flags(),
         topics=selection.topics,
         decisions=decisions,
-        unconsumed_by=unread_by_group(reader, policy, decisions),
+        unconsumed_by=unread,
         refusals=over_limits(amount_of(decisions), past, managed_records(observation), policy.limits),
         notes=notes,
+        memory_since_ms=None if memories is None else memories.since_ms(observation.cluster_id),
+        memory="local" if memories is None else memories.kind,
     )
 
 
@@ -126,6 +159,9 @@ def unread_by_group(reader: ClusterReader, policy: Policy, decisions: Sequence[D
 
     Commits are read once more, and only where something unread would go: keeping them all until it is known
     what would go would cost memory for each of them.
+
+    Raises:
+        BrokerError: the groups could not be listed.
     """
     losing: dict[str, dict[int, Decision]] = {}
     for one in decisions:
@@ -147,7 +183,8 @@ def unread_by_group(reader: ClusterReader, policy: Policy, decisions: Sequence[D
                         name = f"group:{commits.group}"
                         unread[name] = unread.get(name, 0) + lost
 
-    groups = [group for group in reader.list_groups(reader.brokers()) if not matches(policy.groups.ignore, group.name)]
+    listed = reader.list_groups(reader.brokers(), _LISTING_PATIENCE_S)
+    groups = [group for group in listed if not matches(policy.groups.ignore, group.name)]
     reader.read_commits([group.name for group in groups if group.kind != "share"], on_commits)
     return dict(sorted(unread.items()))
 
@@ -174,14 +211,27 @@ def recheck(
     only: Collection[TopicPartition] | None,
     *,
     patience_s: float,
+    memories: Memories | None = None,
+    clock: Unknown | None = None,
     progress: Progress = silent,
 ) -> Recheck:
     """Observe and decide afresh, for these partitions alone or for all that are managed (None).
 
+    ``clock`` says why our clock can't be trusted, where it was compared with the brokers' (RULES.md G8).
+
     Raises:
         BrokerError: the cluster's metadata could not be read.
     """
-    request = Request(selection.settings_for, selection.policy.groups, now_ms, only, patience_s=patience_s)
+    selection = with_live(reader, selection)
+    request = Request(
+        selection.settings_for,
+        selection.policy.groups,
+        now_ms,
+        only,
+        patience_s=patience_s,
+        memory_for=memories,
+        clock=clock,
+    )
     observation = observe(reader, request, progress)
     unreadable = {}
     for tp, facts in observation.facts.items():

@@ -12,6 +12,7 @@ from retention_cli.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy
 from retention_cli.policy.settings import Settings
+from retention_cli.policy_topic import with_live
 from retention_cli.triggers.consumed import forced_retention_conflict
 
 
@@ -32,17 +33,26 @@ def check_alone(policy: Policy) -> Findings:
     required = policy.groups.require or any("groups.require" in entry.values for entry in policy.entries)
     if not required:
         findings.notes.append(
-            "groups.require is not set: only the groups that kretain can see protect the data; name those that must be there (F4)"
+            "groups.require is not set: only the groups that kretain can see protect the data; name those that must be "
+            "there (F4)"
         )
     for entry in policy.entries:
-        times = [key for key in entry.values if key.startswith("retention.commitoffset.") and not key.endswith(".enable")]
+        times = [
+            key for key in entry.values if key.startswith("retention.commitoffset.") and not key.endswith(".enable")
+        ]
         enabled = any(other.values.get("retention.commitoffset.enable") for other in policy.entries)
         if times and not enabled:
             findings.notes.append(
-                str(policy.problem(entry, times[0], "has no effect: retention.commitoffset.enable is not true anywhere"))
+                str(
+                    policy.problem(entry, times[0], "has no effect: retention.commitoffset.enable is not true anywhere")
+                )
             )
         findings.problems.extend(_conflicts_in_file(policy, entry))
-        if not any(key in entry.values for key in _RULES) and entry.values.keys() <= {"unconsumed", "allow.ancient", "compacted"}:
+        if not any(key in entry.values for key in _RULES) and entry.values.keys() <= {
+            "unconsumed",
+            "allow.ancient",
+            "compacted",
+        }:
             findings.notes.append(str(policy.problem(entry, "match", "this entry turns no rule on by itself")))
     return findings
 
@@ -63,19 +73,29 @@ def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:
     return found
 
 
-_RULES = ("retention.commitoffset.enable", "retention.ms", "hold")
+_RULES = (
+    "retention.commitoffset.enable",
+    "retention.ms",
+    "retention.max.eventtime.ms",
+    "log.retention.min.timestamp",
+    "hold",
+)
 
 
 def check_against(policy: Policy, reader: ClusterReader) -> Findings:
-    """Check the policy against a cluster's topics and their live settings.
+    """Check the policy against a cluster's topics, their own settings, and what the policy topic says of them.
 
     Raises:
         BrokerError: the cluster could not be asked.
     """
     findings = check_alone(policy)
+    policy = with_live(reader, policy)
+    findings.notes += [note.text for note in policy.live.notes]
     topics = {name: topic for name, topic in reader.metadata().topics.items() if not topic.internal}
     for entry in policy.unmatched(topics):
-        findings.problems.append(policy.problem(entry, "match", f"{', '.join(entry.match)} matches no topic of this cluster"))
+        findings.problems.append(
+            policy.problem(entry, "match", f"{', '.join(entry.match)} matches no topic of this cluster")
+        )
     managed: dict[str, Settings] = {}
     for name in sorted(topics):
         try:
@@ -86,10 +106,24 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
         if settings is not None:
             managed[name] = settings
     if not managed and not findings.problems:
-        findings.problems.append(PolicyProblem(policy.source, None, "topics", "no entry matches any topic of this cluster"))
+        findings.problems.append(
+            PolicyProblem(policy.source, None, "topics", "no entry matches any topic of this cluster")
+        )
+    _check_live(policy, managed, findings)
     _check_topics(policy, managed, reader, findings)
     findings.problems.sort(key=lambda problem: (problem.line or 0, problem.key, problem.text))
     return findings
+
+
+def _check_live(policy: Policy, managed: dict[str, Settings], findings: Findings) -> None:
+    """Name the topics that are held because what is marked ``cluster`` can't be told."""
+    held: dict[str, list[str]] = {}
+    for name, settings in managed.items():
+        for reason in () if settings.unsettled is None else settings.unsettled.reasons:
+            held.setdefault(reason.text, []).append(name)
+    for text, names in held.items():
+        findings.problems.append(PolicyProblem(policy.source, None, "cluster", f"{_named(names)}: {text}"))
+        findings.notes = [note for note in findings.notes if not text.startswith(note)]
 
 
 def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterReader, findings: Findings) -> None:
@@ -103,11 +137,15 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
         if isinstance(config, RequestFailedError):
             unreadable.append(f"{name}: {config}")
             continue
-        topic = TopicFacts(name, "", internal=False, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms)
+        topic = TopicFacts(
+            name, "", internal=False, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms
+        )
         if isinstance(untouchable(topic, settings), Reason):
             findings.skipped += 1
         elif settings.consumed_after_ms is not None:
-            conflict = forced_retention_conflict(settings.consumed_after_ms, config.retention_ms, settings.forced_age_ms)
+            conflict = forced_retention_conflict(
+                settings.consumed_after_ms, config.retention_ms, settings.forced_age_ms
+            )
             if conflict is not None:
                 conflicts.setdefault(conflict.reasons[0].text, []).append(name)
     known = {problem.text for problem in findings.problems}
@@ -121,10 +159,17 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
 def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> PolicyProblem:
     """Return the problem at the place of the setting that R1's time comes from for ``topic``."""
     origins = policy.origins(topic) or {}
-    key = next((key for key in origins if key.startswith("retention.commitoffset.") and not key.endswith(".enable")), "")
+    key = next(
+        (key for key in origins if key.startswith("retention.commitoffset.") and not key.endswith(".enable")), ""
+    )
     source, _, line = (origins[key].place if key else policy.source).rpartition(":")
-    named = ", ".join(topics[:3]) + (f" and {len(topics) - 3} more topics" if len(topics) > 3 else "")
-    return PolicyProblem(source or policy.source, int(line) if line.isdigit() else None, key, f"{named}: {text}")
+    if not line.isdigit():  # it comes from the policy topic
+        return PolicyProblem(origins[key].place if key else policy.source, None, key, f"{_named(topics)}: {text}")
+    return PolicyProblem(source, int(line), key, f"{_named(topics)}: {text}")
+
+
+def _named(topics: Sequence[str]) -> str:
+    return ", ".join(topics[:3]) + (f" and {len(topics) - 3} more topics" if len(topics) > 3 else "")
 
 
 def _some(texts: Collection[str]) -> list[str]:

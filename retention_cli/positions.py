@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from retention_cli.brokers.commits import GroupCommits
@@ -10,7 +10,9 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.model import PartitionFacts, TopicPartition, Unknown
 from retention_cli.observe import Request, observe
 from retention_cli.planning import Selection, check_matches
+from retention_cli.policy.model import matches
 from retention_cli.progress import Progress, silent
+from retention_cli.state.memories import Memories
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,15 @@ class Positions:
 
 
 def read_positions(
-    reader: ClusterReader, selection: Selection, now_ms: int, *, every_group: bool = False, progress: Progress = silent
+    reader: ClusterReader,
+    selection: Selection,
+    now_ms: int,
+    *,
+    groups: Collection[str] = (),
+    memories: Memories | None = None,
+    progress: Progress = silent,
 ) -> Positions:
-    """Read floors and ends of the chosen topics.
+    """Read floors and ends of the chosen topics; with patterns in ``groups``, those groups' own positions too.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
@@ -45,19 +53,23 @@ def read_positions(
     committed: dict[tuple[TopicPartition, str], int] = {}
 
     def listener(commits: GroupCommits) -> None:
+        if not matches(groups, commits.group):
+            return
         for topic, rows in commits.topics.items():
             if selection.settings_for(topic) is not None:
                 for partition, offset, _epoch in rows:
                     committed[TopicPartition(topic, partition), commits.group] = offset
 
-    request = Request(selection.settings_for, selection.policy.groups, now_ms, sizes=False, lookups=False)
-    observation = observe(reader, request, progress, listener if every_group else None)
+    request = Request(
+        selection.settings_for, selection.policy.groups, now_ms, sizes=False, lookups=False, memory_for=memories
+    )
+    observation = observe(reader, request, progress, listener if groups else None)
     check_matches(selection, observation.topics_seen)
     # Internal topics are looked at where they are named in full, as everywhere.
     facts = {tp: one for tp, one in observation.facts.items() if not one.topic.internal or tp.topic in selection.topics}
-    groups = []
+    positions = []
     for (tp, group), offset in sorted(committed.items()):
         if (one := facts.get(tp)) is not None:
             end = one.high_watermark
-            groups.append(GroupPosition(tp, group, offset, None if isinstance(end, Unknown) else end - offset))
-    return Positions(observation.cluster_id, reader.settings.bootstrap, tuple(facts.values()), groups)
+            positions.append(GroupPosition(tp, group, offset, None if isinstance(end, Unknown) else end - offset))
+    return Positions(observation.cluster_id, reader.settings.bootstrap, tuple(facts.values()), positions)

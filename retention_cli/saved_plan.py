@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from retention_cli.model import Decision, Reason, TopicPartition
 from retention_cli.plan import FORMAT, Plan
 
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 _Offset = Annotated[int, Field(ge=0, lt=2**63)]
 _Count = Annotated[int, Field(ge=0)]
 
@@ -95,15 +96,18 @@ def read_plan(path: Path) -> Plan:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
-        raise SavedPlanError(f"{path} is not a plan that can be carried out: {place + ': ' if place else ''}{message}") from None
+        raise SavedPlanError(
+            f"{path} is not a plan that can be carried out: {place + ': ' if place else ''}{message}"
+        ) from None
     if saved.format != FORMAT:
         raise SavedPlanError(f"{path} has format {saved.format!r}; this kretain carries out {FORMAT}")
     try:
         created = dt.datetime.fromisoformat(saved.created_at)
-    except ValueError:
+        if created.tzinfo is None:
+            raise SavedPlanError(f"{path}: created_at {saved.created_at!r} has no time zone")
+        created = created.astimezone(dt.UTC)
+    except (ValueError, OverflowError):
         raise SavedPlanError(f"{path}: created_at {saved.created_at!r} is not a time") from None
-    if created.tzinfo is None:
-        raise SavedPlanError(f"{path}: created_at {saved.created_at!r} has no time zone")
     seen: set[TopicPartition] = set()
     for row in saved.partitions:
         tp = TopicPartition(row.topic, row.partition)
@@ -111,7 +115,7 @@ def read_plan(path: Path) -> Plan:
             raise SavedPlanError(f"{path}: {tp} has more than one row")
         seen.add(tp)
     return Plan(
-        created_at_ms=round(created.timestamp() * 1000),
+        created_at_ms=(created - _EPOCH) // dt.timedelta(milliseconds=1),
         cluster_id=saved.cluster.id,
         bootstrap=saved.cluster.bootstrap,
         policy_source=saved.policy.source,
@@ -124,9 +128,20 @@ def read_plan(path: Path) -> Plan:
 
 def _decision(row: _Row) -> Decision:
     return Decision(
-        topic=row.topic, topic_id=row.topic_id, partition=row.partition, action=row.action, log_start=row.log_start,
-        high_watermark=row.high_watermark, last_stable_offset=row.last_stable_offset, min_commit=row.min_commit,
-        min_commit_by=row.min_commit_by, trim_to=row.trim_to, records=row.records, size_bytes=row.bytes,
-        unconsumed=row.unconsumed, rule=row.rule, limited_by=row.limited_by,
+        topic=row.topic,
+        topic_id=row.topic_id,
+        partition=row.partition,
+        action=row.action,
+        log_start=row.log_start,
+        high_watermark=row.high_watermark,
+        last_stable_offset=row.last_stable_offset,
+        min_commit=row.min_commit,
+        min_commit_by=row.min_commit_by,
+        trim_to=row.trim_to,
+        records=row.records,
+        size_bytes=row.bytes,
+        unconsumed=row.unconsumed,
+        rule=row.rule,
+        limited_by=row.limited_by,
         reasons=tuple(Reason(one.code, one.text) for one in row.reasons),
-    )  # fmt: skip
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Protocol
 
 from retention_cli.brokers.deleter import Answered, Deleter
 from retention_cli.brokers.deleter import Outcome as DeleteOutcome
@@ -24,6 +24,8 @@ from retention_cli.plan import Plan
 from retention_cli.planning import Recheck
 from retention_cli.policy.errors import PolicyError
 from retention_cli.progress import Progress, silent
+from retention_cli.state.folder import StateError
+from retention_cli.trim_report import OutcomeName, TrimReport, TrimRow, row_of
 
 RECHECK_SECONDS: Final = 30.0
 """How old a batch's recheck may be when its request goes out, and when the last answer to it counts."""
@@ -32,46 +34,6 @@ SEND_SECONDS: Final = 1.0
 PARTITIONS_A_LEADER: Final = 1_000
 ATTEMPTS: Final = 4
 _AGAIN_AFTER_S: Final = (0.5, 1.0, 2.0)
-
-OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "would-trim"]
-
-
-@dataclass(frozen=True, slots=True)
-class TrimRow:
-    """What became of one partition. ``target`` is the offset asked for, ``log_start`` as read back."""
-
-    topic: str
-    partition: int
-    outcome: OutcomeName
-    target: int | None
-    log_start: int | None
-    reasons: tuple[Reason, ...] = ()
-    records: int = 0
-    size_bytes: int | None = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TrimReport:
-    """What became of every partition of a plan, in its order, and how long rechecks and deletes (read back) took."""
-
-    run: str
-    cluster_id: str
-    bootstrap: str
-    rows: Sequence[TrimRow]
-    interrupted: bool = False
-    recheck_seconds: float = 0.0
-    delete_seconds: float = 0.0
-
-    def count(self, outcome: OutcomeName) -> int:
-        """Return how many partitions came to that."""
-        return sum(row.outcome == outcome for row in self.rows)
-
-    @property
-    def trimmed(self) -> Amount:
-        """Return what is gone (in a dry run: what would go)."""
-        return total(
-            Amount(row.records, row.size_bytes) for row in self.rows if row.outcome in ("trimmed", "would-trim")
-        )
 
 
 class RefusedError(Exception):
@@ -128,6 +90,7 @@ class Trimmer:
     _planned: dict[TopicPartition, Decision] = field(default_factory=dict)
     _rows: dict[TopicPartition, TrimRow] = field(default_factory=dict)
     _tries: dict[TopicPartition, int] = field(default_factory=dict)
+    _unanswered: dict[TopicPartition, Target] = field(default_factory=dict)
     _done: Amount = field(default_factory=Amount)
     _batches: int = 0
     _recheck_s: float = 0.0
@@ -141,9 +104,11 @@ class Trimmer:
         Raises:
             RefusedError: the whole would break a limit; nothing was trimmed.
             BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
+            StateError: nothing could be announced in the audit log, and nothing was trimmed.
         """
         self._sort_out()
         stopped: str | None = None
+        audit_problem: str | None = None
         interrupted = False
         try:
             while waiting := [tp for tp in self._planned if tp not in self._rows]:
@@ -156,13 +121,25 @@ class Trimmer:
             if not self._batches:
                 raise
             stopped = f"the recheck failed: {error}"
+        except StateError as error:
+            if not self._batches:
+                raise
+            stopped = audit_problem = str(error)
         for tp in self._planned:
             if tp not in self._rows:
                 outcome: OutcomeName = "unchanged" if interrupted else "failed"
-                self._rows[tp] = _row(tp, outcome, reasons=(Reason("trim", stopped or "not reached"),))
+                reasons = (Reason("trim", stopped or "not reached"),)
+                self._rows[tp] = self._late(tp, None) or row_of(tp, outcome, reasons=reasons)
         rows = [self._rows[one.tp] for one in self.plan.decisions]
         return TrimReport(
-            self.run, self.plan.cluster_id, self.plan.bootstrap, rows, interrupted, self._recheck_s, self._delete_s
+            self.run,
+            self.plan.cluster_id,
+            self.plan.bootstrap,
+            rows,
+            interrupted,
+            self._recheck_s,
+            self._delete_s,
+            audit_problem,
         )
 
     def _sort_out(self) -> None:
@@ -173,10 +150,10 @@ class Trimmer:
                     self._planned[one.tp] = one
                 else:
                     later = (Reason("max-partitions", "left for a later run"),)
-                    self._rows[one.tp] = _row(one.tp, "unchanged", reasons=later)
+                    self._rows[one.tp] = row_of(one.tp, "unchanged", reasons=later)
             else:
                 outcome: OutcomeName = "held" if one.action == "hold" else "unchanged"
-                self._rows[one.tp] = _row(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
+                self._rows[one.tp] = row_of(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
 
     def _round(self, waiting: Sequence[TopicPartition]) -> None:
         """Recheck what waits, and trim as much of it as that recheck is good for."""
@@ -185,61 +162,95 @@ class Trimmer:
         self._recheck_s += time.monotonic() - began
         targets: dict[TopicPartition, Target] = {}
         for tp in waiting:
+            decision = fresh.decisions.get(tp)
             if (reason := fresh.unreadable.get(tp)) is not None:
-                self._try_again(tp, _row(tp, "failed", self._planned[tp].trim_to, reasons=(reason,)))
+                self._try_again(tp, row_of(tp, "failed", self._planned[tp].trim_to, reasons=(reason,)))
                 continue
-            match narrow(self._planned[tp], fresh.decisions.get(tp)):
+            match narrow(self._planned[tp], decision):
                 case Held(reasons):
-                    self._rows[tp] = _row(tp, "held", reasons=reasons)
+                    self._rows[tp] = self._late(tp, decision) or row_of(tp, "held", reasons=reasons)
                 case Unchanged(reasons, log_start):
-                    self._rows[tp] = _row(tp, "unchanged", log_start=log_start, reasons=reasons)
+                    unchanged = row_of(tp, "unchanged", log_start=log_start, reasons=reasons)
+                    self._rows[tp] = self._late(tp, decision) or unchanged
                 case Target() as target:
                     targets[tp] = target
         self._check_limits(targets)
         if self.deleter is None:
             for tp, target in targets.items():
-                self._rows[tp] = _row(
-                    tp, "would-trim", target.offset, target.decision.log_start, target.decision.reasons,
-                    target.records, target.size_bytes,
-                )  # fmt: skip
+                self._rows[tp] = row_of(
+                    tp,
+                    "would-trim",
+                    target.offset,
+                    target.decision.log_start,
+                    target.decision.reasons,
+                    target.records,
+                    target.size_bytes,
+                )
             return
         sent = False
         for batch in _batches(targets, fresh.leaders):
-            left = fresh.began + RECHECK_SECONDS - time.monotonic()
-            if left >= SEND_SECONDS:
-                self._send(batch, fresh.leaders, left)
+            good_until = fresh.began + RECHECK_SECONDS
+            if good_until - time.monotonic() >= SEND_SECONDS:
+                self._send(batch, fresh.leaders, good_until)
                 sent = True
             elif not sent:  # this recheck was good for nothing; where the next ones are too, say so
                 slow = Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time")
                 for tp in batch:
-                    self._try_again(tp, _row(tp, "failed", targets[tp].offset, reasons=(slow,)))
+                    self._try_again(tp, row_of(tp, "failed", targets[tp].offset, reasons=(slow,)))
 
     def _try_again(self, tp: TopicPartition, failed: TrimRow) -> None:
         """Leave the partition for another round, or, after the last, with what became of it."""
         self._tries[tp] = self._tries.get(tp, 0) + 1
         if self._tries[tp] >= ATTEMPTS or self.deleter is None:
-            self._rows[tp] = failed
+            self._rows[tp] = failed if failed.outcome == "unverified" else self._late(tp, None) or failed
         else:
             self._rows.pop(tp, None)
 
+    def _late(self, tp: TopicPartition, fresh: Decision | None) -> TrimRow | None:
+        """Say what became of an earlier request that nobody answered; None where there was none.
+
+        ``fresh`` is what a recheck found since. A request may be carried out after we have looked.
+        """
+        target = self._unanswered.get(tp)
+        if target is None:
+            return None
+        same = fresh is not None and fresh.topic_id == target.decision.topic_id
+        row = _judge(tp, target, None, fresh.log_start if fresh is not None and same else None)
+        if row.outcome == "trimmed":
+            del self._unanswered[tp]
+            self._done += Amount(row.records, row.size_bytes)
+        return row
+
     def _check_limits(self, targets: dict[TopicPartition, Target]) -> None:
-        amount = total(Amount(one.records, one.size_bytes) for one in targets.values())
+        may_go = self._unanswered | targets  # what nobody answered may have gone, or yet go
+        amount = total(Amount(one.records, one.size_bytes) for one in may_go.values())
         broken = self.limiter(self._done + amount)
         if not broken:
             return
         if not self._batches:
             raise RefusedError(broken)
         for tp in list(targets):
-            self._rows[tp] = _row(tp, "held", reasons=tuple(broken))
+            self._rows[tp] = self._late(tp, targets[tp].decision) or row_of(tp, "held", reasons=tuple(broken))
             del targets[tp]
 
     def _send(
-        self, batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata], left_s: float
+        self,
+        batch: Mapping[TopicPartition, Target],
+        leaders: Mapping[TopicPartition, PartitionMetadata],
+        good_until: float,
     ) -> None:
         """Delete one batch and read it back. What may be tried again waits for another recheck."""
         assert self.deleter is not None and self.journal is not None  # noqa: S101, PT018  (a dry run never comes here)
+        self.journal.batch(self._batches + 1, batch)  # what can't be announced is not sent
         self._batches += 1
-        self.journal.batch(self._batches, batch)
+        left_s = good_until - time.monotonic()
+        if left_s <= 0:  # the disk under the audit log stalled
+            late = (Reason("trim", "not sent: its recheck was too old by the time that it was announced"),)
+            unsent = [row_of(tp, "failed", target.offset, reasons=late) for tp, target in batch.items()]
+            self.journal.result(self._batches, unsent)
+            for row in unsent:
+                self._try_again(TopicPartition(row.topic, row.partition), row)
+            return
         by_leader: dict[int, dict[TopicPartition, int]] = {}
         for tp, target in batch.items():
             leader = leaders[tp].leader
@@ -257,14 +268,17 @@ class Trimmer:
         starts = self._read_back(batch, leaders)
         self._delete_s += time.monotonic() - began
         judged = {tp: _judge(tp, target, said.get(tp), starts.get(tp)) for tp, target in batch.items()}
-        self.journal.result(self._batches, judged.values())
         for tp, row in judged.items():
             answer = said.get(tp)
             self._rows[tp] = row
+            if row.outcome == "unverified":
+                self._unanswered[tp] = batch[tp]
             if row.outcome == "trimmed":
+                self._unanswered.pop(tp, None)
                 self._done += Amount(row.records, row.size_bytes)
             elif isinstance(answer, RequestFailedError) and answer.retriable and not interrupted:
                 self._try_again(tp, row)
+        self.journal.result(self._batches, judged.values())
         self.progress("trimming", sum(tp in self._rows for tp in self._planned), len(self._planned))
         if interrupted:
             raise KeyboardInterrupt
@@ -297,19 +311,19 @@ def _judge(tp: TopicPartition, target: Target, said: DeleteOutcome | None, start
     Without an answer a request may still be carried out, so that its partition stays unverified.
     """
     if start is not None and start >= target.offset:
-        return _row(tp, "trimmed", target.offset, start, (), target.records, target.size_bytes)
+        return row_of(tp, "trimmed", target.offset, start, (), target.records, target.size_bytes)
     if isinstance(said, RequestFailedError) and said.answered:
-        return _row(tp, "failed", target.offset, start, (Reason("delete", str(said)),))
+        return row_of(tp, "failed", target.offset, start, (Reason("delete", str(said)),))
     if isinstance(said, Answered) and start is not None:
         text = f"the broker answered {said.log_start:,}, but the log still starts at {start:,}"
-        return _row(tp, "failed", target.offset, start, (Reason("verify", text),))
+        return row_of(tp, "failed", target.offset, start, (Reason("verify", text),))
     if isinstance(said, Answered):
         text = "the broker said that it is done, but the log start offset could not be read back"
     else:
         what = "no answer was waited for" if said is None else f"no answer came ({said})"
         where = "could not be read back" if start is None else f"was still {start:,}"
         text = f"{what}, and the log start offset {where}: it may yet move"
-    return _row(tp, "unverified", target.offset, start, (Reason("verify", text),), target.records, target.size_bytes)
+    return row_of(tp, "unverified", target.offset, start, (Reason("verify", text),), target.records, target.size_bytes)
 
 
 def _batches(
@@ -322,42 +336,3 @@ def _batches(
     longest = max((len(tps) for tps in by_leader.values()), default=0)
     for start in range(0, longest, PARTITIONS_A_LEADER):
         yield {tp: targets[tp] for tps in by_leader.values() for tp in tps[start : start + PARTITIONS_A_LEADER]}
-
-
-def _row(
-    tp: TopicPartition, outcome: OutcomeName, target: int | None = None, log_start: int | None = None,
-    reasons: tuple[Reason, ...] = (), records: int = 0, size_bytes: int | None = 0,
-) -> TrimRow:  # fmt: skip
-    return TrimRow(tp.topic, tp.partition, outcome, target, log_start, reasons, records, size_bytes)
-
-
-def report_as_json(report: TrimReport) -> dict[str, Any]:
-    """Return the report without its rows: ``kretain.trim/v1``."""
-    names: tuple[OutcomeName, ...] = ("trimmed", "unchanged", "held", "failed", "unverified", "would-trim")
-    gone = report.trimmed
-    return {
-        "format": "kretain.trim/v1",
-        "run": report.run,
-        "cluster": {"id": report.cluster_id, "bootstrap": report.bootstrap},
-        "interrupted": report.interrupted,
-        "totals": {
-            "partitions": len(report.rows),
-            **{name: report.count(name) for name in names},
-            "records": gone.records,
-            "bytes": gone.size_bytes,
-        },
-    }
-
-
-def row_as_json(row: TrimRow) -> dict[str, Any]:
-    """Return one partition of the report as JSON's own types."""
-    return {
-        "topic": row.topic,
-        "partition": row.partition,
-        "outcome": row.outcome,
-        "target": row.target,
-        "log_start": row.log_start,
-        "records": row.records,
-        "bytes": row.size_bytes,
-        "reasons": [{"code": reason.code, "text": reason.text} for reason in row.reasons],
-    }

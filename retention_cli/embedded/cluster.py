@@ -90,6 +90,14 @@ class EmbeddedKafka:
         self.cluster_id = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
     @property
+    def directory(self) -> Path:
+        """Where everything lies. A temporary one goes with the cluster, and what else was put there too."""
+        folder = self._directory or self._scratch
+        if folder is None:
+            raise EmbeddedError("this Kafka does not run: it has no folder")
+        return folder
+
+    @property
     def bootstrap(self) -> str:
         """The plaintext listeners, as ``host:port,…``."""
         return ",".join(node.address for node in self.nodes)
@@ -102,7 +110,9 @@ class EmbeddedKafka:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def start(self) -> Self:
@@ -111,6 +121,8 @@ class EmbeddedKafka:
         lib = jars.resolve("kafka_2.13", self.version, java, self._progress)
         try:
             self._prepare(java, lib)
+            for node in self.nodes:
+                node.refuse_taken_ports()  # before the seconds that formatting takes
             self._progress(f"starting {self._count} Kafka node{'s' if self._count > 1 else ''} ({self.version}) …")
             formatting = [(node, node.begin_format(self.cluster_id)) for node in self.nodes]
             for node, process in formatting:
@@ -166,13 +178,15 @@ class EmbeddedKafka:
                     waiting.remove(node)
             if waiting and time.monotonic() > deadline:
                 late = ", ".join(str(node.node_id) for node in waiting)
-                raise EmbeddedError(f"Kafka was not ready after {seconds:.0f} s (node {late}): {waiting[0].last_words()}")
+                raise EmbeddedError(
+                    f"Kafka was not ready after {seconds:.0f} s (node {late}): {waiting[0].last_words()}"
+                )
 
     def _prepare(self, java: Java, lib: Path) -> None:
+        self.nodes.clear()  # of an earlier start
         if self._directory is None:
             self._scratch = Path(tempfile.mkdtemp(prefix="kretain-kafka-"))
-        root = self._directory or self._scratch
-        assert root is not None  # noqa: S101  (for the type checker: one of them was just set)
+        root = self.directory
         kinds = 3 if self._secure_protocol else 2
         free = free_ports(self._count * kinds)
         plain = list(self._ports) if self._ports is not None else free[: self._count]
@@ -191,7 +205,9 @@ class EmbeddedKafka:
                 Node(i + 1, plain[i], control[i], secure[i], home, dirs, properties, java, lib, self._heap_mb)
             )
         self._reaper = subprocess.Popen(
-            [sys.executable, reaper.__file__], stdin=subprocess.PIPE, start_new_session=True
+            [sys.executable, reaper.__file__, *([str(self._scratch)] if self._scratch is not None else [])],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
 
     def _properties(

@@ -43,11 +43,11 @@ class Reader:
 
 
 READERS: Final = (
-    Reader("billing", "flights", 1.0, "has read everything"),
-    Reader("delays", "flights", 0.9, "is a little behind"),
-    Reader("billing", "weather", 1.0, "has read everything"),
-    Reader("archive", "weather", 0.5, "stopped half-way"),
-    Reader("forecast", "weather", 1.0, "never committed on partition 2", without=(2,)),
+    Reader("billing", "flights", 1.0, "reads all of flights"),
+    Reader("delays", "flights", 0.9, "reads nine tenths of flights, and stops"),
+    Reader("billing", "weather", 1.0, "reads all of weather"),
+    Reader("archive", "weather", 0.5, "reads half of weather, and stops"),
+    Reader("forecast", "weather", 1.0, "reads weather and commits on all but partition 2", without=(2,)),
 )
 
 
@@ -80,9 +80,14 @@ def _produce(kafka: EmbeddedKafka, topic: str, records: Iterator[Record]) -> Non
             failed.append(str(error))
 
     producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap, "linger.ms": 50, "compression.type": "lz4",
-         "queue.buffering.max.messages": 1_000_000, "delivery.report.only.error": True}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "linger.ms": 50,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 1_000_000,
+            "delivery.report.only.error": True,
+        }
+    )
     for record in records:
         # Three airports, three partitions: hashing would leave one of them empty.
         partition = _AIRPORTS.index(record.key) if topic == "weather" else -1
@@ -101,7 +106,7 @@ def run_groups(kafka: EmbeddedKafka, progress: Progress) -> None:
         EmbeddedError: one did not get there in time.
     """
     for reader in READERS:
-        progress(f"group {reader.group} reads {reader.topic}: {reader.story} …")
+        progress(f"group {reader.group} {reader.story} …")
         _run(kafka.bootstrap, reader)
 
 
@@ -109,9 +114,14 @@ def _run(bootstrap: str, reader: Reader) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": reader.group, "enable.auto.commit": False,
-         "auto.offset.reset": "earliest", "fetch.max.bytes": 16_777_216}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": reader.group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.max.bytes": 16_777_216,
+        }
+    )
     try:
         goals: dict[int, int] = {}
         for partition in range(TOPICS[reader.topic]):

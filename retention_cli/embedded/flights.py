@@ -31,7 +31,9 @@ def flights() -> Iterator[Record]:
     with zipfile.ZipFile(_data() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
             minutes = int(row["minute"]) + (int(float(row["dep_delay"])) if row["dep_delay"] not in ("", "NA") else 0)
-            value = {name: row[name] for name in ("carrier", "flight", "origin", "dest", "tailnum", "dep_delay", "arr_delay")}
+            value = {
+                name: row[name] for name in ("carrier", "flight", "origin", "dest", "tailnum", "dep_delay", "arr_delay")
+            }
             yield Record(row["carrier"], _encoded(value), _hour_ms(row["time_hour"]) + minutes * 60_000)
 
 
@@ -39,7 +41,9 @@ def weather() -> Iterator[Record]:
     """Yield every hour's weather at the three airports, keyed by airport."""
     with (_data() / "weather.csv").open(encoding="utf-8", newline="") as raw:
         for row in csv.DictReader(raw):
-            value = {name: row[name] for name in ("origin", "temp", "humid", "wind_dir", "wind_speed", "precip", "visib")}
+            value = {
+                name: row[name] for name in ("origin", "temp", "humid", "wind_dir", "wind_speed", "precip", "visib")
+            }
             yield Record(row["origin"], _encoded(value), _hour_ms(row["time_hour"]))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,10 +14,14 @@ from pathlib import Path
 from typing import IO
 
 from retention_cli.embedded.errors import EmbeddedError
+from retention_cli.embedded.jars import logging_jars
 from retention_cli.embedded.java import Java
 
 FORMAT_SECONDS = 60
 STOP_SECONDS = 20
+
+_EXCEPTION = re.compile(r'^(Exception in thread "\S+" )?[\w.$]+(Exception|Error)\b')
+_ERROR = re.compile(r"\bERROR\b|\bError:")
 
 
 @dataclass(slots=True)
@@ -24,7 +29,7 @@ class Node:
     """A combined broker and controller (KRaft) on loopback.
 
     ``port`` is its plaintext listener, ``secure_port`` that of the second one, where there is one.
-    ``log_dirs`` are the folders that hold its partitions.
+    ``log_dirs`` are the folders that hold its partitions. What its last process said begins at ``log_began``.
     """
 
     node_id: int
@@ -38,6 +43,7 @@ class Node:
     lib: Path
     heap_mb: int
     process: subprocess.Popen[bytes] | None = field(default=None)
+    log_began: int = field(default=0)
 
     @property
     def address(self) -> str:
@@ -78,15 +84,23 @@ class Node:
         if code != 0:
             raise EmbeddedError(f"node {self.node_id} could not be formatted: {self.last_words()}")
 
+    def refuse_taken_ports(self) -> None:
+        """Look whether somebody listens where this node is to.
+
+        Raises:
+            EmbeddedError: one of its ports is taken; the text names it.
+        """
+        for port in (self.port, self.controller_port, self.secure_port):
+            if port is not None:
+                _refuse_taken(port)
+
     def start(self) -> None:
         """Start the broker's process; readiness is asked for by the cluster.
 
         Raises:
             EmbeddedError: one of its ports is taken.
         """
-        for port in (self.port, self.controller_port, self.secure_port):
-            if port is not None:
-                _refuse_taken(port)
+        self.refuse_taken_ports()
         self.process = self._java("kafka.Kafka", str(self.home / "server.properties"), heap_mb=self.heap_mb)
 
     def kill(self) -> None:
@@ -113,14 +127,18 @@ class Node:
         self._signal(signal.SIGCONT)
 
     def last_words(self) -> str:
-        """Return the line of the broker's log that says best why it died."""
+        """Return the line that says best why the last of this node's processes died: its first exception."""
         try:
-            lines = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+            with self.log_file.open(encoding="utf-8", errors="replace") as log:
+                log.seek(self.log_began)
+                lines = [line.strip() for line in log if line.strip()]
         except OSError:
             return "it left no log"
-        telling = [line for line in lines if "Exception" in line or "ERROR" in line or "Error:" in line]
-        spoken = telling or [line for line in lines if line.strip()]
-        return spoken[-1].strip() if spoken else "it said nothing"
+        for sign in (_EXCEPTION, _ERROR):
+            for line in lines:
+                if sign.search(line):
+                    return line
+        return lines[-1] if lines else "it said nothing"
 
     def _signal(self, number: int) -> None:
         if self.pid is not None and self.process is not None:
@@ -132,9 +150,11 @@ class Node:
             str(self.java.executable),
             *(f"-Xmx{heap_mb}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
             *(f"-Djava.io.tmpdir={self.home}", "-Djava.awt.headless=true"),
-            *("-cp", f"{self.lib}/*", main, *arguments),
+            # Ours first: they are of one release, which need not be the one that this Kafka names.
+            *("-cp", os.pathsep.join([*map(str, logging_jars()), f"{self.lib}/*"]), main, *arguments),
         ]
         with self.log_file.open("ab") as said:
+            self.log_began = said.tell()
             return _spawn(command, said, self.home)
 
 
@@ -142,7 +162,12 @@ def _spawn(command: list[str], said: IO[bytes], home: Path) -> subprocess.Popen[
     try:
         # A session of its own: a Ctrl-C in the terminal reaches us alone, and we stop it.
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=home, start_new_session=True,
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            cwd=home,
+            start_new_session=True,
             env={key: value for key, value in os.environ.items() if not key.startswith(("KAFKA_", "JAVA_TOOL"))},
         )
     except OSError as error:
@@ -155,7 +180,9 @@ def _refuse_taken(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise EmbeddedError(f"port {port} is taken ({error.strerror}): choose another, or stop what uses it") from error
+            raise EmbeddedError(
+                f"port {port} is taken ({error.strerror}): choose another, or stop what uses it"
+            ) from error
 
 
 def free_ports(count: int) -> list[int]:

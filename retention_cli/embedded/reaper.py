@@ -2,16 +2,19 @@
 
 Run as a child with a pipe for stdin: each line names a process as ``pid start-time``. When the pipe
 closes, the parent is gone or done, and whatever still runs under those pids is killed. The start
-time keeps a recycled pid from being mistaken for ours.
+time keeps a recycled pid from being mistaken for ours. A temporary folder, given as the argument,
+goes after them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 
@@ -25,7 +28,10 @@ def start_time(pid: int) -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         told = subprocess.run(  # a system without /proc
             ["ps", "-o", "lstart=", "-p", str(pid)],  # noqa: S607
-            capture_output=True, text=True, timeout=10, check=False,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
         )
         return told.stdout.strip()
     return ""
@@ -42,6 +48,16 @@ def main() -> None:
         if began and start_time(pid) == began:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
+    for folder in sys.argv[1:]:
+        _remove(Path(folder))
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder in which a process that is being killed may still write a last file."""
+    deadline = time.monotonic() + 10
+    while folder.exists() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
