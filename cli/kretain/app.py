@@ -6,16 +6,21 @@ import importlib
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+
+from kretain.quick import QuickGroup
+from kretain.shells import use_ours
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may go, partition by partition, and show it."),
     "trim": ("Trim", "trim", "Carry a plan out: recheck, delete, read back, report."),
     "explain": ("Look", "explain", "Draw a partition's log, with each rule's bound, and say why."),
     "offsets": ("Look", "offsets", "Where consumers stand: the floor, who sets it, the lag."),
+    "advise": ("Look", "advise", "How long brokers really keep data, what endangers it, better settings."),
     "groups": ("Look", "groups", "The consumer groups, and which of them count."),
     "history": ("Look", "history", "Past trims, from the audit log."),
-    "policy": ("Set up", "policy", "Check and show the policy; its JSON schema for editors."),
+    "ledger": ("Look", "ledger", "What is remembered of a topic, and pruning it."),
+    "policy": ("Set up", "policy", "Check and show the policy; move its live settings; its JSON schema."),
+    "init": ("Set up", "init", "Make the topics that live settings and state: cluster need."),
     "doctor": ("Set up", "doctor", "What this principal, cluster and clock allow, and what is missing."),
     "demo": ("Set up", "demo", "A real Kafka on this machine, and a guided first plan and trim."),
 }
@@ -24,7 +29,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 EPILOG = "Every option has a variable: --max-age is KRETAIN_MAX_AGE. kretain COMMAND --help has examples."
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(QuickGroup):
     """Finds commands by :data:`COMMANDS` and imports the one that is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -42,6 +47,15 @@ class LazyGroup(TyperGroup):
         command.name = cmd_name
         return command
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Name the nearest command where there is none of that name."""
+        if args and args[0] not in COMMANDS:
+            import difflib
+
+            if near := difflib.get_close_matches(args[0], COMMANDS, n=1):
+                ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]}?")
+        return super().resolve_command(ctx, args)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the overview without importing a single command."""
         del formatter
@@ -50,8 +64,10 @@ class LazyGroup(TyperGroup):
         print_overview(ctx.get_usage(), COMMANDS, EPILOG)
 
 
+use_ours()
 app = typer.Typer(
     cls=LazyGroup,
+    add_completion=False,  # the same two options, defined below: Typer's own load pydantic for every command
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -67,12 +83,36 @@ def _show_version(asked: bool) -> None:
         raise typer.Exit
 
 
+def _install_completion(ctx: typer.Context, param: typer.CallbackParam, asked: bool) -> None:
+    from typer.completion import install_callback
+
+    install_callback(ctx, param, asked)
+
+
+def _show_completion(ctx: typer.Context, param: typer.CallbackParam, asked: bool) -> None:
+    from typer.completion import show_callback
+
+    show_callback(ctx, param, asked)
+
+
 @app.callback(epilog=EPILOG)
 def root(
     *,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    install_completion: Annotated[
+        bool,
+        typer.Option(
+            "--install-completion", callback=_install_completion, help="Install completion for the current shell."
+        ),
+    ] = False,
+    show_completion: Annotated[
+        bool,
+        typer.Option(
+            "--show-completion", callback=_show_completion, help="Show completion for the current shell, to copy it."
+        ),
+    ] = False,
 ) -> None:
-    """Trim Kafka topics by what every consumer has read, from outside the brokers. Never a record that the policy did not clearly allow."""
-    del version
+    """Trim Kafka topics by what every consumer has read, by event time and by age, from outside the brokers."""
+    del version, install_completion, show_completion

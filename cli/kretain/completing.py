@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import typer
 
-PATIENCE_S = 0.8
+from kretain import BEGAN
+
+WHOLE_S = 0.75
+"""From the start of the process to the answer, so that a TAB costs less than a second."""
+LEAST_S = 0.45
+"""What the cluster is given where starting alone takes long."""
 
 
 def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the topics that begin with what was typed."""
-    return _names(ctx, incomplete, lambda reader: [n for n, t in reader.metadata().topics.items() if not t.internal])
+
+    def topics(reader: Any) -> list[str]:
+        return sorted(name for name, topic in reader.metadata().topics.items() if not topic.internal)
+
+    return _names(ctx, incomplete, topics)
 
 
 def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -32,7 +42,25 @@ def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the groups that begin with what was typed."""
-    return _names(ctx, incomplete, lambda reader: [g.name for g in reader.list_groups(reader.brokers())])
+    return _names(ctx, incomplete, lambda reader: sorted(one.name for one in reader.list_groups(reader.brokers())))
+
+
+def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups that this machine remembers and that are there no more."""
+
+    def gone(reader: Any) -> list[str]:
+        from retention_cli.state.folder import cluster_folder
+        from retention_cli.state.ledger import Ledger
+        from retention_cli.state.ledger_file import FILE_NAME
+
+        folder = cluster_folder(_resolved(ctx).state_dir, reader.metadata([]).cluster_id)
+        if not (folder / FILE_NAME).exists():
+            return []
+        there = {group.name for group in reader.list_groups(reader.brokers())}
+        with Ledger(folder) as ledger:
+            return [name for name, *_ in ledger.gone_groups(there, 0)]
+
+    return _names(ctx, incomplete, gone)
 
 
 def complete_contexts(incomplete: str) -> list[str]:
@@ -51,30 +79,43 @@ def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Any], list[str]])
     def work() -> None:
         try:
             with _reader(ctx) as reader:
-                found.extend(sorted(name for name in ask(reader) if name.startswith(incomplete)))
+                names = [name for name in ask(reader) if name.startswith(incomplete)]
+            found.extend(name for name in names if name.isprintable())  # a name is a line to the shell
         except Exception:  # noqa: BLE001  (see above: unreachable is silence)
             found.clear()
 
     # A name server or a broker that hangs must not hang the shell: the thread is left behind.
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
-    worker.join(PATIENCE_S)
+    worker.join(_patience())
     return [] if worker.is_alive() else list(found)
 
 
 def _reader(ctx: typer.Context) -> Any:
+    from retention_cli.brokers.reader import ClusterReader
+
+    return ClusterReader(_resolved(ctx).settings(), _patience())
+
+
+def _resolved(ctx: typer.Context) -> Any:
     from pathlib import Path
 
     from kretain.config import resolve
     from kretain.options import Common
-    from retention_cli.brokers.reader import ClusterReader
 
     def given(name: str) -> str | None:
         value = ctx.params.get(name) or os.environ.get(f"KRETAIN_{name.upper()}")
         return None if value is None else str(value)
 
-    file = given("command_config")
+    file, state_dir = given("command_config"), given("state_dir")
     common = Common(
-        bootstrap_server=given("bootstrap_server"), command_config=None if file is None else Path(file), context=given("context")
+        bootstrap_server=given("bootstrap_server"),
+        command_config=None if file is None else Path(file),
+        context=given("context"),
+        state_dir=None if state_dir is None else Path(state_dir),
     )
-    return ClusterReader(resolve(common).settings(), PATIENCE_S)
+    return resolve(common)
+
+
+def _patience() -> float:
+    return max(LEAST_S, WHOLE_S - (time.monotonic() - BEGAN))

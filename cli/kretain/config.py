@@ -20,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from kretain.options import Common
+from retention_cli.brokers.client_files import Setting, read_properties, translate
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S, ClusterReader
-from retention_cli.brokers.settings import ConnectionSettings, Setting, masked, read_properties, translate
+from retention_cli.brokers.settings import ConnectionSettings, masked
 from retention_cli.state.folder import default_state_dir
+from retention_cli.state.memories import Kind, Memories
 from retention_cli.units import UnitError, parse_duration_ms
 
 _KEYS = ("bootstrap-server", "command-config", "policy", "settings", "state-dir", "timeout")
@@ -50,6 +52,27 @@ class Resolved:
             SettingsError: one of them can't be used.
         """
         return translate(self.connection)
+
+    def memories(self, reader: ClusterReader, kind: Kind, *, will_save: bool = True) -> Memories:
+        """Return what is remembered of clusters, unopened; ``kind`` is the policy's ``state``."""
+        topic = None
+        if kind == "cluster":
+            from retention_cli.state_topic import StateTopic
+
+            topic = StateTopic(reader)
+        return Memories(self.state_dir, topic, will_save=will_save)
+
+    def state_kind(self) -> Kind:
+        """Return where the policy file says that is remembered; local, where there is no file.
+
+        Raises:
+            PolicyError: the file is wrong.
+        """
+        if self.policy is None:
+            return "local"
+        from retention_cli.policy.load import load_policy
+
+        return load_policy(self.policy).state
 
     def reader(self) -> ClusterReader:
         """Return an unopened reader of the cluster."""
@@ -106,7 +129,7 @@ def resolve(common: Common) -> Resolved:
     )
     origins += [(key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())]
     origins += [
-        ("policy", str(resolved.policy), policy_origin),
+        ("policy", "none" if resolved.policy is None else str(resolved.policy), policy_origin),
         ("state-dir", str(resolved.state_dir), state_origin),
         ("timeout", f"{resolved.timeout_s:g} s", timeout_origin),
     ]
@@ -174,8 +197,14 @@ def _file() -> dict[str, Any]:
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} can't be read: {' '.join(str(error).split())}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} can't be read: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line: it may hold a password
+        line = "" if mark is None else f":{mark.line + 1}"
+        raise ConfigError(
+            f"{path}{line}: not YAML: {getattr(error, 'problem', None) or type(error).__name__}"
+        ) from None
     if not isinstance(content, dict) or not isinstance(content.get("contexts", {}), dict):
         raise ConfigError(f"{path}: is not a mapping with contexts")
     for key in content:

@@ -21,8 +21,13 @@ class Exit(IntEnum):
 
 
 PRECEDENCE = (
-    Exit.INTERRUPTED, Exit.FAILED, Exit.REFUSED, Exit.PARTIAL, Exit.ON_HOLD, Exit.HAS_CHANGES,
-)  # fmt: skip
+    Exit.INTERRUPTED,
+    Exit.FAILED,
+    Exit.REFUSED,
+    Exit.PARTIAL,
+    Exit.ON_HOLD,
+    Exit.HAS_CHANGES,
+)
 """The first of these that applies is what we leave with."""
 
 
@@ -52,19 +57,36 @@ def exit_code_for(error: BaseException) -> Exit:
 
 def _is_refusal(error: BaseException) -> bool:
     """Tell the engine's own refusals. A module that was never imported raised nothing."""
-    refusals = (("retention_cli.trim", "RefusedError"), ("retention_cli.carry_out", "PlanRefusedError"),
-                ("retention_cli.state.lock", "LockedError"))  # fmt: skip
-    return any(module in sys.modules and isinstance(error, getattr(sys.modules[module], name)) for module, name in refusals)
+    refusals = (
+        ("retention_cli.trim", "RefusedError"),
+        ("retention_cli.carry_out", "PlanRefusedError"),
+        ("retention_cli.state.lock", "LockedError"),
+    )
+    return any(
+        module in sys.modules and isinstance(error, getattr(sys.modules[module], name)) for module, name in refusals
+    )
 
 
 def report(error: BaseException, verbosity: int) -> None:
-    """Say on stderr what went wrong, in one line; with ``-vv`` also where."""
+    """Say on stderr what went wrong, in one line (a line each, of a policy); with ``-vv`` also where."""
     if verbosity >= 2:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
-        print("kretain: interrupted", file=sys.stderr)
+        tell("kretain: interrupted")
         return
-    print(f"kretain: {_line(error)}", file=sys.stderr)
+    for problem in getattr(error, "problems", None) or (_line(error),):  # a policy has a line for each of its own
+        tell(f"kretain: {problem}")
+
+
+def tell(line: str, *, end: str = "\n") -> None:
+    """Print a line to stderr; in a terminal it is broken at words, in a pipe it stays one."""
+    if sys.stderr.isatty():
+        import shutil
+        import textwrap
+
+        width = shutil.get_terminal_size((100, 24)).columns
+        line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    print(line, end=end, file=sys.stderr, flush=True)
 
 
 def _line(error: BaseException) -> str:

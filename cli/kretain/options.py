@@ -52,6 +52,16 @@ def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=help, envvar=variable, show_envvar=False, rich_help_panel=panel, **more)
 
 
+def time_ms(text: str) -> int:
+    """Read a moment such as ``2026-11-01T00:00:00Z`` or Unix ms from the command line."""
+    from retention_cli.units import UnitError, parse_time_ms
+
+    try:
+        return parse_time_ms(text)
+    except UnitError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def duration_ms(text: str) -> int:
     """Read a duration such as ``3d`` from the command line."""
     from retention_cli.units import UnitError, parse_duration_ms
@@ -81,15 +91,20 @@ class Common:
 class _Shared:
     bootstrap_server: Annotated[
         str | None,
-        option("--bootstrap-server", "-b", help="HOST:PORT of a broker, or several.", panel=CONNECTION, metavar="HOST:PORT"),
+        option(
+            "--bootstrap-server", "-b", help="HOST:PORT of a broker, or several.", panel=CONNECTION, metavar="HOST:PORT"
+        ),
     ] = None
     command_config: Annotated[
         Path | None,
         option(
-            "--command-config", "-c", metavar="FILE", panel=CONNECTION,
+            "--command-config",
+            "-c",
+            metavar="FILE",
+            panel=CONNECTION,
             help="Connection settings: librdkafka's keys, or a Java client's .properties as it is.",
         ),
-    ] = None  # fmt: skip
+    ] = None
     context: Annotated[
         str | None,
         option("--context", metavar="NAME", panel=CONNECTION, help="A cluster from the configuration file."),
@@ -97,68 +112,113 @@ class _Shared:
     timeout: Annotated[
         int | None,
         option(
-            "--timeout", metavar="DURATION", panel=CONNECTION, parser=duration_ms,
+            "--timeout",
+            metavar="DURATION",
+            panel=CONNECTION,
+            parser=duration_ms,
             help="For one request, and for what moves meanwhile. Default: 30s.",
         ),
-    ] = None  # fmt: skip
-    policy: Annotated[
-        Path | None, option("--policy", "-p", metavar="FILE", panel=COMMON, help="The policy file.")
     ] = None
+    policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", panel=COMMON, help="The policy file.")] = (
+        None
+    )
     state_dir: Annotated[
         Path | None,
-        option("--state-dir", metavar="DIR", panel=COMMON, help="Audit log and lock. Default: ~/.local/state/kretain."),
+        option(
+            "--state-dir",
+            metavar="DIR",
+            panel=COMMON,
+            help="Audit log, lock and what is remembered. Default: ~/.local/state/kretain.",
+        ),
     ] = None
     quiet: Annotated[bool, option("--quiet", "-q", panel=COMMON, help="No progress, no warnings.")] = False
     verbose: Annotated[
         int,
         option(
-            "--verbose", "-v", count=True, panel=COMMON,
+            "--verbose",
+            "-v",
+            count=True,
+            panel=COMMON,
+            show_default=False,
             help="Say where each setting comes from; twice: show a traceback where something fails.",
         ),
-    ] = 0  # fmt: skip
+    ] = 0
 
 
-_SHARED_HINTS = get_type_hints(_Shared, include_extras=True)
+class OptionGroup:
+    """A frozen dataclass of options that several commands have; each field's default is the option's."""
 
 
-def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[[Callable[..., Exit | None]], Any]:
-    """Register a function as a command: its first parameter is :class:`Common`, the rest are its own options."""
+def _parameters(group: type) -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=getattr(group(), key), annotation=hint)
+        for key, hint in get_type_hints(group, include_extras=True).items()
+    ]
+
+
+def command(
+    app: typer.Typer, name: str | None = None, *, callback: bool = False, **settings: Any
+) -> Callable[[Callable[..., Exit | None]], Any]:
+    """Register a function as a command: its first parameter is :class:`Common`, the rest are its own options.
+
+    A parameter that is an :class:`OptionGroup` stands for all of its options. ``callback``: it is what a command
+    with subcommands does where none of them is given.
+    """
 
     def register(function: Callable[..., Exit | None]) -> Callable[..., None]:
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        shared = [
-            inspect.Parameter(
-                key, inspect.Parameter.KEYWORD_ONLY, default=getattr(_Shared(), key), annotation=_SHARED_HINTS[key]
-            )
-            for key in _SHARED_HINTS
-        ]
+        groups: dict[str, type] = {}
+        own = []
+        for one in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
+            if isinstance(one.annotation, type) and issubclass(one.annotation, OptionGroup):
+                groups[one.name] = one.annotation
+                own.extend(_parameters(one.annotation))
+            else:
+                own.append(one)
+        shared = _parameters(_Shared)
         context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
         @functools.wraps(function)
         def run(**values: Any) -> None:
             ctx: typer.Context = values.pop("ctx")
-            mine = {key: values.pop(key) for key in _SHARED_HINTS}
+            if callback and ctx.invoked_subcommand is not None:
+                return
+            mine = {one.name: values.pop(one.name) for one in shared}
+            for parameter, group in groups.items():
+                values[parameter] = group(**{one.name: values.pop(one.name) for one in _parameters(group)})
             given = {key: _giver(ctx, key) for key in mine}
+            for key in mine:  # kretain groups -b … forget … means the same as kretain groups forget … -b …
+                if given[key] != "flag" and ctx.parent is not None and _giver(ctx.parent, key) == "flag":
+                    mine[key], given[key] = ctx.parent.params[key], "flag"
             common = Common(**mine, given_by={key: who for key, who in given.items() if who})
-            raise typer.Exit(int(_guarded(lambda: function(common, **values), common.verbose)))
+            raise typer.Exit(int(guarded(lambda: function(common, **values), common.verbose)))
 
         signature = inspect.Signature(
             [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared, context]
         )
         run.__signature__ = signature  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
-        app.command(name, **settings)(run)
+        help_text = prose(function.__doc__ or "")
+        if callback:
+            app.callback(invoke_without_command=True, help=help_text, **settings)(run)
+        else:
+            app.command(name, help=help_text, **settings)(run)
         return run
 
     return register
 
 
-def _giver(ctx: typer.Context, key: str) -> str:
+def prose(docstring: str) -> str:
+    """Return a help text whose paragraphs are a line each, for the terminal to wrap; examples stay as they are."""
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs)
+
+
+def _giver(ctx: Any, key: str) -> str:
     source = ctx.get_parameter_source(key)
     return {"COMMANDLINE": "flag", "ENVIRONMENT": "variable"}.get(source.name if source is not None else "", "")
 
 
-def _guarded(work: Callable[[], Exit | None], verbosity: int) -> Exit:
+def guarded(work: Callable[[], Exit | None], verbosity: int) -> Exit:
     """Run a command; say what went wrong in one line and return the exit code that it means."""
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
@@ -170,7 +230,7 @@ def _guarded(work: Callable[[], Exit | None], verbosity: int) -> Exit:
     except BrokenPipeError:  # whoever read us has seen enough
         _silence_stdout()
         return Exit.DONE
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (said in one line, with its exit code)
         report(error, verbosity)
         return exit_code_for(error)
 

@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 _ABOUT = (
-    "Trims Kafka topics by what every consumer has read and by age, from outside the brokers.\n"
+    "Trims Kafka topics by what every consumer has read, by event time and by age, from outside the brokers.\n"
     "It never deletes a record that the policy did not clearly allow: what it can't know, it holds."
 )
 _FIRST = (
-    ("kretain doctor -b HOST:PORT", "what is possible here"),
-    ("kretain plan -b HOST:PORT 'orders.*' --consumed-after 3d", "what would go; nothing is changed"),
-    ("kretain trim -b HOST:PORT -p policy.yaml --dry-run", "the rehearsal of a trim"),
+    ("kretain doctor -b HOST:PORT", "what is possible"),
+    ("kretain plan -b HOST:PORT 'orders.*' --consumed-after 3d", "what would go"),
+    ("kretain trim -b HOST:PORT -p policy.yaml --dry-run", "its rehearsal"),
 )
 
 

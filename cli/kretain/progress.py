@@ -35,6 +35,7 @@ class _Bar:
         self._lock = threading.Lock()
         self._live: Any = None
         self._task: Any = None
+        self._phase = ""
         self._closed = False
 
     def report(self, phase: str, done: int = 0, total: int | None = None) -> None:
@@ -45,7 +46,10 @@ class _Bar:
                 return
             if self._live is None:
                 self._open()
-            self._live.update(self._task, description=phase, completed=done, total=total)
+            if phase != self._phase:  # another phase has a rate and an end of its own
+                self._phase = phase
+                self._live.reset(self._task, description=phase, completed=done, total=total)
+            self._live.update(self._task, completed=done, total=total)
 
     def close(self) -> None:
         with self._lock:
@@ -55,15 +59,33 @@ class _Bar:
 
     def _open(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            ProgressColumn,
+            SpinnerColumn,
+            Task,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
         from rich.progress import Progress as RichProgress
+        from rich.text import Text
+
+        class Rate(ProgressColumn):
+            """How many a second."""
+
+            def render(self, task: Task) -> Text:
+                return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
 
         self._live = RichProgress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
+            Rate(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
             transient=True,
         )

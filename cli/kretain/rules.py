@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kretain.completing import complete_topics
+from kretain.completing import complete_groups, complete_topics
 from kretain.exits import UsageError
-from kretain.options import duration_ms, option
-from retention_cli.planning import Selection
+from kretain.options import OptionGroup, duration_ms, option, time_ms
 from retention_cli.policy.settings import OneOff
+
+if TYPE_CHECKING:  # --help must not wait for the brokers' client
+    from retention_cli.planning import Selection
 
 ONE_OFF = "One-off rules (they override the policy file)"
 
@@ -27,46 +30,84 @@ class Unconsumed(StrEnum):
 Topics = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="TOPIC", show_default=False, autocompletion=complete_topics,
+        metavar="TOPIC",
+        show_default=False,
+        autocompletion=complete_topics,
         help="Topic names, globs ('orders.*', '*') or re:^…$; default: all that the policy matches.",
     ),
-]  # fmt: skip
-ConsumedAfter = Annotated[
-    int | None,
-    option(
-        "--consumed-after", metavar="DURATION", panel=ONE_OFF, parser=duration_ms,
-        help="Trim what every consumer has read and is older than this (R1).",
-    ),
-]  # fmt: skip
-OlderThan = Annotated[
-    int | None,
-    option(
-        "--older-than", metavar="DURATION", panel=ONE_OFF, parser=duration_ms,
-        help="Trim what is older than this (R4), but not what somebody has yet to read (G2).",
-    ),
-]  # fmt: skip
-UnconsumedOption = Annotated[
-    Unconsumed | None,
-    option("--unconsumed", panel=ONE_OFF, help="trim: also what nobody has read yet. Default: hold."),
 ]
 
 
-__all__ = [
-    "ConsumedAfter", "OlderThan", "OneOff", "Selection", "Topics", "Unconsumed", "UnconsumedOption",
-    "flags_alone", "one_off", "selection",
-]  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class RuleFlags(OptionGroup):
+    """The one-off rules."""
+
+    consumed_after: Annotated[
+        int | None,
+        option(
+            "--consumed-after",
+            metavar="DURATION",
+            panel=ONE_OFF,
+            parser=duration_ms,
+            help="Trim what every consumer has read and is older than this (R1).",
+        ),
+    ] = None
+    event_time: Annotated[
+        int | None,
+        option(
+            "--event-time",
+            metavar="DURATION",
+            panel=ONE_OFF,
+            parser=duration_ms,
+            help="Trim what is this much older, in event time, than the newest record ever seen (R2).",
+        ),
+    ] = None
+    before: Annotated[
+        int | None,
+        option(
+            "--before",
+            metavar="TIME",
+            panel=ONE_OFF,
+            parser=time_ms,
+            help="Trim what is stamped before this moment: ISO 8601, or Unix ms (R3).",
+        ),
+    ] = None
+    older_than: Annotated[
+        int | None,
+        option(
+            "--older-than",
+            metavar="DURATION",
+            panel=ONE_OFF,
+            parser=duration_ms,
+            help="Trim what is older than this (R4), but not what somebody has yet to read (G2).",
+        ),
+    ] = None
+    unconsumed: Annotated[
+        Unconsumed | None,
+        option("--unconsumed", panel=ONE_OFF, help="trim: also what nobody has read yet. Default: hold."),
+    ] = None
+
+    def for_topics(self, topics: list[str] | None) -> OneOff:
+        """Return the flags as the engine takes them."""
+        return OneOff(
+            patterns=tuple(topics or ()),
+            consumed_after_ms=self.consumed_after,
+            older_than_ms=self.older_than,
+            event_time_ms=self.event_time,
+            before_ms=self.before,
+            unconsumed=None if self.unconsumed is None else self.unconsumed.value,
+        )
 
 
-def one_off(
-    topics: list[str] | None, consumed_after: int | None, older_than: int | None, unconsumed: Unconsumed | None
-) -> OneOff:
-    """Return the flags as the engine takes them."""
-    return OneOff(
-        patterns=tuple(topics or ()),
-        consumed_after_ms=consumed_after,
-        older_than_ms=older_than,
-        unconsumed=None if unconsumed is None else unconsumed.value,
-    )
+GroupsOption = Annotated[
+    list[str] | None,
+    option(
+        "--group",
+        metavar="GROUP",
+        help="These groups alone: names or globs; may be given again.",
+        autocompletion=complete_groups,
+    ),
+]
 
 
 def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff) -> Selection:
@@ -76,16 +117,18 @@ def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff)
         UsageError: there is neither a policy file nor a one-off rule with a TOPIC.
         PolicyError: the file is wrong.
     """
+    from retention_cli.planning import Selection
+
     _check_patterns(topics)
     if policy_file is not None:
         from retention_cli.policy.load import load_policy
 
         policy = load_policy(policy_file)
     else:
-        if flags.consumed_after_ms is None and flags.older_than_ms is None:
+        if not flags.any_trigger:
             raise UsageError(
-                "there is no policy: give -p FILE (KRETAIN_POLICY, or a context's), or a TOPIC with a one-off rule such as "
-                "--consumed-after 3d"
+                "there is no policy: give -p FILE (KRETAIN_POLICY, or a context's), or a TOPIC with a one-off rule "
+                "such as --consumed-after 3d"
             )
         if not topics:
             raise UsageError("a one-off rule without a policy file needs a TOPIC (a glob; '*' for all)")

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
-import tempfile
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kretain.exits import Exit, exit_code_for, report
-from kretain.options import option
+from kretain.exits import Exit
+from kretain.options import guarded, option, prose
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
+WIDTH = 96
 
-@app.command()
+
+class DemoError(Exception):
+    """A command of the tour did not do what it should have."""
+
+
 def demo(
-    keep: Annotated[bool, option("--keep", help="Leave the brokers up at the end, until Ctrl-C.")] = False,
-    verbose: Annotated[int, option("--verbose", "-v", count=True, help="Twice: a traceback where something fails.")] = 0,
+    keep: Annotated[bool, option("--keep", help="Leave the broker up at the end, until Ctrl-C.")] = False,
+    verbose: Annotated[
+        int, option("--verbose", "-v", count=True, help="Twice: a traceback where something fails.")
+    ] = 0,
 ) -> None:
     """Start a real Kafka here, put real data and consumer groups in it, then plan, explain, rehearse and trim.
 
@@ -34,31 +43,32 @@ def demo(
 
       kretain demo --keep
     """
-    signal.signal(signal.SIGTERM, _as_interrupt)
-    try:
-        code = _run(keep=keep)
-    except (Exception, KeyboardInterrupt) as error:
-        report(error, verbose)
-        code = exit_code_for(error)
-    raise typer.Exit(int(code))
+    raise typer.Exit(int(guarded(lambda: _run(keep=keep), verbose)))
 
 
-def _as_interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+app.command(help=prose(demo.__doc__ or ""))(demo)
 
 
 def _run(*, keep: bool) -> Exit:
     from retention_cli.embedded import EmbeddedKafka
     from retention_cli.embedded.demo import POLICY, load, run_groups
 
-    with tempfile.TemporaryDirectory(prefix="kretain-demo-") as folder, EmbeddedKafka(1, progress=_tell) as kafka:
+    with EmbeddedKafka(1, progress=_tell) as kafka:
         load(kafka, _tell)
         run_groups(kafka, _tell)
-        policy = Path(folder) / "policy.yaml"
+        # Beside the broker's own files, which go at the end, whatever that end is.
+        policy, config = kafka.directory / "policy.yaml", kafka.directory / "config.yaml"
         policy.write_text(POLICY, encoding="utf-8")
-        code = _Guide(kafka.bootstrap, policy, Path(folder) / "state").tour()
+        config.write_text("", encoding="utf-8")
+        variables = {
+            "KRETAIN_BOOTSTRAP_SERVER": kafka.bootstrap,
+            "KRETAIN_POLICY": str(policy),
+            "KRETAIN_STATE_DIR": str(kafka.directory / "state"),
+        }
+        # The contexts and variables of whoever runs this are for their own clusters.
+        code = _Guide(policy, {**variables, "KRETAIN_CONFIG": str(config)}).tour()
         if keep:
-            _keep(kafka.bootstrap, policy)
+            _keep(variables)
         return code
 
 
@@ -66,75 +76,123 @@ def _tell(line: str) -> None:
     print(f"kretain: {line}", file=sys.stderr, flush=True)
 
 
-def _keep(bootstrap: str, policy: Path) -> None:
-    print(f"\nThe broker stays up at {bootstrap} until Ctrl-C. In another terminal:\n")
-    print(f"  kretain plan -b {bootstrap} -p {policy}")
-    print(f"  kretain plan -b {bootstrap} weather --older-than 3d\n", flush=True)
+def _keep(variables: dict[str, str]) -> None:
     try:
+        print(f"\nThe broker stays up at {variables['KRETAIN_BOOTSTRAP_SERVER']} until Ctrl-C. In another terminal:\n")
+        for name, value in variables.items():
+            print(f"    export {name}={shlex.quote(value)}")
+        print(f"    {_kretain()} plan")
+        print(f"    {_kretain()} plan weather --older-than 3d\n", flush=True)
         signal.pause()
     except KeyboardInterrupt:
         _tell("stopping the broker")
 
 
+def _kretain() -> str:
+    """Return what a shell must be told to run this kretain."""
+    ours = Path(sys.executable).with_name("kretain")
+    return "kretain" if shutil.which("kretain") == str(ours) or not ours.exists() else shlex.quote(str(ours))
+
+
 class _Guide:
     """Runs the real commands, one after the other, and says what one sees."""
 
-    def __init__(self, bootstrap: str, policy: Path, state: Path) -> None:
-        self._common = ["-b", bootstrap, "-p", str(policy), "--state-dir", str(state)]
+    def __init__(self, policy: Path, variables: dict[str, str]) -> None:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")}
+        self._environ = {**inherited, **variables}
         self._policy = policy
         self._asks = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
+        self._steps = 0
 
     def tour(self) -> Exit:
-        self._say(
-            "Two topics of real data are in a Kafka of our own: the flights that left New York in 2013, by carrier, and the "
-            "hourly weather, by airport. Of flights, group billing has read all and delays nine tenths. Of weather, billing "
-            "has read all, archive stopped half-way, and forecast has read all but never committed on partition 2."
+        self._step(
+            "The data",
+            "Two topics of real data are in a Kafka of our own: the flights that left New York in 2013, by carrier, "
+            "and the hourly weather, by airport. Of flights, group billing has read all, and group delays nine "
+            "tenths. Of weather, billing has read all; archive stopped half-way; forecast has read all, but never "
+            "committed on partition 2.",
         )
-        self._say("The policy asks for what every consumer has read, once it is three days old:")
-        print("\n".join(f"    {line}" for line in self._policy.read_text(encoding="utf-8").splitlines()), flush=True)
-        self._say("Where do the consumers stand? The floor of a partition is the smallest committed offset that counts.")
+        self._step("The policy", "It asks for what every consumer has read, once that is three days old:")
+        print("\n" + "\n".join(f"    {line}" for line in self._policy.read_text(encoding="utf-8").splitlines()))
+        self._say(
+            "The commands below find this file and the broker by variables (KRETAIN_POLICY, "
+            "KRETAIN_BOOTSTRAP_SERVER); on a command line they are -p FILE and -b HOST:PORT."
+        )
+        self._step(
+            "Where consumers stand",
+            "The floor of a partition is the smallest committed offset that counts: what lies before it, everybody "
+            "has read.",
+        )
         self._kretain("offsets")
         self._say(
-            "weather has a partition whose floor is unknown: forecast reads the topic and has no commit there, so nobody can "
-            "say what it still needs. Unknown means hold, and the message says how to settle it. Now the plan; it changes nothing."
+            "The floor of weather's partition 2 is unknown: forecast reads the topic and has no commit there, so "
+            "nobody can say what it still needs. Unknown means hold, and the message says how to settle it."
         )
+        self._step("The plan", "What may go, partition by partition. It changes nothing.")
         self._kretain("plan")
-        self._say("Why does a partition of flights go no further? The log as a picture: shaded is what would go.")
+        self._step(
+            "Why no further?", "A partition's log as a picture: the shaded part would go, the solid part would stay."
+        )
         self._kretain("explain", "flights:0")
-        self._say("The rehearsal: all that a trim does, but the deletes.")
+        self._step("The rehearsal", "All that a trim does, but the deletes.")
         self._kretain("trim", "--dry-run")
-        if self._asks:
-            self._say("And the trim itself. It asks first; the answer may be no.")
-            code = self._kretain("trim")
+        if not self._trim():
+            self._step("What is left", "Nothing was trimmed, as you wished: every log still starts at 0.")
+            self._kretain("offsets")
         else:
-            self._say("And the trim itself. There is no terminal to ask on; this cluster is the demo's own, so it goes on (--yes).")
-            code = self._kretain("trim", "--yes")
-        if code == Exit.REFUSED:
-            self._say("Nothing was trimmed, as you wished.")
-        elif code == Exit.DONE:
             self._say(
-                "Each partition was decided afresh right before its request, and its new log start was read back. "
-                "What stood in the way before still does: what delays and archive have yet to read is all there."
+                "Each partition was decided afresh right before its request, and its new log start was read back."
             )
-        self._kretain("offsets")
-        self._say("A second plan finds nothing more to do: running it again is harmless. The audit log has the run.")
-        self._kretain("plan")
-        self._kretain("history")
-        return Exit.DONE if code == Exit.REFUSED else Exit(code)
+            self._step(
+                "What is left",
+                "All that delays and archive have yet to read, and all of the partition that was on hold:",
+            )
+            self._kretain("offsets")
+            self._say("A second plan finds nothing more to trim: running it again is harmless.")
+            self._kretain("plan")
+            self._say("And the audit log has the run.")
+            self._kretain("history")
+        self._say(
+            "That was the tour. On a cluster of your own, begin with kretain doctor -b HOST:PORT; it changes nothing."
+        )
+        return Exit.DONE
+
+    def _trim(self) -> bool:
+        """Trim, and return whether that was wanted."""
+        if not self._asks:
+            self._step(
+                "The trim",
+                "There is no terminal to ask on; this cluster is the demo's own, so it goes on without (--yes).",
+            )
+            self._kretain("trim", "--yes")
+            return True
+        self._step("The trim", "It shows the plan and asks first; the answer may be no.")
+        return self._kretain("trim", may=(Exit.DONE, Exit.REFUSED)) == Exit.DONE
+
+    def _step(self, title: str, text: str) -> None:
+        self._steps += 1
+        print("\n")
+        self._emphasize(f"{self._steps}. {title}", "bold")
+        self._say(text)
 
     def _say(self, text: str) -> None:
-        import textwrap
+        width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+        print("\n" + textwrap.fill(text, width, break_on_hyphens=False), flush=True)
 
-        print("\n" + textwrap.fill(text, 96) + "\n", flush=True)
-
-    def _kretain(self, *arguments: str) -> int:
-        shown = shlex.join(["kretain", *arguments])
+    def _emphasize(self, text: str, style: str) -> None:
         if sys.stdout.isatty():
             from rich.console import Console
 
-            Console(highlight=False).print(f"$ {shown}", style="bold cyan")
+            Console(highlight=False).print(text, style=style, markup=False)
         else:
-            print(f"$ {shown}")
+            print(text)
+
+    def _kretain(self, *arguments: str, may: tuple[Exit, ...] = (Exit.DONE,)) -> int:
+        shown = shlex.join(["kretain", *arguments])
+        print()
+        self._emphasize(f"$ {shown}", "bold cyan")
         sys.stdout.flush()
-        command = [sys.executable, "-m", "kretain", *arguments, *self._common]
-        return subprocess.run(command, check=False).returncode
+        code = subprocess.run([sys.executable, "-m", "kretain", *arguments], env=self._environ, check=False).returncode
+        if code not in may:
+            raise DemoError(f"{shown} left with {code}: the demo ends here")
+        return code

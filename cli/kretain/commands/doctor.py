@@ -19,7 +19,7 @@ def doctor(
     topics: Topics = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
 ) -> Exit:
-    """Connect, and say what this principal, these broker versions and this clock allow, and what is missing for which command.
+    """Connect, and say what this principal, these brokers and this clock allow, and what is missing for which command.
 
     Nothing is changed. Leaves with 1 where plan or trim can't work. TOPIC narrows what is looked at.
 
@@ -45,7 +45,7 @@ def doctor(
         return (not topics or matches(topics, name)) and (policy is None or policy.settings_for(name) is not None)
 
     with settings.reader() as reader:
-        found = diagnose(reader, settings.state_dir, of_interest)
+        found = diagnose(reader, settings.state_dir, of_interest, policy)
     print_diagnosis(found, output)
     verdicts = found.commands()
     return Exit.FAILED if "missing" in (verdicts["plan"], verdicts["trim"]) else Exit.DONE

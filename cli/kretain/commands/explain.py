@@ -11,7 +11,7 @@ from kretain import rules
 from kretain.completing import complete_partitions
 from kretain.exits import Exit, UsageError
 from kretain.options import COMMON, Common, Output, command, option
-from kretain.rules import ConsumedAfter, OlderThan, UnconsumedOption
+from kretain.rules import RuleFlags
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -21,11 +21,11 @@ def explain(
     common: Common,
     topic: Annotated[
         str,
-        typer.Argument(metavar="TOPIC[:PARTITION]", help="The topic, or one of its partitions.", autocompletion=complete_partitions),
+        typer.Argument(
+            metavar="TOPIC[:PARTITION]", help="The topic, or one of its partitions.", autocompletion=complete_partitions
+        ),
     ],
-    consumed_after: ConsumedAfter = None,
-    older_than: OlderThan = None,
-    unconsumed: UnconsumedOption = None,
+    flags: RuleFlags,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
 ) -> Exit:
@@ -40,13 +40,18 @@ def explain(
     from kretain.config import resolve
     from kretain.progress import shown
     from kretain.render.explain import print_explained
+    from kretain.render.screen import warn
     from retention_cli import explaining
 
     name, partition = _parse(topic)
     settings = resolve(common)
-    chosen = rules.selection(settings.policy, [name], rules.one_off([name], consumed_after, older_than, unconsumed))
+    chosen = rules.selection(settings.policy, [name], flags.for_topics([name]))
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
-        found = explaining.explain(reader, chosen, name, partition, time.time_ns() // 1_000_000, progress)
+        memories = settings.memories(reader, chosen.policy.state)
+        found = explaining.explain(reader, chosen, name, partition, time.time_ns() // 1_000_000, memories, progress)
+        memories.save(time.time_ns() // 1_000_000)
+    for note in () if common.quiet else memories.notes:
+        warn(note.text)
     print_explained(found, output, every_row=all_rows)
     return Exit.DONE
 

@@ -1,31 +1,38 @@
-"""``kretain groups``."""
+"""``kretain groups`` and ``kretain groups forget``."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
+from kretain.completing import complete_gone_groups
 from kretain.exits import Exit
 from kretain.options import COMMON, Common, Output, command, option
+from kretain.rules import GroupsOption
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
-@command(app)
+@command(app, callback=True)
 def groups(
     common: Common,
+    group: GroupsOption = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
 ) -> Exit:
     """The consumer groups of every protocol: which of them count, what they read, how far they are behind.
 
-    With a policy file, its groups section says which count; else all do but console-consumer-*.
+    With a policy file, its groups section says which count; else all do but console-consumer-*. Groups that are gone
+    and still count (F6) are listed too, as far as they are remembered.
 
     [bold]Examples[/bold]
 
       kretain groups -b localhost:9092
 
-      kretain groups -p policy.yaml -o json
+      kretain groups -p policy.yaml --group 'billing-*' -o json
+
+      kretain groups forget billing-2019 -p policy.yaml
     """
     from kretain.config import resolve
     from kretain.progress import shown
@@ -35,14 +42,57 @@ def groups(
     from retention_cli.policy.settings import GroupRules
 
     settings = resolve(common)
-    which = GroupRules()
+    which, kind = GroupRules(), settings.state_kind()
     if settings.policy is not None:
         from retention_cli.policy.load import load_policy
 
         which = load_policy(settings.policy).groups
+    now_ms = time.time_ns() // 1_000_000
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
-        found = list_all(reader, which, progress)
+        memories = settings.memories(reader, kind, will_save=False)
+        found = list_all(reader, which, group or ("*",), memories=memories, now_ms=now_ms, progress=progress)
+        lost = memories(found.cluster_id).lost
+    for note in () if common.quiet else memories.notes:
+        warn(note.text)
+    for reason in () if lost is None else lost.reasons:
+        warn(f"groups that are gone can't be told, so every floor is unknown: {reason.text} (F6)")
     if found.incomplete is not None:
         warn(f"the list is not whole, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
     print_groups(found, output)
+    return Exit.DONE
+
+
+@command(app)
+def forget(
+    common: Common,
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="GROUP", help="Exact names.", show_default=False, autocompletion=complete_gone_groups),
+    ],
+) -> Exit:
+    """Forget groups that are gone, so that they no longer hold anything (F6). A group that comes back counts again.
+
+    The policy file says where they are remembered; for state: cluster they are forgotten everywhere. All or none:
+    where nothing is remembered of one of them, nothing is forgotten, and it leaves with 1.
+
+    [bold]Examples[/bold]
+
+      kretain groups forget billing-2019 -b localhost:9092
+
+      kretain groups forget billing-2019 audit-2019 -p policy.yaml --context prod
+    """
+    from kretain.config import resolve
+    from kretain.render.screen import say, warn
+    from retention_cli.ledger_view import forget as forget_groups
+
+    settings = resolve(common)
+    with settings.reader() as reader:
+        metadata = reader.metadata([])
+        memories = settings.memories(reader, settings.state_kind())
+        forgotten = forget_groups(memories.ledger(metadata.cluster_id), names)
+        there = {group.name for group in reader.list_groups(reader.brokers())}
+    for name in forgotten:
+        say(f"Forgotten: {name}")
+        if name in there and not common.quiet:
+            warn(f"group {name} is still there, and counts where it stands")
     return Exit.DONE

@@ -11,7 +11,7 @@ import typer
 from kretain import rules
 from kretain.exits import Exit
 from kretain.options import COMMON, Common, Output, command, option
-from kretain.rules import Topics
+from kretain.rules import GroupsOption, Topics
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -21,6 +21,7 @@ def offsets(
     common: Common,
     topics: Topics = None,
     groups: Annotated[bool, option("--groups", help="Every group's own offset, not the smallest alone.")] = False,
+    group: GroupsOption = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every row, however many there are.")] = False,
 ) -> Exit:
@@ -33,17 +34,30 @@ def offsets(
       kretain offsets -b localhost:9092 'orders.*'
 
       kretain offsets -p policy.yaml --groups -o csv
+
+      kretain offsets -b localhost:9092 --group billing
     """
     from kretain.config import resolve
     from kretain.progress import shown
     from kretain.render.offsets import print_floors, print_groups
+    from kretain.render.screen import warn
     from retention_cli.positions import read_positions
 
     settings = resolve(common)
     chosen = _selection(settings.policy, topics)
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
-        positions = read_positions(reader, chosen, time.time_ns() // 1_000_000, every_group=groups, progress=progress)
-    if groups:
+        memories = settings.memories(reader, chosen.policy.state, will_save=False)
+        positions = read_positions(
+            reader,
+            chosen,
+            time.time_ns() // 1_000_000,
+            groups=group or (("*",) if groups else ()),
+            memories=memories,
+            progress=progress,
+        )
+    for note in () if common.quiet else memories.notes:
+        warn(note.text)
+    if groups or group:
         print_groups(positions, output, every_row=all_rows)
     else:
         print_floors(positions, output, every_row=all_rows)
@@ -54,8 +68,9 @@ def _selection(policy: Path | None, topics: list[str] | None) -> Any:
     """A policy is welcome and not needed: without one, every topic that is named (or all) is looked at."""
     from retention_cli.planning import Selection
     from retention_cli.policy.model import Entry, Policy
+    from retention_cli.policy.settings import OneOff
 
     if policy is not None:
-        return rules.selection(policy, topics, rules.OneOff())
+        return rules.selection(policy, topics, OneOff())
     everything = Policy(source="no policy", digest="", entries=(Entry(0, None, tuple(topics or ("*",)), {}),))
     return Selection(everything, tuple(topics or ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ import typer
 from kretain import rules
 from kretain.exits import Exit, UsageError, worst
 from kretain.options import COMMON, Common, PlanOutput, command, option
-from kretain.rules import ConsumedAfter, OlderThan, Topics, UnconsumedOption
+from kretain.rules import RuleFlags, Topics
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -19,10 +20,8 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 @command(app)
 def plan(
     common: Common,
+    flags: RuleFlags,
     topics: Topics = None,
-    consumed_after: ConsumedAfter = None,
-    older_than: OlderThan = None,
-    unconsumed: UnconsumedOption = None,
     out: Annotated[
         Path | None, option("--out", metavar="FILE", help="Save the plan as JSON, for kretain trim --plan FILE.")
     ] = None,
@@ -47,20 +46,24 @@ def plan(
     from kretain.progress import shown
     from kretain.render.plan import print_plan
     from kretain.render.screen import warn
-    from retention_cli.carry_out import past_day
     from retention_cli.plan import plan_text
     from retention_cli.planning import make_plan
+    from retention_cli.state.history import past_day
 
     if out is not None and out.suffix == ".parquet":
         raise UsageError("--out writes JSON: Parquet plans come with --spark, which this version does not have yet")
     settings = resolve(common)
-    chosen = rules.selection(settings.policy, topics, rules.one_off(topics, consumed_after, older_than, unconsumed))
+    chosen = rules.selection(settings.policy, topics, flags.for_topics(topics))
     now_ms = time.time_ns() // 1_000_000
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
         made = make_plan(
-            reader, chosen, now_ms, progress=progress,
+            reader,
+            chosen,
+            now_ms,
+            progress=progress,
+            memories=settings.memories(reader, chosen.policy.state),
             past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
-        )  # fmt: skip
+        )
     if not common.quiet:
         for note in made.notes:
             warn(note.text)
@@ -68,6 +71,8 @@ def plan(
         from kretain.files import write_whole
 
         write_whole(out, plan_text(made))
+        if not common.quiet:
+            warn(f"saved in {out}; kretain trim --plan {shlex.quote(str(out))} carries it out, by the same policy")
     print_plan(made, output, every_row=all_rows)
     totals = made.totals
     return worst(

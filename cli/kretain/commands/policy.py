@@ -1,4 +1,4 @@
-"""``kretain policy check``, ``show`` and ``schema``."""
+"""``kretain policy check``, ``show``, ``set``, ``unset``, ``list`` and ``schema``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ import typer
 from kretain.completing import complete_topics
 from kretain.exits import Exit, UsageError
 from kretain.options import COMMON, Common, Output, command, option
+from kretain.quick import QuickGroup
 
 app = typer.Typer(
-    rich_markup_mode="rich", add_completion=False, no_args_is_help=True,
-    help="Check and show the policy; its JSON schema for editors.",
-)  # fmt: skip
+    cls=QuickGroup,
+    rich_markup_mode="rich",
+    add_completion=False,
+    no_args_is_help=True,
+    help="Check and show the policy; move its live settings; its JSON schema for editors.",
+)
 
 
 @command(app)
 def check(
     common: Common,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="The policy file; default: -p, KRETAIN_POLICY, the context's.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="The policy file; default: -p, KRETAIN_POLICY, the context's.")
+    ] = None,
 ) -> Exit:
     """Check the policy file; with a cluster (-b, --context), also against its topics and their live settings.
 
@@ -74,18 +80,134 @@ def show(
     [bold]Examples[/bold]
 
       kretain policy show orders -p policy.yaml
+
+      kretain policy show orders -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
     from kretain.render.policy import print_settings
+    from kretain.render.screen import warn
     from retention_cli.planning import NothingMatchesError
     from retention_cli.policy.load import load_policy
+    from retention_cli.policy_topic import with_live
 
-    policy = load_policy(_path(resolve(common).policy))
+    resolved = resolve(common)
+    policy = load_policy(_path(resolved.policy))
+    if policy.any_live and "bootstrap.servers" in resolved.connection:
+        with resolved.reader() as reader:
+            policy = with_live(reader, policy)
     origins = policy.origins(topic)
     settings = policy.settings_for(topic)
     if origins is None or settings is None:
         raise NothingMatchesError(f"{policy.source}: no entry matches topic {topic}")
     print_settings(topic, origins, settings, policy, output)
+    if not common.quiet and "bootstrap.servers" in resolved.connection and settings.unsettled is not None:
+        for reason in settings.unsettled.reasons:
+            warn(reason.text)
+    return Exit.DONE
+
+
+@command(app, "set")
+def set_(
+    common: Common,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
+    settings: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE", help="What to set, as in the policy file.", show_default=False)
+    ],
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """Move a topic's live settings: write them into the policy topic, over what is in force there.
+
+    The policy file must mark each key as cluster for that topic. kretain init makes the policy topic.
+
+    [bold]Examples[/bold]
+
+      kretain policy set journal log.retention.min.timestamp=2026-11-01T00:00:00Z -p policy.yaml -b localhost:9092
+
+      kretain policy set orders retention.ms=7d unconsumed=hold -p policy.yaml --context prod
+    """
+    from kretain.config import resolve
+    from kretain.live import read_pairs, warn_of
+    from kretain.render.policy import print_changed
+    from retention_cli.brokers.writer import ClusterWriter
+    from retention_cli.policy.live import POLICY_TOPIC
+    from retention_cli.policy.live_edit import checked, laid_over
+    from retention_cli.policy.load import load_policy
+    from retention_cli.policy_topic import change
+
+    new = read_pairs(settings)
+    resolved = resolve(common)
+    policy = load_policy(_path(resolved.policy))
+    checked(policy, topic, new)
+    with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
+        there = topic in reader.metadata([topic]).topics
+        done = change(reader, writer, policy, topic, lambda before: laid_over(before, new))
+    print_changed(done, output)
+    if not common.quiet:
+        warn_of(done, new, policy, there=there)
+    return Exit.DONE
+
+
+@command(app)
+def unset(
+    common: Common,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY", help="What to take back; default: all.", show_default=False)
+    ] = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """Take a topic's live settings back, some or all, out of the policy topic.
+
+    [bold]Examples[/bold]
+
+      kretain policy unset journal -b localhost:9092
+
+      kretain policy unset orders retention.ms -p policy.yaml -b localhost:9092
+    """
+    from kretain.config import resolve
+    from kretain.render.policy import print_changed
+    from retention_cli.brokers.writer import ClusterWriter
+    from retention_cli.policy.live import POLICY_TOPIC
+    from retention_cli.policy.live_edit import without
+    from retention_cli.policy.load import load_policy
+    from retention_cli.policy_topic import change
+
+    resolved = resolve(common)
+    policy = None if resolved.policy is None else load_policy(resolved.policy)
+    with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
+        done = change(reader, writer, policy, topic, lambda before: without(before, topic, keys or ()))
+    print_changed(done, output)
+    return Exit.DONE
+
+
+@command(app, "list")
+def list_(
+    common: Common,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """List what the policy topic says of each topic, whether the policy file lets it count, and what is wrong in it.
+
+    [bold]Examples[/bold]
+
+      kretain policy list -p policy.yaml -b localhost:9092
+
+      kretain policy list -b localhost:9092 -o json
+    """
+    from kretain.config import resolve
+    from kretain.render.policy import print_live
+    from kretain.render.screen import warn
+    from retention_cli.policy.live_edit import said
+    from retention_cli.policy.load import load_policy
+    from retention_cli.policy_topic import read_messages
+
+    resolved = resolve(common)
+    policy = None if resolved.policy is None else load_policy(resolved.policy)
+    with resolved.reader() as reader:
+        cluster_id = reader.metadata([]).cluster_id
+        found = said(read_messages(reader), policy)
+    print_live(cluster_id, reader.settings.bootstrap, found, output)
+    if policy is None and found.rows and not common.quiet:
+        warn("whether these count is the policy file's to say: give -p FILE")
     return Exit.DONE
 
 
@@ -93,9 +215,12 @@ def show(
 def schema() -> None:
     """Print the policy's JSON Schema, for editors.
 
+    Editors that know the YAML language server find it by the policy file's first line:
+    # yaml-language-server: $schema=policy.schema.json
+
     [bold]Example[/bold]
 
-      kretain policy schema > policy.schema.json   # then, in policy.yaml's first line: # yaml-language-server: $schema=policy.schema.json
+      kretain policy schema > policy.schema.json
     """
     from retention_cli.policy.schema import json_schema
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kretain import rules
-from kretain.exits import Exit, RefusedError, exit_code_for, worst
+from kretain.exits import Exit, RefusedError, exit_code_for, tell, worst
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
-from kretain.rules import ConsumedAfter, OlderThan, Topics, UnconsumedOption
+from kretain.rules import RuleFlags, Topics
 
 if TYPE_CHECKING:
     from retention_cli.plan import Plan
-    from retention_cli.trim import TrimReport
+    from retention_cli.trim_report import TrimReport
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -26,29 +26,37 @@ _MAX_AGE_MS = 3_600_000
 @command(app)
 def trim(
     common: Common,
+    flags: RuleFlags,
     topics: Topics = None,
     plan: Annotated[
-        Path | None, option("--plan", metavar="FILE", help="Carry out a saved plan. It is decided afresh, and only narrowed.")
+        Path | None,
+        option("--plan", metavar="FILE", help="Carry out a saved plan. It is decided afresh, and only narrowed."),
     ] = None,
     dry_run: Annotated[bool, option("--dry-run", help="Rehearse: everything but the deletes.")] = False,
-    yes: Annotated[bool, option("--yes", "-y", help="Don't ask. Without a terminal, trim refuses unless this is given.")] = False,
+    yes: Annotated[
+        bool, option("--yes", "-y", help="Don't ask. Without a terminal, trim refuses unless this is given.")
+    ] = False,
     max_age: Annotated[
-        int, option("--max-age", metavar="DURATION", parser=duration_ms, help="How old a saved plan may be.", show_default="1h")
+        int,
+        option(
+            "--max-age",
+            metavar="DURATION",
+            parser=duration_ms,
+            help="How old a saved plan may be. Default: 1h.",
+            show_default=False,
+        ),
     ] = "1h",  # type: ignore[assignment]  # (the option's parser reads it)
     max_partitions: Annotated[
         int | None, option("--max-partitions", metavar="N", min=1, help="Trim these few first.")
     ] = None,
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions were held.")] = False,
-    consumed_after: ConsumedAfter = None,
-    older_than: OlderThan = None,
-    unconsumed: UnconsumedOption = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
 ) -> Exit:
     """Carry a plan out: recheck, delete, read back, report.
 
-    Each batch is decided afresh right before its request goes out; a plan can only be narrowed by that. What was
-    done is in the audit log before and after each request.
+    Each batch is decided afresh right before its request goes out; a plan can only be narrowed by that.
+    The audit log has each request before it is sent, and after it what was read back.
 
     [bold]Examples[/bold]
 
@@ -62,21 +70,22 @@ def trim(
     from kretain.progress import shown
     from kretain.render.screen import warn
     from kretain.render.trim import print_report
-    from retention_cli.carry_out import Orders, carry_out, check_cluster, check_saved, past_day
+    from retention_cli.carry_out import Orders, carry_out, check_cluster, check_saved
     from retention_cli.planning import Selection, make_plan
+    from retention_cli.state.history import past_day
 
     settings = resolve(common)
-    flags = rules.one_off(topics, consumed_after, older_than, unconsumed)
+    one_off = flags.for_topics(topics)
     saved: Plan | None = None
     if plan is not None:
         from retention_cli.saved_plan import read_plan
 
         saved = read_plan(plan)
-        if saved.flags and not flags.any_rule:
-            check_saved(saved, rules.Selection(rules.flags_alone(flags), ()), _now_ms(), max_age)
+        if saved.flags and not one_off.any_rule:
+            check_saved(saved, Selection(rules.flags_alone(one_off), ()), _now_ms(), max_age)
 
     def selection() -> Selection:
-        return rules.selection(settings.policy, topics, flags)
+        return rules.selection(settings.policy, topics, one_off)
 
     def code_for(result: TrimReport | BaseException) -> int:
         if isinstance(result, BaseException):
@@ -87,35 +96,51 @@ def trim(
     if saved is not None:
         check_saved(saved, chosen, _now_ms(), max_age)
     with settings.reader() as reader:
+        memories = settings.memories(reader, chosen.policy.state)
         if saved is not None:
             check_cluster(saved, reader.metadata([]).cluster_id)
             made = saved
         else:
             with shown(quiet=common.quiet) as progress:
                 made = make_plan(
-                    reader, chosen, _now_ms(), progress=progress,
+                    reader,
+                    chosen,
+                    _now_ms(),
+                    progress=progress,
+                    memories=memories,
                     past_day=lambda cluster: past_day(settings.state_dir, cluster, _now_ms()),
-                )  # fmt: skip
+                )
             for note in () if common.quiet else made.notes:
                 warn(note.text)
         if not dry_run:
             _confirm(made, max_partitions, yes=yes, show=output == Output.table)
         orders = Orders(
-            selection=selection, state_dir=settings.state_dir, clock_ms=_now_ms, dry_run=dry_run,
-            max_partitions=max_partitions, source=None if plan is None else str(plan),
-        )  # fmt: skip
+            selection=selection,
+            state_dir=settings.state_dir,
+            clock_ms=_now_ms,
+            dry_run=dry_run,
+            max_partitions=max_partitions,
+            source=None if plan is None else str(plan),
+            memories=memories,
+        )
         with shown(quiet=common.quiet) as progress:
             report = carry_out(reader, made, orders, code_for, progress)
+        told = len(memories.notes)
+        memories.save(_now_ms())
+    for note in () if common.quiet else memories.notes[told:]:
+        warn(note.text)
     if common.verbose:
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes with reading back {report.delete_seconds:.2f} s")
     print_report(report, output, every_row=all_rows)
+    if report.audit_problem is not None:
+        warn(f"the audit log is not whole, and nothing more was trimmed: {report.audit_problem}")
     return _exit(report, fail_on_hold=fail_on_hold)
 
 
 def _exit(report: TrimReport, *, fail_on_hold: bool) -> Exit:
     return worst(
         Exit.INTERRUPTED if report.interrupted else Exit.DONE,
-        Exit.PARTIAL if report.count("failed") or report.count("unverified") else Exit.DONE,
+        Exit.PARTIAL if report.count("failed") or report.count("unverified") or report.audit_problem else Exit.DONE,
         Exit.ON_HOLD if fail_on_hold and report.count("held") else Exit.DONE,
     )
 
@@ -132,10 +157,14 @@ def _confirm(made: Plan, max_partitions: int | None, *, yes: bool, show: bool) -
     if yes or not made.totals.trim:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise RefusedError("there is no terminal to ask on: give --yes to trim, or --dry-run to rehearse; nothing was trimmed")
+        raise RefusedError(
+            "there is no terminal to ask on: give --yes to trim, or --dry-run to rehearse; nothing was trimmed"
+        )
     if show:
         print_plan(made, PlanOutput.table, every_row=False)
-    print(f"\n{question(made, max_partitions)} [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    print(file=sys.stderr)
+    tell(f"{question(made, max_partitions)} [y/N] ", end=" ")
+    answer = sys.stdin.readline().strip().lower()
+    print(file=sys.stderr)
+    if answer not in ("y", "yes"):
         raise RefusedError("not confirmed; nothing was trimmed")
-

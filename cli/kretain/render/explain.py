@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kretain.options import Output
 from kretain.render import data, screen
-from retention_cli.explaining import Explained, why
+from retention_cli.decide import Weighed
+from retention_cli.explaining import Explained, cutoff_ms, why
 from retention_cli.model import ANCIENT_MS, Unknown, known
 from retention_cli.plan import row_as_json, timestamp
-from retention_cli.units import format_duration
+from retention_cli.units import format_duration, format_time
 
 FORMAT = "kretain.explain/v1"
 SHOWN = 8
@@ -37,7 +39,13 @@ def print_explained(found: Sequence[Explained], output: Output, *, every_row: bo
             data.print_yaml({"format": FORMAT, "partitions": [_as_json(one) for one in found]})
         case Output.csv:
             rows = [
-                {"topic": one.facts.topic.name, "partition": one.facts.partition, "marker": m.name, "offset": m.offset, "text": m.text}
+                {
+                    "topic": one.facts.topic.name,
+                    "partition": one.facts.partition,
+                    "marker": m.name,
+                    "offset": m.offset,
+                    "text": m.text,
+                }
                 for one in found
                 for m in markers(one)
             ]
@@ -75,22 +83,24 @@ def markers(one: Explained) -> list[Marker]:
     """Return what stands in the log, by offset."""
     facts = one.facts
     found = []
-    if (start := known(facts.log_start)) is not None:
+    start = known(facts.log_start)
+    if start is not None:
         found.append(Marker("S", start, "log start"))
     if (floor := known(facts.floor)) is not None:
         found.append(Marker("floor", floor.offset, f"{floor.by} has read up to here"))
+    asked = {bound.asked for bound in one.weighed}
     for time_ms, answer in sorted(facts.lookups.items()):
-        if time_ms != ANCIENT_MS and not isinstance(answer, Unknown):
+        if time_ms != ANCIENT_MS and not isinstance(answer, Unknown) and answer.offset not in asked:
             age = format_duration(one.now_ms - time_ms)
             found.append(Marker("age", answer.offset, f"before it, all is older than {age} ({timestamp(time_ms)})"))
+    newest = known(facts.newest)
+    if newest is not None and newest.offset is not None and (start is None or newest.offset >= start):
+        found.append(Marker("newest", newest.offset, f"the largest event time, {format_time(newest.time_ms)}"))
     for bound in one.weighed:
         if bound.asked is not None:
-            allowed = "unknown, so nothing" if isinstance(bound.allowed, Unknown) else None
-            if isinstance(bound.allowed, int) and bound.allowed != bound.asked:
-                allowed = f"{bound.allowed:,}, by {bound.limited_by}"
-            elif bound.allowed is None:
-                allowed = "nothing"
-            found.append(Marker(bound.code, bound.asked, f"{bound.rule} asks to trim to here" + (f", allowed: {allowed}" if allowed else "")))
+            cutoff = cutoff_ms(one, bound.code)
+            before = "" if cutoff is None else f", before {format_time(cutoff)}"
+            found.append(Marker(bound.code, bound.asked, _asked(bound, start) + before))
     if (stable := known(facts.last_stable_offset)) is not None and stable != known(facts.high_watermark):
         found.append(Marker("L", stable, "last stable offset: an open transaction begins"))
     if one.decision.trim_to is not None:
@@ -100,6 +110,19 @@ def markers(one: Explained) -> list[Marker]:
     return sorted(found, key=lambda marker: marker.offset)
 
 
+def _asked(bound: Weighed, start: int | None) -> str:
+    if bound.asked is not None and start is not None and bound.asked <= start:
+        return f"{bound.rule} asks for nothing more"
+    match bound.allowed:
+        case Unknown():
+            return f"{bound.rule} asks for this, allowed: unknown, so nothing"
+        case None:
+            return f"{bound.rule} asks for this, allowed: nothing, by {bound.limited_by}"
+        case int(allowed) if allowed != bound.asked:
+            return f"{bound.rule} asks for this, allowed: {allowed:,}, by {bound.limited_by}"
+    return f"{bound.rule} asks for this"
+
+
 def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], width: int) -> list[str]:
     """Return the log as a bar from S to H, what goes shaded, with a line for each marker under it."""
     cells = max(20, width - 4)
@@ -107,16 +130,21 @@ def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], 
     def cell(offset: int) -> int:
         return round((min(max(offset, start), end) - start) * (cells - 1) / (end - start))
 
-    goes = 0 if trim_to is None else max(1, cell(trim_to))
+    goes = 0 if trim_to is None else cells if trim_to >= end else max(1, cell(trim_to))
     lines = ["  " + _GOES * goes + _STAYS * (cells - goes)]
     for mark in marks:
         at = cell(mark.offset)
         outside = " (before the log start)" if mark.offset < start else ""
         label = f"{mark.name} {mark.offset:,}  {mark.text}{outside}"
-        if at + len(label) + 2 <= cells or at < len(label) + 2:
+        if at + len(label) + 2 <= cells:
             lines.append("  " + " " * at + "▲ " + label)
-        else:
+        elif at >= len(label) + 1:
             lines.append("  " + " " * (at - len(label) - 1) + label + " ▲")
+        else:  # too long for either side: under its sign
+            lines.append("  " + " " * at + "▲")
+            for line in textwrap.wrap(label, cells):
+                before = min(max(0, at - len(line) // 2), cells - len(line))
+                lines.append("  " + " " * before + line)
     return lines
 
 
@@ -128,6 +156,7 @@ def _as_json(one: Explained) -> dict[str, Any]:
             "asked": bound.asked,
             "allowed": bound.allowed if isinstance(bound.allowed, int) else None,
             "limited_by": bound.limited_by,
+            "before": None if (cutoff := cutoff_ms(one, bound.code)) is None else timestamp(cutoff),
             "reasons": [{"code": r.code, "text": r.text} for r in bound.allowed.reasons]
             if isinstance(bound.allowed, Unknown)
             else [],

@@ -32,14 +32,24 @@ def print_groups(found: GroupList, output: Output) -> None:
         case Output.table:
             screen.print_table(
                 (
-                    Column("group"), Column("type"), Column("state"), Column("topics", "right"), Column("partitions", "right"),
-                    Column("lag", "right"), Column("counts?", wide=True),
-                ),  # fmt: skip
+                    Column("group"),
+                    Column("type"),
+                    Column("state"),
+                    Column("topics", "right"),
+                    Column("partitions", "right"),
+                    Column("lag", "right"),
+                    Column("counts?"),
+                ),
                 [
                     (
-                        one.name, one.kind, one.state or "?", number(len(one.topics)), number(one.partitions), number(one.lag),
+                        one.name,
+                        one.kind,
+                        one.state or "?",
+                        number(len(one.topics)),
+                        number(one.partitions),
+                        number(one.lag),
                         one.counts,
-                    )  # fmt: skip
+                    )
                     for one in found.groups
                 ],
                 [None if one.counts.startswith("counts") else "dim" for one in found.groups],

@@ -13,10 +13,34 @@ from retention_cli.state.audit import Run
 
 FORMAT = "kretain.history/v1"
 COLUMNS = (
-    "run", "at", "cluster", "user", "host", "policy", "planned", "trimmed", "held", "failed", "unverified", "records", "bytes",
+    "run",
+    "at",
+    "cluster",
+    "user",
+    "host",
+    "policy",
+    "planned",
+    "trimmed",
+    "held",
+    "failed",
+    "unverified",
+    "records",
+    "bytes",
     "exit",
-)  # fmt: skip
-RUN_COLUMNS = ("batch", "at", "topic", "partition", "from", "target", "outcome", "log_start", "records", "bytes", "reason")
+)
+RUN_COLUMNS = (
+    "batch",
+    "at",
+    "topic",
+    "partition",
+    "from",
+    "target",
+    "outcome",
+    "log_start",
+    "records",
+    "bytes",
+    "reason",
+)
 
 
 def print_runs(runs: Sequence[Run], output: Output) -> None:
@@ -30,23 +54,40 @@ def print_runs(runs: Sequence[Run], output: Output) -> None:
         case Output.csv:
             data.print_csv(COLUMNS, rows)
         case Output.table:
+            if not rows:
+                screen.say("No trims yet.", "bold")
+                return
+            clusters = {row["cluster"] for row in rows}
             screen.print_table(
                 (
-                    Column("run"), Column("cluster"), Column("by"), Column("trimmed", "right"), Column("failed", "right"),
-                    Column("records", "right"), Column("bytes", "right"), Column("exit", "right"),
-                ),  # fmt: skip
+                    Column("run", whole=True),
+                    *((Column("cluster"),) if len(clusters) > 1 else ()),
+                    Column("by"),
+                    Column("trimmed", "right"),
+                    Column("failed", "right"),
+                    Column("records", "right"),
+                    Column("bytes", "right"),
+                    Column("exit", "right"),
+                ),
                 [
                     (
-                        row["run"], row["cluster"], f"{row['user']}@{row['host']}", f"{row['trimmed']:,} of {row['planned']:,}",
-                        number(row["failed"] + row["unverified"]), number(row["records"]), size(row["bytes"]),
+                        row["run"],
+                        *((row["cluster"],) if len(clusters) > 1 else ()),
+                        f"{row['user']}@{row['host']}",
+                        f"{row['trimmed']:,} of {row['planned']:,}",
+                        number(row["failed"] + row["unverified"]),
+                        number(row["records"]),
+                        size(row["bytes"]),
                         "no end" if row["exit"] is None else str(row["exit"]),
-                    )  # fmt: skip
+                    )
                     for row in rows
                 ],
                 [None if row["exit"] == 0 else "red" for row in rows],
             )
             screen.say()
-            screen.say(f"{count(len(rows), 'run')}." + (" kretain history --run ID shows one." if rows else ""), "bold")
+            where = f" of cluster {rows[0]['cluster']}" if len(clusters) == 1 else ""
+            screen.say(f"{count(len(rows), 'run')}{where}.", "bold")
+            screen.say("kretain history --run ID shows one, partition by partition.", "dim")
 
 
 def print_run(run: Run, output: Output) -> None:
@@ -63,25 +104,39 @@ def print_run(run: Run, output: Output) -> None:
         case Output.table:
             about = _row(run)
             screen.say(f"Run {run.run}", "bold")
-            screen.say(f"{about['at']} by {about['user']}@{about['host']}, cluster {about['cluster']}, policy {about['policy']}")
+            screen.say(
+                f"{about['at']} by {about['user']}@{about['host']}, cluster {about['cluster']}, "
+                f"policy {about['policy']}"
+            )
             screen.say()
             screen.print_table(
                 (
-                    Column("partition"), Column("from → target", "right"), Column("outcome"), Column("log start", "right"),
-                    Column("records", "right"), Column("reason", wide=True),
-                ),  # fmt: skip
+                    Column("partition"),
+                    Column("from → target", "right"),
+                    Column("outcome", whole=True),
+                    Column("log start", "right"),
+                    Column("records", "right"),
+                    Column("reason"),
+                ),
                 [
                     (
-                        f"{row['topic']}-{row['partition']}", f"{number(row['from'])} → {number(row['target'])}", row["outcome"],
-                        number(row["log_start"]), number(row["records"]), row["reason"] or "",
-                    )  # fmt: skip
+                        f"{row['topic']}-{row['partition']}",
+                        f"{number(row['from'])} → {number(row['target'])}",
+                        row["outcome"],
+                        number(row["log_start"]),
+                        number(row["records"]),
+                        row["reason"] or "",
+                    )
                     for row in rows
                 ],
                 [None if row["outcome"] == "trimmed" else "red" for row in rows],
             )
             if run.end is None:
                 screen.say()
-                screen.say("The log has no end of this run: it was cut off. What it had announced may have been deleted.", "bold red")
+                screen.say(
+                    "The log has no end of this run: it was cut off. What it had announced may have been deleted.",
+                    "bold red",
+                )
 
 
 def _row(run: Run) -> dict[str, Any]:

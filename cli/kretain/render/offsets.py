@@ -7,16 +7,25 @@ from typing import Any
 
 from kretain.options import Output
 from kretain.render import data, screen
-from kretain.render.plan import MOST, SHOWN
+from kretain.render.plan import SHOWN
+from kretain.render.reasons import MOST, print_reasons
 from kretain.render.screen import Column
-from kretain.render.words import count, number, partitions
-from retention_cli.model import PartitionFacts, Reason, TopicPartition, Unknown, known
+from kretain.render.words import count, number
+from retention_cli.model import PartitionFacts, Unknown, known
 from retention_cli.positions import GroupPosition, Positions
 
 FORMAT = "kretain.offsets/v1"
 COLUMNS = (
-    "topic", "partition", "log_start", "high_watermark", "last_stable_offset", "min_commit", "min_commit_by", "lag", "reasons",
-)  # fmt: skip
+    "topic",
+    "partition",
+    "log_start",
+    "high_watermark",
+    "last_stable_offset",
+    "min_commit",
+    "min_commit_by",
+    "lag",
+    "reasons",
+)
 GROUP_COLUMNS = ("topic", "partition", "group", "committed", "lag")
 
 
@@ -28,14 +37,22 @@ def print_floors(positions: Positions, output: Output, *, every_row: bool) -> No
     shown = _shorten(positions.facts, every_row=every_row)
     screen.print_table(
         (
-            Column("partition"), Column("log start", "right"), Column("high watermark", "right"), Column("floor", "right"),
-            Column("lag", "right"), Column("set by"),
-        ),  # fmt: skip
+            Column("partition"),
+            Column("log start", "right"),
+            Column("high watermark", "right"),
+            Column("floor", "right"),
+            Column("lag", "right"),
+            Column("set by"),
+        ),
         [
             (
-                str(one.tp), number(known(one.log_start)), number(known(one.high_watermark)), number(row["min_commit"]),
-                number(row["lag"]), (row["min_commit_by"] or _codes(one)).removeprefix("group:"),
-            )  # fmt: skip
+                str(one.tp),
+                number(known(one.log_start)),
+                number(known(one.high_watermark)),
+                number(row["min_commit"]),
+                number(row["lag"]),
+                (row["min_commit_by"] or _codes(one)).removeprefix("group:"),
+            )
             for one, row in ((one, _floor_row(one)) for one in shown)
         ],
         ["magenta" if isinstance(one.floor, Unknown) and not one.empty else None for one in shown],
@@ -54,13 +71,19 @@ def print_groups(positions: Positions, output: Output, *, every_row: bool) -> No
         screen.say()
     screen.print_table(
         (Column("partition"), Column("group"), Column("committed", "right"), Column("lag", "right")),
-        [(f"{row['topic']}-{row['partition']}", row["group"], number(row["committed"]), number(row["lag"])) for row in shown],
+        [
+            (f"{row['topic']}-{row['partition']}", row["group"], number(row["committed"]), number(row["lag"]))
+            for row in shown
+        ],
     )
     _print_unknown(positions.facts)
 
 
 def _for_scripts(positions: Positions, output: Output, columns: Sequence[str], rows: list[dict[str, Any]]) -> bool:
-    head: Mapping[str, Any] = {"format": FORMAT, "cluster": {"id": positions.cluster_id, "bootstrap": positions.bootstrap}}
+    head: Mapping[str, Any] = {
+        "format": FORMAT,
+        "cluster": {"id": positions.cluster_id, "bootstrap": positions.bootstrap},
+    }
     match output:
         case Output.json:
             data.print_json(head, "partitions", rows)
@@ -100,8 +123,12 @@ def _floor_row(one: PartitionFacts) -> dict[str, Any]:
 
 def _group_row(one: GroupPosition) -> dict[str, Any]:
     return {
-        "topic": one.tp.topic, "partition": one.tp.partition, "group": one.group, "committed": one.committed, "lag": one.lag,
-    }  # fmt: skip
+        "topic": one.tp.topic,
+        "partition": one.tp.partition,
+        "group": one.group,
+        "committed": one.committed,
+        "lag": one.lag,
+    }
 
 
 def _lag(one: PartitionFacts) -> int | None:
@@ -117,17 +144,8 @@ def _codes(one: PartitionFacts) -> str:
 
 
 def _print_unknown(facts: Sequence[PartitionFacts]) -> None:
-    grouped: dict[tuple[Reason, ...], list[TopicPartition]] = {}
-    for one in facts:
-        if isinstance(one.floor, Unknown) and not one.empty:
-            grouped.setdefault(one.floor.reasons, []).append(one.tp)
+    unknown = [(one.tp, one.floor.reasons) for one in facts if isinstance(one.floor, Unknown) and not one.empty]
     known_floors = sum(not isinstance(one.floor, Unknown) for one in facts)
     screen.say()
-    unknown = sum(len(members) for members in grouped.values())
-    screen.say(f"{count(len(facts), 'partition')}: {known_floors:,} with a floor, {unknown:,} unknown.", "bold")
-    if grouped:
-        screen.heading("Unknown")
-        for reasons, members in sorted(grouped.items(), key=lambda item: (-len(item[1]), item[1][0]))[:MOST]:
-            screen.bullet(partitions(members), "magenta")
-            for reason in reasons:
-                screen.bullet(f"{reason.code}  {reason.text}", indent=4)
+    screen.say(f"{count(len(facts), 'partition')}: {known_floors:,} with a floor, {len(unknown):,} unknown.", "bold")
+    print_reasons("Unknown", unknown, "magenta")

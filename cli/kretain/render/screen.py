@@ -6,16 +6,21 @@ import functools
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from kretain.exits import tell
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading, and which side its cells stand on. ``wide`` ones may wrap."""
+    """A column's heading, and which side its cells stand on.
+
+    In a terminal that is too narrow text wraps, the widest column first; numbers and ``whole`` columns don't.
+    """
 
     title: str
     align: Literal["left", "right"] = "left"
-    wide: bool = False
+    whole: bool = False
 
 
 def is_terminal() -> bool:
@@ -32,7 +37,11 @@ def console() -> Any:
 
 
 def print_table(
-    columns: Sequence[Column], rows: Iterable[Sequence[str]], styles: Iterable[str | None] = (), *, markdown: bool = False
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    styles: Iterable[str | None] = (),
+    *,
+    markdown: bool = False,
 ) -> None:
     """Print a table. ``styles`` give a terminal's color per row."""
     lines = [list(row) for row in rows]
@@ -40,7 +49,7 @@ def print_table(
         from tabulate import tabulate
 
         text = tabulate(
-            lines,
+            [[cell.replace("|", "\\|") for cell in line] for line in lines] if markdown else lines,
             headers=[column.title for column in columns],
             tablefmt="github" if markdown else "simple",
             colalign=[column.align for column in columns] if lines else None,
@@ -52,16 +61,66 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-    for column in columns:
-        table.add_column(
-            column.title, justify=column.align, no_wrap=not column.wide, overflow="fold" if column.wide else "ellipsis"
-        )
+    widths = _widths(columns, lines, console().width)
+    padding = (0, 1, 0, 1 if widths is None else 0)
+    table = Table(box=SIMPLE_HEAD, padding=padding, pad_edge=False, header_style="bold", show_edge=False)
+    for number, column in enumerate(columns):
+        width = None if widths is None else widths[number]
+        table.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
+    if widths is not None:  # also where that is more than the terminal has: it breaks lines, not numbers
+        table.width = sum(widths) + 2 * (len(widths) - 1)
     colors = list(styles)
     for number, line in enumerate(lines):
         style = colors[number] if number < len(colors) else None
         table.add_row(*(Text(cell) for cell in line), style=style)
-    console().print(table)
+    console().print(table, crop=False)
+
+
+_FOLDS: Final = 10
+"""Text longer than this may go on in a next line where a terminal is narrow; short words never do."""
+
+
+def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal: int) -> list[int] | None:
+    """Return the columns' widths where all of them as they are would not fit, else None. A number is never cut.
+
+    Headings are broken at words first, then long names are; what still does not fit is the terminal's to break.
+    """
+    from rich.cells import cell_len
+
+    cells = [max((cell_len(line[i]) for line in lines), default=0) for i in range(len(columns))]
+    whole = [max(width, cell_len(column.title)) for width, column in zip(cells, columns, strict=True)]
+    if sum(whole) + 3 * (len(columns) - 1) <= terminal:
+        return None
+    heads = [_two_lines(column.title) for column in columns]
+    widths = [max(pair) for pair in zip(cells, heads, strict=True)]
+    arrows = [_pieces([line[i] for line in lines]) for i in range(len(columns))]
+    least = [
+        min(width, max(head, _FOLDS if column.align == "left" and not column.whole else arrow))
+        for column, width, head, arrow in zip(columns, widths, heads, arrows, strict=True)
+    ]
+    while sum(widths) + 2 * (len(columns) - 1) > terminal:
+        spare, widest = max((width - least[i], i) for i, width in enumerate(widths))
+        if spare <= 0:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _pieces(cells: Iterable[str]) -> int:
+    """Return the width of the widest piece of cells that may break after an arrow, and nowhere else."""
+    from rich.cells import cell_len
+
+    return max((cell_len(piece) for cell in cells for piece in cell.replace("→ ", "→\n").splitlines()), default=0)
+
+
+def _two_lines(title: str) -> int:
+    """Return the least width in which a heading takes two lines at the most."""
+    import textwrap
+
+    width = max((len(word) for word in title.split()), default=0)
+    while len(textwrap.wrap(title, max(1, width))) > 2:
+        width += 1
+    return width
 
 
 def say(text: str = "", style: str | None = None) -> None:
@@ -74,15 +133,17 @@ def say(text: str = "", style: str | None = None) -> None:
         print(text)
 
 
-def heading(text: str) -> None:
+def heading(text: str, *, markdown: bool = False) -> None:
     """Print a heading over a part of the result."""
     say()
-    say(text, "bold")
+    say(f"### {text}\n" if markdown else text, "bold")
 
 
-def bullet(text: str, style: str | None = None, indent: int = 2) -> None:
-    """Print an indented paragraph whose later lines stand under its first."""
-    if is_terminal():
+def bullet(text: str, style: str | None = None, indent: int = 2, *, markdown: bool = False) -> None:
+    """Print an indented paragraph whose later lines stand under its first; in Markdown, a list's item."""
+    if markdown:
+        print(" " * (indent - 2) + "- " + text)
+    elif is_terminal():
         from rich.padding import Padding
         from rich.text import Text
 
@@ -93,4 +154,4 @@ def bullet(text: str, style: str | None = None, indent: int = 2) -> None:
 
 def warn(text: str) -> None:
     """Print a warning to stderr."""
-    print(f"kretain: {text}", file=sys.stderr)
+    tell(f"kretain: {text}")

@@ -6,19 +6,24 @@ from collections.abc import Sequence
 
 from kretain.options import Output
 from kretain.render import data, screen
-from kretain.render.plan import MOST, SHOWN
+from kretain.render.plan import SHOWN
+from kretain.render.reasons import MOST, print_reasons
 from kretain.render.screen import Column
-from kretain.render.words import count, number, partitions, size
-from retention_cli.model import Reason, TopicPartition
+from kretain.render.words import count, gone, number, size
+from retention_cli.model import TopicPartition
 from retention_cli.plan import Plan
-from retention_cli.trim import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
+from retention_cli.trim_report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
 
 COLUMNS = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
 
 _STYLES: dict[OutcomeName, str | None] = {
-    "trimmed": "green", "would-trim": "yellow", "unchanged": None, "held": "magenta", "failed": "bold red",
+    "trimmed": "green",
+    "would-trim": "yellow",
+    "unchanged": None,
+    "held": "magenta",
+    "failed": "bold red",
     "unverified": "red",
-}  # fmt: skip
+}
 _LOUDEST: tuple[OutcomeName, ...] = ("failed", "unverified", "trimmed", "would-trim", "held", "unchanged")
 
 
@@ -40,19 +45,28 @@ def _print_table(report: TrimReport, *, every_row: bool) -> None:
     if len(rows) > SHOWN and not every_row:
         loudest = sorted(rows, key=lambda row: (_LOUDEST.index(row.outcome), -row.records, row.topic, row.partition))
         rows = sorted(loudest[:MOST], key=lambda row: (row.topic, row.partition))
-        screen.say(f"The {len(rows)} of {len(report.rows):,} partitions that matter most (all of them: --all, or -o csv):")
+        screen.say(
+            f"The {len(rows)} of {len(report.rows):,} partitions that matter most (all of them: --all, or -o csv):"
+        )
         screen.say()
     screen.print_table(
         (
-            Column("partition"), Column("outcome"), Column("asked for", "right"), Column("log start", "right"),
-            Column("records", "right"), Column("bytes", "right"),
-        ),  # fmt: skip
+            Column("partition"),
+            Column("outcome", whole=True),
+            Column("asked for", "right"),
+            Column("log start", "right"),
+            Column("records", "right"),
+            Column("bytes", "right"),
+        ),
         [
             (
-                f"{row.topic}-{row.partition}", row.outcome, number(row.target) if row.target is not None else "",
-                number(row.log_start), number(row.records) if row.target is not None else "",
+                f"{row.topic}-{row.partition}",
+                row.outcome,
+                number(row.target) if row.target is not None else "",
+                number(row.log_start),
+                number(row.records) if row.target is not None else "",
                 size(row.size_bytes) if row.target is not None else "",
-            )  # fmt: skip
+            )
             for row in rows
         ],
         [_STYLES[row.outcome] for row in rows],
@@ -60,42 +74,28 @@ def _print_table(report: TrimReport, *, every_row: bool) -> None:
     _print_totals(report)
     loud: tuple[tuple[str, OutcomeName], ...] = (("Failed", "failed"), ("Unverified", "unverified"), ("Held", "held"))
     for title, outcome in loud:
-        _print_reasons(title, [row for row in report.rows if row.outcome == outcome], _STYLES[outcome])
+        rows = [row for row in report.rows if row.outcome == outcome]
+        print_reasons(
+            title, ((TopicPartition(row.topic, row.partition), row.reasons) for row in rows), _STYLES[outcome]
+        )
 
 
 def _print_totals(report: TrimReport) -> None:
     counts = [f"{report.count(name):,} {name}" for name in _LOUDEST if report.count(name)]
-    gone = report.trimmed
+    amount = report.trimmed
     screen.say()
     screen.say(f"{count(len(report.rows), 'partition')}: {', '.join(counts) or 'none'}.", "bold")
     if report.count("would-trim"):
-        about = "" if gone.size_bytes is None else f", about {size(gone.size_bytes)} on each leader's disk"
-        screen.say(f"{count(gone.records, 'record')} would go{about}. A dry run: nothing was sent.")
+        screen.say(f"{gone(amount.records, amount.size_bytes, 'would go')}. A dry run: nothing was sent.")
     elif report.count("trimmed"):
-        about = "" if gone.size_bytes is None else f", about {size(gone.size_bytes)} on each leader's disk"
         screen.say(
-            f"{count(gone.records, 'record')} went{about}. Brokers free the disk at their next retention check "
+            f"{gone(amount.records, amount.size_bytes, 'went')}. Brokers free the disk at their next retention check "
             f"(log.retention.check.interval.ms), whole segments at a time."
         )
     if report.interrupted:
         screen.say("Interrupted: what was not reached is unchanged.", "bold red")
-    screen.say(f"Run {report.run}.", "dim")
-
-
-def _print_reasons(title: str, rows: Sequence[TrimRow], style: str | None) -> None:
-    grouped: dict[tuple[Reason, ...], list[TopicPartition]] = {}
-    for row in rows:
-        grouped.setdefault(row.reasons, []).append(TopicPartition(row.topic, row.partition))
-    if not grouped:
-        return
-    screen.heading(title)
-    ordered = sorted(grouped.items(), key=lambda item: (-len(item[1]), item[1][0]))
-    for reasons, members in ordered[:MOST]:
-        screen.bullet(partitions(members), style)
-        for reason in reasons:
-            screen.bullet(f"{reason.code}  {reason.text}", indent=4)
-    if len(ordered) > MOST:
-        screen.bullet(f"and {len(ordered) - MOST:,} more reasons (-o csv shows each partition's)")
+    if any(report.count(name) for name in ("trimmed", "failed", "unverified")):  # a rehearsal has no run to look up
+        screen.say(f"Run {report.run}, clock {report.clock}.", "dim")
 
 
 def question(plan: Plan, limited_to: int | None) -> str:

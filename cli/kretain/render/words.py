@@ -23,6 +23,12 @@ def size(value: int | None) -> str:
     return "?" if value is None else format_bytes(value)
 
 
+def gone(records: int, size_bytes: int | None, verb: str) -> str:
+    """Return ``1,200 records went, about 1.2 MiB of the leaders' logs``; without the bytes where they can't be told."""
+    about = "" if size_bytes is None else f", about {size(size_bytes)} of the leaders' logs"
+    return f"{count(records, 'record')} {verb}{about}"
+
+
 def partitions(tps: Iterable[TopicPartition], topics: int = 6) -> str:
     """Return partitions by topic with runs drawn together: ``orders 0-3, 7; payments 0``."""
     by_topic: dict[str, list[int]] = {}

@@ -1,0 +1,120 @@
+"""``kretain advise``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kretain.exits import Exit, UsageError
+from kretain.options import COMMON, Common, Output, command, duration_ms, option
+from kretain.rules import Topics
+
+if TYPE_CHECKING:
+    from kretain.config import Resolved
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+def byte_count(text: str) -> int:
+    """Read a size such as ``50GiB`` from the command line."""
+    from retention_cli.units import UnitError, parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except UnitError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+WISH = "What is wanted (default: what the policy, else retention.ms, says)"
+
+
+@command(app)
+def advise(
+    common: Common,
+    topics: Topics = None,
+    want: Annotated[
+        int | None,
+        option("--want", metavar="DURATION", panel=WISH, parser=duration_ms, help="How long data is to be kept."),
+    ] = None,
+    want_bytes: Annotated[
+        int | None,
+        option(
+            "--want-bytes",
+            metavar="SIZE",
+            panel=WISH,
+            parser=byte_count,
+            help="How large a topic may become, over all its partitions (one copy of it).",
+        ),
+    ] = None,
+    min_segment: Annotated[
+        int,
+        option(
+            "--min-segment",
+            metavar="DURATION",
+            panel=WISH,
+            parser=duration_ms,
+            help="The smallest segment.ms that may be advised; managed clusters often allow no less than 1d.",
+        ),
+    ] = "1m",  # type: ignore[assignment]  # typer parses it as it parses what is typed
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    all_rows: Annotated[bool, option("--all", help="Every topic and line, however many there are.")] = False,
+) -> Exit:
+    """Say how long brokers really keep data, at most and in normal traffic, what endangers it, and better settings.
+
+    Goes by live settings and by the traffic of the last day. Nothing is changed. With a policy file, its rules are
+    judged too: R1's time, R4's age. In JSON, times are in ms and sizes in bytes; null is what could not be read.
+
+    [bold]Examples[/bold]
+
+      kretain advise -b localhost:9092 'orders.*'
+
+      kretain advise -b localhost:9092 orders --want 12h --min-segment 1d
+
+      kretain advise -p policy.yaml -o json | jq -r '.topics[].advice.kafka_configs // empty'
+    """
+    from kretain.config import resolve
+    from kretain.progress import shown
+    from kretain.render.advise import print_advice
+    from kretain.render.screen import warn
+    from retention_cli.advise.advice import advise as judge
+    from retention_cli.advise.reading import read_topics
+    from retention_cli.advise.wish import Wish
+
+    settings = resolve(common)
+    _check_patterns(topics or ())
+    policy: Any = None
+    if settings.policy is not None:
+        from retention_cli.policy.load import load_policy
+
+        policy = load_policy(settings.policy)
+    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+        reading = read_topics(reader, tuple(topics or ()), policy, lambda: time.time_ns() // 1_000_000, progress)
+    found = [
+        judge(topic, Wish(want, want_bytes, min_segment, reading.policies.get(topic.name)), reading.now_ms)
+        for topic in reading.topics
+    ]
+    for note in () if common.quiet else reading.notes:
+        warn(note.text)
+    print_advice(reading, found, output, command_config=_for_java(settings), every_row=all_rows)
+    return Exit.DONE
+
+
+def _check_patterns(topics: Iterable[str]) -> None:
+    from retention_cli.policy.model import matches
+
+    for pattern in topics:
+        try:
+            matches((pattern,), "")
+        except re.error as error:
+            raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
+
+
+def _for_java(settings: Resolved) -> str | None:
+    """Return the ``--command-config`` that Kafka's own tools need: none in plaintext, else the file that was given."""
+    if settings.settings().protocol == "PLAINTEXT":
+        return None
+    return next((value for key, value, _ in settings.origins if key == "command-config"), "client.properties")

@@ -1,0 +1,55 @@
+"""``kretain init``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from kretain.exits import Exit
+from kretain.options import COMMON, Common, Output, command, option
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(app)
+def init(
+    common: Common,
+    replication_factor: Annotated[
+        int | None,
+        option(
+            "--replication-factor",
+            metavar="N",
+            min=1,
+            max=32_767,
+            help="Copies of each topic. Default: 3, or as many as there are brokers.",
+        ),
+    ] = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """Make the two topics that live settings and state: cluster need; say what is there already.
+
+    _kretain_policy holds settings that are moved while everything runs, _kretain_state what kretain remembers.
+    Nothing else is changed, and a second run changes nothing. Leaves with 1 where a topic is there and wrong.
+
+    [bold]Examples[/bold]
+
+      kretain init -b localhost:9092
+
+      kretain init -c admin.properties --replication-factor 3
+    """
+    from kretain.config import resolve
+    from kretain.render.init import print_topics
+    from retention_cli.brokers.writer import ClusterWriter
+    from retention_cli.own_topics import OWN_TOPICS, initialize
+
+    settings = resolve(common)
+    with settings.reader() as reader, ClusterWriter(reader.settings, OWN_TOPICS, reader.timeout_s) as writer:
+        cluster_id = reader.metadata([]).cluster_id
+        topics = list(initialize(reader, writer, replication_factor))
+    print_topics(cluster_id, reader.settings.bootstrap, topics, output)
+    problems = [one.problem for one in topics if one.problem is not None]
+    for problem in problems:
+        print(f"kretain: {problem}", file=sys.stderr)
+    return Exit.FAILED if problems else Exit.DONE

@@ -1,0 +1,88 @@
+"""``kretain ledger show`` and ``prune``."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from kretain.completing import complete_topics
+from kretain.exits import Exit
+from kretain.options import COMMON, Common, Output, command, duration_ms, option
+
+app = typer.Typer(
+    rich_markup_mode="rich",
+    add_completion=False,
+    no_args_is_help=True,
+    help="What is remembered of a cluster, and pruning it.",
+)
+
+
+@command(app)
+def show(
+    common: Common,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """Show what is remembered of a topic: samples, the largest event time, how far records were read, groups seen.
+
+    The policy file says where it is remembered (state: local or cluster); without one it is this machine.
+
+    [bold]Examples[/bold]
+
+      kretain ledger show orders -b localhost:9092
+
+      kretain ledger show orders -p policy.yaml -o json
+    """
+    from kretain.config import resolve
+    from kretain.render.ledger import print_ledger
+    from kretain.render.screen import warn
+    from retention_cli import ledger_view
+
+    settings = resolve(common)
+    with settings.reader() as reader:
+        memories = settings.memories(reader, settings.state_kind(), will_save=False)
+        view = ledger_view.show(reader, memories, topic)
+        lost = memories(view.cluster_id).lost
+    for note in () if common.quiet else (*memories.notes, *(lost.reasons if lost is not None else ())):
+        warn(note.text)
+    print_ledger(view, output)
+    return Exit.DONE
+
+
+@command(app)
+def prune(
+    common: Common,
+    older_than: Annotated[
+        int,
+        option(
+            "--older-than",
+            metavar="DURATION",
+            parser=duration_ms,
+            help="Forget what was last seen longer ago than this.",
+            show_default=False,
+        ),
+    ],
+) -> Exit:
+    """Forget topics that are gone, and groups, that were last seen long ago. A topic that is there is kept.
+
+    A forgotten group no longer counts (F6); for state: cluster it is forgotten everywhere.
+
+    [bold]Examples[/bold]
+
+      kretain ledger prune --older-than 90d -b localhost:9092
+
+      kretain ledger prune --older-than 90d -p policy.yaml --context prod
+    """
+    from kretain.config import resolve
+    from kretain.render.screen import say
+    from kretain.render.words import count
+    from retention_cli import ledger_view
+
+    settings = resolve(common)
+    with settings.reader() as reader:
+        memories = settings.memories(reader, settings.state_kind())
+        topics, groups = ledger_view.prune(reader, memories, time.time_ns() // 1_000_000 - older_than)
+    say(f"Forgotten: {count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}.")
+    return Exit.DONE

@@ -1,0 +1,97 @@
+"""The scripts that make a shell complete ``kretain``, in place of Typer's own.
+
+Names come live from a cluster, where a consumer group may be called anything at all: nothing here is evaluated
+or split by the shell. bash cuts words at colons, which TOPIC:PARTITION has. One call answers a TAB, so that
+a cluster that can't be reached costs its second once.
+
+All three ask in Typer's format for fish: the line up to the cursor in, ``value<TAB>help`` lines out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_ASK: Final = "env _KRETAIN_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS="
+
+BASH: Final = r"""
+_kretain_completion() {
+    local line="${COMP_LINE:0:COMP_POINT}" word before="" reply
+    word="${line##*[[:space:]]}"
+    case "$word" in
+        [\"\']*) ;;
+        *)
+            [[ $word == --*=* ]] && word="${word#*=}"
+            # What stands before the last colon is on the line already: for bash it is a word of its own.
+            [[ $word == *:* && $COMP_WORDBREAKS == *:* ]] && before="${word%:*}:"
+            ;;
+    esac
+    COMPREPLY=()
+    while IFS= read -r reply; do
+        reply="${reply%%$'\t'*}"
+        [[ -n $reply ]] || continue
+        [[ $word == [\"\']* ]] || printf -v reply %q "$reply"
+        COMPREPLY+=("${reply#"$before"}")
+    done < <(ASK"$line" "${1/#\~/$HOME}" 2>/dev/null)
+}
+
+complete -o default -o nosort -F _kretain_completion kretain 2>/dev/null ||
+    complete -o default -F _kretain_completion kretain
+""".replace("ASK", _ASK)
+
+ZSH: Final = r"""
+#compdef kretain
+
+_kretain() {
+    local -a values shown
+    local line
+    for line in ${(f)"$(ASK"${words[1,CURRENT-1]} $PREFIX" ${~words[1]} 2>/dev/null)"}; do
+        values+=("${line%%$'\t'*}")
+        shown+=("${line/$'\t'/  -- }")
+    done
+    [[ $PREFIX == --*=* ]] && compset -P '*='
+    if (( $#values )); then
+        compadd -l -V kretain -d shown -a values
+    else
+        _files
+    fi
+}
+
+# Found in fpath this file is the function itself; sourced, it defines one.
+if [[ $funcstack[1] == _kretain ]]; then _kretain "$@"; else compdef _kretain kretain; fi
+""".replace("ASK", _ASK)
+
+FISH: Final = r"""
+function __kretain_complete
+    set -l words (commandline -opc)
+    set -l found (ASK(commandline -cp) $words[1] 2>/dev/null | string match --regex '.+')
+    if test (count $found) -gt 0
+        # To fish --group=bill is one word.
+        set -l option (string match --regex -- '^--[^=]+=' (commandline -ct))
+        for one in $found
+            printf '%s%s\n' "$option" $one
+        end
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+
+complete --command kretain --no-files --arguments '(__kretain_complete)'
+""".replace("ASK", _ASK)
+
+
+def use_ours() -> None:
+    """Let ``--install-completion``, ``--show-completion`` and ``completions/`` have these scripts."""
+    # Typer has no public way; it is pinned, and the tests type at real shells.
+    from typer import _completion_classes as classes
+    from typer import _completion_shared as shared
+
+    ours = (
+        ("bash", BASH, classes.BashComplete),
+        ("zsh", ZSH, classes.ZshComplete),
+        ("fish", FISH, classes.FishComplete),
+    )
+    for shell, script, its_class in ours:
+        template = script.replace("%", "%%")  # Typer fills names in
+        shared._completion_scripts[shell] = template  # noqa: SLF001
+        its_class.source_template = template
+    classes.completion_init()

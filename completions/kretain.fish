@@ -1,0 +1,15 @@
+function __kretain_complete
+    set -l words (commandline -opc)
+    set -l found (env _KRETAIN_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) $words[1] 2>/dev/null | string match --regex '.+')
+    if test (count $found) -gt 0
+        # To fish --group=bill is one word.
+        set -l option (string match --regex -- '^--[^=]+=' (commandline -ct))
+        for one in $found
+            printf '%s%s\n' "$option" $one
+        end
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+
+complete --command kretain --no-files --arguments '(__kretain_complete)'
