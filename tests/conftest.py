@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +13,17 @@ from retention_cli.embedded import EmbeddedKafka
 from tests.kafka.world import World
 
 QUICK = {
+    "log.cleaner.backoff.ms": "500",
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "100",
     "offsets.commit.timeout.ms": "10000",
     "transaction.max.timeout.ms": "900000",
 }
 """Broker settings that let tests see in seconds what takes minutes in production."""
+
+
+# Where a shell started us in the background it made us, and whom we start, deaf to Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

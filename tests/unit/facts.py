@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from retention_cli.decide import wanted_lookups
-from retention_cli.model import Floor, LookUp, Maybe, PartitionFacts, Reason, TopicFacts, Unknown
+from retention_cli.model import EventMax, Floor, LookUp, Maybe, PartitionFacts, Reason, Sample, TopicFacts, Unknown
 from retention_cli.policy.settings import Settings
 
 NOW = 1_800_000_000_000
@@ -18,8 +18,12 @@ UNKNOWN = Unknown.because("F4", "no group")
 
 def topic(name: str = "orders", **more: object) -> TopicFacts:
     values: dict[str, object] = {
-        "topic_id": "id-1", "internal": False, "cleanup_policy": frozenset({"delete"}), "retention_ms": -1,
-    }  # fmt: skip
+        "topic_id": "id-1",
+        "internal": False,
+        "cleanup_policy": frozenset({"delete"}),
+        "retention_ms": -1,
+        "timestamp_type": "CreateTime",
+    }
     return TopicFacts(name, **(values | more))  # type: ignore[arg-type]
 
 
@@ -31,6 +35,21 @@ class Log:
     stamps: Sequence[int]
     stable: int | None = None
     floor: Maybe[int] = field(default_factory=lambda: UNKNOWN)
+    written: Sequence[int] | None = None
+    watched: Sequence[int] = ()
+    remembered: int | None = None
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """What kretain would have seen of H at the times at which it looked."""
+        written = self.written or ()
+        return tuple(Sample(at, self.start + sum(one <= at for one in written)) for at in sorted(self.watched))
+
+    @property
+    def newest(self) -> int | None:
+        """maxEventTime: the largest that ever was."""
+        known = [*self.stamps, *(() if self.remembered is None else (self.remembered,))]
+        return max(known, default=None)
 
     @property
     def end(self) -> int:
@@ -40,20 +59,34 @@ class Log:
         """The definition: the first offset with a timestamp of at least ``time_ms``, else H."""
         return next((self.start + n for n, stamp in enumerate(self.stamps) if stamp >= time_ms), self.end)
 
-    def facts(self, settings: Settings, about: TopicFacts | None = None, lookups: Mapping[int, Maybe[LookUp]] | None = None) -> PartitionFacts:
+    def facts(
+        self, settings: Settings, about: TopicFacts | None = None, lookups: Mapping[int, Maybe[LookUp]] | None = None
+    ) -> PartitionFacts:
         floor: Maybe[Floor] = self.floor if isinstance(self.floor, Unknown) else Floor(self.floor, "group:a")
         answers: dict[int, Maybe[LookUp]] = dict(lookups or {})
+        data: dict[int, Maybe[LookUp]] = {}
         facts = PartitionFacts(
-            topic=about or topic(), partition=0, log_start=self.start, high_watermark=self.end,
-            last_stable_offset=self.end if self.stable is None else self.stable, floor=floor, lookups=answers,
+            topic=about or topic(),
+            partition=0,
+            log_start=self.start,
+            high_watermark=self.end,
+            last_stable_offset=self.end if self.stable is None else self.stable,
+            floor=floor,
+            lookups=answers,
+            data_lookups=data,
+            newest=None if self.newest is None else EventMax(self.newest),
+            samples=self.samples,
             size_bytes=1000,
-        )  # fmt: skip
-        for time_ms in wanted_lookups(facts, settings, NOW) - answers.keys():
+        )
+        wanted = wanted_lookups(facts, settings, NOW)
+        for time_ms in wanted.times - answers.keys():
             answers[time_ms] = LookUp(self.offset_at(time_ms))
+        for time_ms in wanted.data - data.keys():
+            data[time_ms] = LookUp(self.offset_at(time_ms))
         return facts
 
 
-ages = st.integers(0, 100 * HOUR)
+ages = st.integers(0, 100 * HOUR) | st.integers(-3 * HOUR, 2 * HOUR)
 stamps = st.lists(ages.map(lambda age: NOW - age), max_size=12)
 
 
@@ -64,14 +97,30 @@ def logs(draw: st.DrawFn) -> Log:
     end = start + len(times)
     stable = draw(st.none() | st.integers(start, end))
     floor = draw(st.just(UNKNOWN) | st.integers(max(0, start - 3), end))
-    return Log(start, times, stable, floor)
+    written = sorted(draw(st.lists(ages, min_size=len(times), max_size=len(times))), reverse=True)
+    watched = draw(st.lists(ages, max_size=4))
+    remembered = draw(st.none() | ages)
+    return Log(
+        start,
+        times,
+        stable,
+        floor,
+        [NOW - age for age in written],
+        [NOW - age for age in watched],
+        None if remembered is None else NOW - remembered,
+    )
 
 
+durations = st.integers(0, 100 * HOUR)
 settings = st.builds(
     Settings,
-    consumed_after_ms=st.none() | ages,
-    forced_age_ms=st.none() | ages,
+    consumed_after_ms=st.none() | durations,
+    forced_age_ms=st.none() | durations,
     forced_age_guarded=st.booleans(),
+    event_time_ms=st.none() | durations,
+    min_wallclock_ms=st.none() | durations,
+    allow_empty=st.booleans(),
+    min_timestamp_ms=st.none() | ages.map(lambda age: NOW - age),
     unconsumed=st.sampled_from(["hold", "trim"]),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,17 +15,32 @@ from retention_cli.state.audit import AuditLog
 from retention_cli.state.folder import StateError, cluster_folder
 from retention_cli.state.history import find_run, read_history
 from retention_cli.state.lock import LockedError, trim_lock
+from tests.kafka.world import run_cli
 
 AT = "2026-11-21T03:00:00.000Z"
 BEGUN: dict[str, Any] = {
-    "event": "run", "run": "r1", "at": AT, "cluster": {"id": "c1", "bootstrap": "b"}, "user": "u", "host": "h",
-    "policy": {"source": "p", "digest": "d", "flags": {}}, "planned": {"partitions": 2, "records": 30, "bytes": 300},
-}  # fmt: skip
+    "event": "run",
+    "run": "r1",
+    "at": AT,
+    "cluster": {"id": "c1", "bootstrap": "b"},
+    "user": "u",
+    "host": "h",
+    "policy": {"source": "p", "digest": "d", "flags": {}},
+    "planned": {"partitions": 2, "records": 30, "bytes": 300},
+}
 
 
 def batch(number: int, *partitions: int, at: str = AT, run: str = "r1") -> dict[str, Any]:
-    rows = [{"topic": "t", "partition": n, "log_start": 0, "target": 10, "records": 10, "bytes": 100} for n in partitions]
+    rows = [
+        {"topic": "t", "partition": n, "log_start": 0, "target": 10, "records": 10, "bytes": 100} for n in partitions
+    ]
     return {"event": "batch", "run": run, "at": at, "batch": number, "partitions": rows}
+
+
+def changed_row(**changes: Any) -> dict[str, Any]:
+    event = batch(1, 0)
+    event["partitions"][0].update(changes)
+    return event
 
 
 def result(number: int, outcomes: dict[int, str], run: str = "r1") -> dict[str, Any]:
@@ -46,6 +62,16 @@ def test_what_is_appended_is_read_back_in_order(log: AuditLog) -> None:
     write(log, BEGUN, batch(1, 0, 1), result(1, {0: "trimmed", 1: "failed"}))
     assert [event["event"] for event in log.events()] == ["run", "batch", "result"]
     assert log.runs()["r1"].trimmed() == Amount(10, 100)
+
+
+def test_a_line_is_on_the_disk_before_anything_goes_on(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fsynced, whole: a request that is sent next is announced, whatever happens to the machine."""
+    synced: list[bytes] = []
+    monkeypatch.setattr("os.fsync", lambda _handle: synced.append(log.path.read_bytes()))
+    write(log, BEGUN, batch(1, 0))
+    assert len(synced) == 2
+    assert synced[-1] == log.path.read_bytes()
+    assert synced[-1].count(b"\n") == 2
 
 
 def test_a_log_that_is_not_there_is_empty(log: AuditLog) -> None:
@@ -88,9 +114,28 @@ def test_a_log_that_is_nothing_but_a_torn_line_starts_anew(log: AuditLog) -> Non
 
 @pytest.mark.parametrize(
     "line",
-    [b"not json\n", b"[1]\n", b"{}\n", b'{"event":"batch","run":"r1","at":1,"batch":1,"partitions":[]}\n', b"\xff\n",
-     b'{"event":"batch","run":"r1","at":"x","batch":1,"partitions":[{"topic":"t","partition":0,"records":"9","bytes":1}]}\n'],
-)  # fmt: skip
+    [
+        b"not json\n",
+        b"[1]\n",
+        b"{}\n",
+        b'{"event":"batch","run":"r1","at":1,"batch":1,"partitions":[]}\n',
+        b"\xff\n",
+        b'{"event":"batch","run":"r1","at":"x","batch":1,"partitions":[{"topic":"t","partition":0,"records":"9","bytes":1}]}\n',
+        b'{"event":"run","run":"r2"}\n',
+        b'{"event":"run","run":"r2","at":"x","cluster":"c1"}\n',
+        b'{"event":"end","run":"r1","at":"x"}\n',
+        b'{"event":"end","run":"r1","at":"x","exit":0,"totals":[]}\n',
+        json.dumps({**BEGUN, "run": "r2", "planned": {}}).encode() + b"\n",
+        json.dumps(changed_row(records=-5)).encode() + b"\n",
+        json.dumps(changed_row(bytes=-5)).encode() + b"\n",
+        json.dumps(changed_row(records=True)).encode() + b"\n",
+        json.dumps(changed_row(target=None)).encode() + b"\n",
+        json.dumps(changed_row(log_start="0")).encode() + b"\n",
+        json.dumps(batch(1, 0, run="r9")).encode() + b"\n",  # of a run that never began
+        json.dumps({"event": "result", "run": "r1", "at": AT, "batch": 1, "partitions": [{"topic": "t"}]}).encode()
+        + b"\n",
+    ],
+)
 def test_a_broken_line_stops_and_is_named(log: AuditLog, line: bytes) -> None:
     write(log, BEGUN)
     with log.path.open("ab") as handle:
@@ -98,6 +143,25 @@ def test_a_broken_line_stops_and_is_named(log: AuditLog, line: bytes) -> None:
     write(log, batch(1, 0))
     with pytest.raises(StateError, match=r"audit\.jsonl:2"):
         log.trimmed_since("")
+    with pytest.raises(StateError, match=r"audit\.jsonl:2"):
+        read_history(log.path.parent.parent)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--run", "r1", "-o", "json"]])
+def test_history_says_which_line_is_broken_and_leaves_with_1(log: AuditLog, arguments: list[str]) -> None:
+    write(log, BEGUN, batch(1, 0))
+    with log.path.open("ab") as handle:
+        handle.write(b'{"event":"run","run":"r2"}\n')
+    said = run_cli("history", "--state-dir", str(log.path.parent.parent), *arguments, check=1)
+    assert said.out == ""
+    assert said.err.startswith(f"kretain: {log.path}:3: a broken line")
+    assert said.err.count("\n") == 1
+
+
+def test_what_is_unknown_in_a_line_is_no_harm(log: AuditLog) -> None:
+    """A newer kretain may write more."""
+    write(log, {**BEGUN, "new": 1}, {"event": "note", "run": "r1", "at": AT}, {**changed_row(new=1), "new": 1})
+    assert log.trimmed_since("") == Amount(10, 100)
 
 
 def test_a_log_that_cannot_be_written_says_so(tmp_path: Path) -> None:
@@ -147,4 +211,3 @@ def test_history_lists_all_clusters_and_names_the_nearest_run(tmp_path: Path) ->
     assert find_run(runs, "r2").begun["run"] == "r2"
     with pytest.raises(StateError, match="did you mean r2"):
         find_run(runs, "r22")
-

@@ -108,6 +108,9 @@ def test_a_commit_below_the_log_start_counts_and_says_what_was_lost() -> None:
     assert isinstance(floor, Floor)
     assert floor.offset == 3
     assert "7 records were gone" in floor.notes[0].text
+    at_the_start = fold.floor(ORDERS0, 3, 20)
+    assert isinstance(at_the_start, Floor)
+    assert at_the_start.notes == ()
 
 
 def test_a_commit_beyond_the_end_of_its_own_leader_epoch_is_unknown() -> None:
@@ -192,10 +195,7 @@ def test_the_order_of_groups_changes_nothing_and_the_floor_is_the_minimum(drawn:
             floor = first.floor(tp, 0, 20)
             assert floor == second.floor(tp, 0, 20)
             here = [c[topic][partition] for c, failed, _ in drawn if not failed and partition in c.get(topic, {})]
-            readers = [
-                c for c, failed, live in drawn
-                if not failed and (c.get(topic) or (live and topic == "orders"))
-            ]  # fmt: skip
+            readers = [c for c, failed, live in drawn if not failed and (c.get(topic) or (live and topic == "orders"))]
             doubtful = any(failed and topic in c for c, failed, _ in drawn) or len(here) < len(readers) or not here
             if doubtful:
                 assert isinstance(floor, Unknown)

@@ -15,10 +15,23 @@ from retention_cli.narrow import Held, Target, Unchanged, narrow
 
 def row(**more: Any) -> Decision:
     values: dict[str, Any] = {
-        "topic": "orders", "topic_id": "id-1", "partition": 0, "action": "trim", "log_start": 0, "high_watermark": 100,
-        "last_stable_offset": 100, "min_commit": 60, "min_commit_by": "group:a", "trim_to": 50, "records": 50,
-        "size_bytes": 500, "unconsumed": 0, "rule": "consumed", "limited_by": None, "reasons": (),
-    }  # fmt: skip
+        "topic": "orders",
+        "topic_id": "id-1",
+        "partition": 0,
+        "action": "trim",
+        "log_start": 0,
+        "high_watermark": 100,
+        "last_stable_offset": 100,
+        "min_commit": 60,
+        "min_commit_by": "group:a",
+        "trim_to": 50,
+        "records": 50,
+        "size_bytes": 500,
+        "unconsumed": 0,
+        "rule": "consumed",
+        "limited_by": None,
+        "reasons": (),
+    }
     return Decision(**(values | more))
 
 
@@ -68,11 +81,23 @@ offsets = st.integers(0, 100)
 
 
 @given(
-    planned_to=offsets, planned_commit=st.none() | offsets, planned_unread=offsets,
-    fresh_to=offsets, fresh_commit=st.none() | offsets, start=offsets, same=st.booleans(),
-)  # fmt: skip
+    planned_to=offsets,
+    planned_commit=st.none() | offsets,
+    planned_unread=offsets,
+    fresh_to=offsets,
+    fresh_commit=st.none() | offsets,
+    start=offsets,
+    same=st.booleans(),
+)
 def test_a_plan_can_never_make_a_trim_larger(
-    planned_to: int, planned_commit: int | None, planned_unread: int, fresh_to: int, fresh_commit: int | None, start: int, *, same: bool
+    planned_to: int,
+    planned_commit: int | None,
+    planned_unread: int,
+    fresh_to: int,
+    fresh_commit: int | None,
+    start: int,
+    *,
+    same: bool,
 ) -> None:
     planned = row(trim_to=planned_to, min_commit=planned_commit, unconsumed=planned_unread)
     fresh = row(trim_to=fresh_to, min_commit=fresh_commit, log_start=start, topic_id="id-1" if same else "id-2")

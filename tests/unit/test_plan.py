@@ -14,14 +14,22 @@ from retention_cli.plan import Plan, Totals, as_json, delete_records_json, plan_
 from retention_cli.saved_plan import SavedPlanError, read_plan
 from tests.unit.test_narrow import HOLD, KEEP, row
 
-SKIP = row(partition=4, action="skip", trim_to=None, records=0, size_bytes=0, rule=None, reasons=(Reason("G5", "compact"),))
+SKIP = row(
+    partition=4, action="skip", trim_to=None, records=0, size_bytes=0, rule=None, reasons=(Reason("G5", "compact"),)
+)
 
 
 def plan(*decisions: Decision, **more: Any) -> Plan:
     values: dict[str, Any] = {
-        "created_at_ms": 1_795_230_000_000, "cluster_id": "c1", "bootstrap": "b:9092", "policy_source": "kretain.yaml",
-        "policy_digest": "sha256:00", "flags": {}, "topics": (), "decisions": decisions,
-    }  # fmt: skip
+        "created_at_ms": 1_795_230_000_000,
+        "cluster_id": "c1",
+        "bootstrap": "b:9092",
+        "policy_source": "kretain.yaml",
+        "policy_digest": "sha256:00",
+        "flags": {},
+        "topics": (),
+        "decisions": decisions,
+    }
     return Plan(**(values | more))
 
 
@@ -31,7 +39,9 @@ EVERY = plan(row(), row(partition=1, size_bytes=None), replace(KEEP, partition=2
 def test_the_plans_json_has_exactly_the_keys_that_scripts_rely_on() -> None:
     written = json.loads(plan_text(EVERY))
     assert written == as_json(EVERY)
-    assert list(written)[:7] == ["format", "kretain", "created_at", "cluster", "policy", "clock", "has_changes"]
+    first = ["format", "kretain", "created_at", "cluster", "policy", "clock", "memory", "has_changes"]
+    assert list(written)[: len(first)] == first
+    assert written["memory"] == {"state": "local", "since": None}
     assert written["format"] == "kretain.plan/v1"
     assert written["created_at"] == "2026-11-21T03:00:00.000Z"
     assert written["cluster"] == {"id": "c1", "bootstrap": "b:9092"}
@@ -40,14 +50,34 @@ def test_the_plans_json_has_exactly_the_keys_that_scripts_rely_on() -> None:
     assert written["has_changes"] is True
     assert written["clock"] == "unchecked"
     assert written["totals"] == {
-        "partitions": 5, "trim": 2, "keep": 1, "hold": 1, "skip": 1, "records": 100, "bytes": None, "bytes_exact": False,
+        "partitions": 5,
+        "trim": 2,
+        "keep": 1,
+        "hold": 1,
+        "skip": 1,
+        "records": 100,
+        "bytes": None,
+        "bytes_exact": False,
         "unconsumed": 0,
-    }  # fmt: skip
+    }
     assert written["partitions"][0] == {
-        "topic": "orders", "topic_id": "id-1", "partition": 0, "action": "trim", "log_start": 0, "high_watermark": 100,
-        "last_stable_offset": 100, "min_commit": 60, "min_commit_by": "group:a", "trim_to": 50, "records": 50, "bytes": 500,
-        "unconsumed": 0, "rule": "consumed", "limited_by": None, "reasons": [],
-    }  # fmt: skip
+        "topic": "orders",
+        "topic_id": "id-1",
+        "partition": 0,
+        "action": "trim",
+        "log_start": 0,
+        "high_watermark": 100,
+        "last_stable_offset": 100,
+        "min_commit": 60,
+        "min_commit_by": "group:a",
+        "trim_to": 50,
+        "records": 50,
+        "bytes": 500,
+        "unconsumed": 0,
+        "rule": "consumed",
+        "limited_by": None,
+        "reasons": [],
+    }
     assert written["partitions"][3]["reasons"] == [{"code": "G7", "text": "on hold: x"}]
 
 
@@ -70,7 +100,9 @@ def test_totals_add_what_trims_alone() -> None:
     assert (totals.records, totals.size_bytes, totals.unconsumed) == (57, 570, 5)
 
 
-@pytest.mark.parametrize(("ms", "text"), [(0, "1970-01-01T00:00:00.000Z"), (1_795_230_000_007, "2026-11-21T03:00:00.007Z")])
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0, "1970-01-01T00:00:00.000Z"), (1_795_230_000_007, "2026-11-21T03:00:00.007Z")]
+)
 def test_times_are_iso_8601_in_utc(ms: int, text: str) -> None:
     assert timestamp(ms) == text
 
@@ -124,7 +156,9 @@ def test_a_plan_that_can_not_be_is_refused_with_its_place(tmp_path: Path, change
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\x00\xff", b'{"format": "kretain.plan/v1"}', b"{}" * 3])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"\x00\xff", b'{"format": "kretain.plan/v1"}', b"{}" * 3]
+)
 def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "plan.json"
     path.write_bytes(content)

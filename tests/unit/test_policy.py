@@ -68,10 +68,24 @@ def test_of_several_entries_the_last_that_sets_any_of_the_three_sets_the_time() 
     assert loaded.settings_for("payments").consumed_after_ms == 5
 
 
+def test_an_infinite_forced_age_is_none_at_all() -> None:
+    """-1 is Kafka's word for it: as a number of milliseconds it would lie in the future, and everything be older."""
+    assert policy(entries("match: t, retention.ms: -1")).settings_for("t") == Settings(named_in_full=True)
+    later = policy(entries('match: "*", retention.ms: 1d', "match: t, retention.ms: -1"))
+    assert later.settings_for("t").forced_age_ms is None
+
+
+def test_only_console_consumers_are_ignored_unasked() -> None:
+    assert policy(entries("match: t")).groups.ignore == ("console-consumer-*",)
+
+
 def test_r1_is_off_unless_enabled() -> None:
     assert policy(entries("match: t, retention.commitoffset.hours: 1")).settings_for("t").consumed_after_ms is None
     off_again = policy(
-        entries('match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 1', "match: t, retention.commitoffset.enable: false")
+        entries(
+            'match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 1',
+            "match: t, retention.commitoffset.enable: false",
+        )
     )
     assert off_again.settings_for("t").consumed_after_ms is None
     assert off_again.settings_for("u").consumed_after_ms == HOUR
@@ -101,11 +115,21 @@ topics:
 @pytest.mark.parametrize(
     ("pattern", "name", "matched"),
     [
-        ("orders", "orders", True), ("orders", "orders2", False), ("orders.*", "orders.eu", True), ("orders.*", "orders", False),
-        ("*", "anything", True), ("o?ders", "orders", True), ("[op]*", "payments", True), ("re:^orders-\\d+$", "orders-12", True),
-        ("re:orders", "my-orders-2", False), ("re:.*orders.*", "my-orders-2", True), ("ORDERS", "orders", False),
+        ("orders", "orders", True),
+        ("orders", "orders2", False),
+        ("orders.*", "orders.eu", True),
+        ("orders.*", "orders", False),
+        ("*", "anything", True),
+        ("o?ders", "orders", True),
+        ("[op]*", "payments", True),
+        ("re:^orders-\\d+$", "orders-12", True),
+        ("re:orders", "my-orders-2", False),
+        ("re:orders", "orders-2", False),
+        ("re:orders|payments", "payments-2", False),
+        ("re:.*orders.*", "my-orders-2", True),
+        ("ORDERS", "orders", False),
     ],
-)  # fmt: skip
+)
 def test_patterns_match_whole_names(pattern: str, name: str, *, matched: bool) -> None:
     assert matches([pattern], name) is matched
 
@@ -132,16 +156,34 @@ def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
         ("version: 2\ntopics: [{match: t}]\n", "kretain.yaml:1: version: 2 is not a version this kretain reads"),
         ("topics: [{match: t}]\n", "kretain.yaml:1: version: is missing"),
         ("version: 1\nversion: 1\ntopics: [{match: t}]\n", "kretain.yaml:2: version: is given twice (first in line 1)"),
-        ("version: 1\ntopics:\n  - match: t\n    retention.ms: 1d\n    retention.ms: 2d\n", "kretain.yaml:5: retention.ms: is given twice"),
-        ("version: 1\ntopics:\n  - match: t\n    retention.commitoffset.hour: 1\n", "kretain.yaml:4: retention.commitoffset.hour: is not a key here; did you mean retention.commitoffset.hours?"),
-        ("version: 1\ntopics:\n  - match: t\n    log.retention.commitoffset.enable: true\n", "did you mean retention.commitoffset.enable?"),
-        ("version: 1\ntopics:\n  - match: t\n    retention.max.eventtime.ms: 1\n", "kretain.yaml:4: retention.max.eventtime.ms: is not carried out by kretain"),
+        (
+            "version: 1\ntopics:\n  - match: t\n    retention.ms: 1d\n    retention.ms: 2d\n",
+            "kretain.yaml:5: retention.ms: is given twice",
+        ),
+        (
+            "version: 1\ntopics:\n  - match: t\n    retention.commitoffset.hour: 1\n",
+            "kretain.yaml:4: retention.commitoffset.hour: is not a key here; did you mean retention.commitoffset.hours?",
+        ),
+        (
+            "version: 1\ntopics:\n  - match: t\n    log.retention.commitoffset.enable: true\n",
+            "did you mean retention.commitoffset.enable?",
+        ),
+        (
+            "version: 1\ntopics:\n  - match: t\n    retention.topic.bytes: 1\n",
+            "kretain.yaml:4: retention.topic.bytes: is not carried out by kretain",
+        ),
         ("version: 1\ndisks: {}\ntopics: [{match: t}]\n", "kretain.yaml:2: disks: is not carried out by kretain"),
-        ("version: 1\ngroups: {ignored: []}\ntopics: [{match: t}]\n", "kretain.yaml:2: ignored: is not a key here; did you mean ignore?"),
+        (
+            "version: 1\ngroups: {ignored: []}\ntopics: [{match: t}]\n",
+            "kretain.yaml:2: ignored: is not a key here; did you mean ignore?",
+        ),
         ("version: 1\ngroups.ignore: []\ntopics: [{match: t}]\n", "write groups: {ignore: …}"),
         ("version: 1\nretention.ms: 1d\ntopics: [{match: t}]\n", "it belongs into an entry of topics"),
         ("version: 1\ntopics: [{match: t, limits: {}}]\n", "it belongs to the file's top level"),
-        ("version: 1\ntopics:\n  - match: t\n    retention.ms: 3x\n", "kretain.yaml:4: retention.ms: '3x' is not a duration such as 3d"),
+        (
+            "version: 1\ntopics:\n  - match: t\n    retention.ms: 3x\n",
+            "kretain.yaml:4: retention.ms: '3x' is not a duration such as 3d",
+        ),
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: 3\u00a0GiB\n", "is not a duration"),
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: -2\n", "kretain.yaml:4: retention.ms: -2 is negative"),
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: 1.5\n", "1.5 is not a duration"),
@@ -150,7 +192,10 @@ def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
         ("version: 1\ntopics:\n  - match: t\n    retention.commitoffset.ms: -1\n", "-1 is negative"),
         ("version: 1\ntopics:\n  - match: t\n    retention.commitoffset.enable: yes please\n", "is not true or false"),
         ("version: 1\ntopics:\n  - match: t\n    retention.commitoffset.enable: 1\n", "1 is not true or false"),
-        ("version: 1\ntopics:\n  - match: t\n    unconsumed: delete\n", "kretain.yaml:4: unconsumed: 'delete' is not hold or trim"),
+        (
+            "version: 1\ntopics:\n  - match: t\n    unconsumed: delete\n",
+            "kretain.yaml:4: unconsumed: 'delete' is not hold or trim",
+        ),
         ("version: 1\ntopics:\n  - match: t\n    hold:\n", "kretain.yaml:4: hold: has no value"),
         ("version: 1\ntopics:\n  - match: t\n    hold: ''\n", "kretain.yaml:4: hold: give the reason"),
         ("version: 1\ntopics:\n  - match: t\n    hold: true\n", "kretain.yaml:4: hold: give the reason"),
@@ -162,14 +207,17 @@ def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
         ("version: 1\nlimits: {max.bytes: 5 apples}\ntopics: [{match: t}]\n", "'5 apples' is not a size"),
         ("version: 1\nlimits: {max.records: -1}\ntopics: [{match: t}]\n", "-1 is less than 0"),
         ("version: 1\nlookup.scan.records: 0\ntopics: [{match: t}]\n", "0 is less than 1"),
-        ("version: 1\ntopics:\n  - match: t\n    retention.commitoffset.enable: true\n", "kretain.yaml:4: retention.commitoffset.enable: is true but no time is set"),
+        (
+            "version: 1\ntopics:\n  - match: t\n    retention.commitoffset.enable: true\n",
+            "kretain.yaml:4: retention.commitoffset.enable: is true but no time is set",
+        ),
         ("version: 1\ntopics: [\n", "kretain.yaml:3: not YAML"),
         ("version: 1\n\ttopics: []\n", "kretain.yaml:2: not YAML"),
         ("version: 1\ntopics: &a [*a]\n", "refers to itself"),
         ("a: 1\n---\nb: 2\n", "not YAML"),
         ("version: !!python/object:os.system 1\ntopics: []\n", "not YAML"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_with_its_line_and_the_nearest_right_one(text: str, said: str) -> None:
     found = problems(text)
     assert any(said in problem for problem in found), found
@@ -182,8 +230,12 @@ def test_all_problems_are_found_at_once_in_the_files_order() -> None:
 
 
 def test_enabled_for_a_topic_that_no_entry_gives_a_time() -> None:
-    loaded = policy(entries("match: a, retention.commitoffset.enable: true", "match: b, retention.commitoffset.hours: 1"))
-    with pytest.raises(PolicyError, match=r"kretain\.yaml:3: retention\.commitoffset\.enable: is true for topic a but no time"):
+    loaded = policy(
+        entries("match: a, retention.commitoffset.enable: true", "match: b, retention.commitoffset.hours: 1")
+    )
+    with pytest.raises(
+        PolicyError, match=r"kretain\.yaml:3: retention\.commitoffset\.enable: is true for topic a but no time"
+    ):
         loaded.settings_for("a")
 
 
@@ -229,8 +281,14 @@ def test_no_text_makes_anything_but_a_policy_or_its_problems(text: str) -> None:
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["version", "topics", "match", "retention.ms", "groups", "limits", "x", "hold"]), inner, max_size=4),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["version", "topics", "match", "retention.ms", "groups", "limits", "x", "hold"]),
+                inner,
+                max_size=4,
+            )
+        ),
         max_leaves=12,
     )
 )
@@ -244,12 +302,20 @@ def test_no_structure_makes_anything_but_a_policy_or_its_problems(value: object)
 class TestFlags:
     """One-off rules (DESIGN.md): they override a file, and need a TOPIC where there is none."""
 
-    FILE = entries('match: "orders*", retention.ms: 7d, retention.commitoffset.enable: true, retention.commitoffset.hours: 5', "match: _schemas, retention.ms: 1d")
+    FILE = entries(
+        'match: "orders*", retention.ms: 7d, retention.commitoffset.enable: true, retention.commitoffset.hours: 5',
+        "match: _schemas, retention.ms: 1d",
+    )
 
     def test_without_a_topic_they_override_all_that_the_file_matches(self) -> None:
         loaded = policy(self.FILE).with_one_off(OneOff(consumed_after_ms=1, older_than_ms=2, unconsumed="trim"))
         got = loaded.settings_for("orders")
-        assert (got.consumed_after_ms, got.forced_age_ms, got.forced_age_guarded, got.unconsumed) == (1, 2, True, "trim")
+        assert (got.consumed_after_ms, got.forced_age_ms, got.forced_age_guarded, got.unconsumed) == (
+            1,
+            2,
+            True,
+            "trim",
+        )
         assert loaded.settings_for("payments") is None
 
     def test_with_a_topic_they_override_that_alone(self) -> None:
@@ -298,16 +364,25 @@ topics:
     policy(good)
     assert check.is_valid(yaml.safe_load(good))
     for bad in (
-        "version: 2\ntopics: [{match: t}]", "version: 1\ntopics: []", "version: 1\ntopics: [{}]", "version: 1\ntopics: [{match: t, nonsense: 1}]",
-        "version: 1\ntopics: [{match: t, retention.ms: 3x}]", "version: 1\ntopics: [{match: t, unconsumed: maybe}]",
-        "version: 1\ntopics: [{match: t, hold: null}]", "version: 1\nlimits: {max.percent: 101}\ntopics: [{match: t}]",
-    ):  # fmt: skip
+        "version: 2\ntopics: [{match: t}]",
+        "version: 1\ntopics: []",
+        "version: 1\ntopics: [{}]",
+        "version: 1\ntopics: [{match: t, nonsense: 1}]",
+        "version: 1\ntopics: [{match: t, retention.ms: 3x}]",
+        "version: 1\ntopics: [{match: t, unconsumed: maybe}]",
+        "version: 1\ntopics: [{match: t, hold: null}]",
+        "version: 1\nlimits: {max.percent: 101}\ntopics: [{match: t}]",
+    ):
         assert problems(bad)
         assert not check.is_valid(yaml.safe_load(bad)), bad
 
 
 def test_checking_without_a_cluster_finds_what_the_file_alone_shows() -> None:
-    conflict = policy(entries('match: "orders*", retention.commitoffset.enable: true, retention.commitoffset.hours: 72, retention.ms: 1d'))
+    conflict = policy(
+        entries(
+            'match: "orders*", retention.commitoffset.enable: true, retention.commitoffset.hours: 72, retention.ms: 1d'
+        )
+    )
     found = check_alone(conflict)
     assert len(found.problems) == 1
     assert "3 d" in found.problems[0].text

@@ -1,0 +1,56 @@
+"""Topics made of settings and rates, as a perfect reading of a cluster would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from retention_cli.advise.facts import PartitionState, Stamp, TopicSettings, TopicState, Window
+from retention_cli.advise.words import DAY, HOUR, MINUTE
+from retention_cli.model import Unknown
+
+NOW = 1_800_000_000_000
+GIB = 1 << 30
+UNREAD = Unknown.because("topic-settings", "TOPIC_AUTHORIZATION_FAILED")
+
+SETTINGS = TopicSettings(
+    cleanup_policy=frozenset({"delete"}),
+    retention_ms=7 * DAY,
+    retention_bytes=None,
+    segment_ms=DAY,
+    segment_bytes=GIB,
+    timestamp_type="CreateTime",
+    before_max_ms=None,
+    after_max_ms=HOUR,
+    delete_delay_ms=MINUTE,
+    tiered=False,
+)
+"""Nothing is wrong with them."""
+
+
+def part(number: int = 0, bytes_per_hour: int = 0, newest_ms: int | None = None, **more: Any) -> PartitionState:
+    """A partition with a day of records of 100 bytes at a steady rate."""
+    a_day = bytes_per_hour * 24 // 100
+    values: dict[str, Any] = {
+        "log_start": 1_000,
+        "high_watermark": 1_000 + a_day,
+        "size_bytes": a_day * 100,
+        "last_hour": Window(bytes_per_hour // 100, HOUR),
+        "last_day": Window(a_day, DAY),
+        "newest": None if newest_ms is None else Stamp(1_000 + a_day - 1, newest_ms),
+    }
+    return PartitionState(number, **(values | more))
+
+
+def topic(partitions: Sequence[PartitionState] | None = None, **settings: Any) -> TopicState:
+    """A topic that is well but for what is said."""
+    from dataclasses import replace
+
+    outer = {key: settings.pop(key) for key in ("name", "check_interval_ms", "offsets_retention_ms") if key in settings}
+    values: dict[str, Any] = {"name": "orders", "check_interval_ms": 5 * MINUTE, "offsets_retention_ms": 7 * DAY}
+    return TopicState(
+        internal=False,
+        settings=replace(SETTINGS, **settings),
+        partitions=tuple([part()] if partitions is None else partitions),
+        **(values | outer),
+    )

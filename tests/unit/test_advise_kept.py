@@ -1,0 +1,194 @@
+"""How long a broker keeps data: the guide's table, traffic, size, and what is not known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from retention_cli.advise.advice import advise
+from retention_cli.advise.facts import Ago, Stamp, Window, measured
+from retention_cli.advise.kept import AtMost, Normal, at_most, in_normal_traffic, usual
+from retention_cli.advise.settings import segment_for
+from retention_cli.advise.wish import Wish
+from retention_cli.advise.words import DAY, HOUR, MINUTE, exact, moment, span
+from retention_cli.model import Unknown
+from tests.unit.advised import GIB, NOW, UNREAD, part, topic
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("wanted", "retention_ms", "segment_ms", "broker_at_most", "said", "by_r4"),
+    [
+        (HOUR, HOUR, DAY, 25 * HOUR, "1d 1h", HOUR),
+        (12 * HOUR, 12 * HOUR, DAY, 36 * HOUR, "1d 12h", 12 * HOUR),
+        (DAY, DAY, DAY, 2 * DAY, "2d", DAY),
+        *[(n * DAY, n * DAY, DAY, (n + 1) * DAY, f"{n + 1}d", n * DAY) for n in (2, 3, 7, 90)],
+    ],
+)
+def test_the_guides_table(
+    wanted: int, retention_ms: int, segment_ms: int, broker_at_most: int, said: str, by_r4: int
+) -> None:
+    """RULES.md, Worked cases: a cluster that takes no segment.ms below a day."""
+    one = advise(topic(retention_ms=365 * DAY, segment_ms=7 * DAY), Wish(keep_ms=wanted, least_segment_ms=DAY), NOW)
+    assert one.changes == {"retention.ms": retention_ms, "segment.ms": segment_ms}
+    assert isinstance(one.then_at_most, AtMost)
+    assert one.then_at_most.settings_ms == broker_at_most
+    assert span(one.then_at_most.settings_ms) == said
+    assert (one.policy_entry, one.policy_at_most_ms) == ({"retention.ms": by_r4}, by_r4)
+
+
+@pytest.mark.parametrize(
+    ("retention", "least", "segment"),
+    [
+        (HOUR, MINUTE, HOUR),
+        (12 * HOUR, MINUTE, 12 * HOUR),
+        (90 * DAY, MINUTE, DAY),
+        (30_000, MINUTE, MINUTE),
+        (HOUR, DAY, DAY),
+    ],
+)
+def test_a_segment_is_no_longer_than_retention_nor_than_a_day_where_the_cluster_takes_that(
+    retention: int, least: int, segment: int
+) -> None:
+    assert segment_for(retention, least) == segment
+
+
+def test_at_most_counts_the_check_and_the_delete_delay() -> None:
+    found = at_most(topic(retention_ms=HOUR, segment_ms=DAY), NOW)
+    assert isinstance(found, AtMost)
+    assert (found.settings_ms, found.readable_ms, found.on_disk_ms) == (
+        25 * HOUR,
+        25 * HOUR + 5 * MINUTE,
+        25 * HOUR + 6 * MINUTE,
+    )
+
+
+def test_a_stamp_ahead_keeps_its_segment_longer_and_clocks_may_differ_by_a_minute() -> None:
+    ahead = at_most(topic([part(newest_ms=NOW + 3 * DAY), part(1)]), NOW)
+    assert isinstance(ahead, AtMost)
+    assert (ahead.ahead_ms, ahead.settings_ms) == (3 * DAY, 11 * DAY)
+    same = at_most(topic([part(newest_ms=NOW + MINUTE)]), NOW)
+    assert isinstance(same, AtMost)
+    assert same.ahead_ms == 0
+
+
+@pytest.mark.parametrize("settings", [{"retention_ms": None}, {"cleanup_policy": frozenset({"compact"})}])
+def test_without_a_time_limit_or_compacted_alone_it_is_for_ever(settings: dict) -> None:
+    assert at_most(topic(**settings), NOW) == "forever"
+
+
+@pytest.mark.parametrize("name", ["cleanup_policy", "retention_ms", "segment_ms"])
+def test_what_can_not_be_read_makes_it_unknown_and_is_named(name: str) -> None:
+    settings: dict[str, Any] = {name: UNREAD}
+    one = advise(topic(**settings), Wish(), NOW)
+    assert one.at_most == UNREAD
+    assert UNREAD.reasons[0] in one.unknown
+
+
+def test_an_unknown_check_interval_leaves_what_the_settings_say() -> None:
+    found = at_most(topic(check_interval_ms=UNREAD), NOW)
+    assert isinstance(found, AtMost)
+    assert (found.settings_ms, found.readable_ms, found.on_disk_ms) == (8 * DAY, UNREAD, UNREAD)
+
+
+class TestNormalTraffic:
+    @pytest.mark.parametrize(
+        ("rate", "settings", "expected"),
+        [
+            # the guide: with normal volume a segment is full long before a day, and about a day is kept
+            (GIB, {"retention_ms": DAY}, Normal(DAY, DAY + HOUR, "time")),
+            # low volume: the segment is written to for segment.ms
+            (100 * KIB, {"retention_ms": DAY}, Normal(DAY, 2 * DAY, "time")),
+            # retention.bytes at today's rate: a segment more than the limit, when the oldest goes
+            (GIB, {"retention_bytes": 5 * GIB}, Normal(5 * HOUR, 6 * HOUR, "size")),
+            (100 * MIB, {"retention_bytes": GIB, "segment_ms": HOUR}, Normal(36_864_000, 36_864_000 + HOUR, "size")),
+            # large enough that time comes first
+            (GIB, {"retention_bytes": 500 * GIB}, Normal(7 * DAY, 7 * DAY + HOUR, "time")),
+            (GIB, {"retention_ms": None, "retention_bytes": 5 * GIB}, Normal(5 * HOUR, 6 * HOUR, "size")),
+            (GIB, {"retention_ms": None}, "forever"),
+            (GIB, {"cleanup_policy": frozenset({"compact"}), "retention_bytes": GIB}, "forever"),
+            (0, {}, "idle"),
+        ],
+    )
+    def test_the_rate_decides(self, rate: int, settings: dict, expected: object) -> None:
+        found = in_normal_traffic(part(bytes_per_hour=rate), topic(**settings))
+        if isinstance(expected, Normal):
+            assert isinstance(found, Normal)
+            assert found.by == expected.by
+            assert found.least_ms == pytest.approx(expected.least_ms, rel=1e-4)
+            assert found.most_ms == pytest.approx(expected.most_ms, rel=1e-4)
+        else:
+            assert found == expected
+
+    def test_a_topic_is_its_quickest_to_its_slowest_partition_and_idle_ones_do_not_count(self) -> None:
+        found = usual(topic([part(0, GIB), part(1, GIB // 2), part(2)], retention_ms=DAY))
+        assert isinstance(found, Normal)
+        assert found.least_ms == DAY
+        assert found.most_ms == pytest.approx(DAY + 2 * HOUR, rel=1e-4)
+
+    def test_by_size_the_busiest_partition_keeps_least(self) -> None:
+        found = usual(topic([part(0, GIB), part(1, GIB // 2)], retention_bytes=5 * GIB))
+        assert isinstance(found, Normal)
+        assert found.least_ms == pytest.approx(5 * HOUR, rel=1e-4)
+        assert found.most_ms == pytest.approx(12 * HOUR, rel=1e-4)
+
+    def test_without_sizes_it_is_unknown_but_an_idle_partition_is_idle(self) -> None:
+        no_size = Unknown.because("size", "not told")
+        assert usual(topic([part(0, GIB, size_bytes=no_size)])) == no_size
+        assert usual(topic([part(0, size_bytes=no_size)])) == "idle"
+
+    def test_the_last_hour_stands_in_for_a_day_that_can_not_be_told(self) -> None:
+        one = part(0, GIB, last_day=Unknown.because("traffic", "ambiguous"))
+        assert one.records_per_hour == GIB // 100
+
+
+class TestMeasured:
+    """What the broker's answers come to; −1 is never taken at its word (RULES.md, Look-ups)."""
+
+    hour = Ago(NOW, HOUR)
+
+    def test_records_from_the_first_so_young_to_the_end(self) -> None:
+        assert measured(10, 100, Stamp(40, NOW - HOUR), None, self.hour) == Window(60, HOUR)
+
+    def test_an_empty_partition_has_none(self) -> None:
+        assert measured(7, 7, UNREAD, UNREAD, self.hour) == Window(0, HOUR)
+
+    def test_no_answer_is_none_only_where_the_newest_record_bears_it_out(self) -> None:
+        assert measured(0, 9, None, Stamp(8, NOW - HOUR - 1), self.hour) == Window(0, HOUR)
+        for newest in (None, Stamp(8, NOW - HOUR), UNREAD):
+            assert isinstance(measured(0, 9, None, newest, self.hour), Unknown)
+
+    def test_a_log_that_starts_within_the_window_is_measured_over_what_it_covers(self) -> None:
+        day = Ago(NOW, DAY)
+        assert measured(500, 800, Stamp(500, NOW - 3 * HOUR), None, day) == Window(300, 3 * HOUR)
+        assert isinstance(measured(500, 800, Stamp(500, NOW - 1000), None, day), Unknown)
+
+    def test_a_topic_from_which_nothing_went_is_measured_over_its_age_an_hour_at_least(self) -> None:
+        day = Ago(NOW, DAY)
+        assert measured(0, 300, Stamp(0, NOW - 3 * HOUR), None, day) == Window(300, 3 * HOUR)
+        assert measured(0, 300, Stamp(0, NOW - 2000), None, day) == Window(300, HOUR)
+        assert measured(0, 300, Stamp(0, NOW + DAY), None, day) == Window(300, HOUR)
+
+    def test_a_failed_look_up_is_unknown(self) -> None:
+        assert measured(0, 9, UNREAD, None, self.hour) == UNREAD
+
+
+def test_times_in_words() -> None:
+    for ms, said in [
+        (0, "0ms"),
+        (999, "999ms"),
+        (40_000, "40s"),
+        (59_600, "1m"),
+        (90_000, "1m 30s"),
+        (25 * MINUTE, "25m"),
+        (HOUR - 400, "1h"),
+        (25 * HOUR + 5 * MINUTE, "1d 1h"),
+        (DAY - 20_000, "1d"),
+        (14 * DAY, "14d"),
+    ]:
+        assert span(ms) == said
+    assert [exact(ms) for ms in (7 * DAY, 36 * HOUR, 90 * MINUTE, 1500, 0)] == ["7d", "36h", "90m", "1500ms", "0ms"]
+    assert moment(1_795_255_562_968) == "2026-11-21T10:06:02Z"
+    assert moment(1_795_255_562_968_000) == "the year 58,859"

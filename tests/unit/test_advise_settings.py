@@ -1,0 +1,206 @@
+"""Advised settings: they end the dangers they are for, are advised once, and are lines that tools take."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.advise.advice import Advice, advise
+from retention_cli.advise.kept import AtMost
+from retention_cli.advise.settings import kafka_configs
+from retention_cli.advise.wish import Wish
+from retention_cli.advise.words import DAY, HOUR, MINUTE, exact
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.settings import Settings
+from tests.unit.advised import GIB, NOW, UNREAD, part, topic
+
+MIB = 1 << 20
+BY_SETTINGS = {"broker-before-policy", "segment-above-retention", "size-before-time", "bytes-per-partition"}
+"""The dangers that topic settings end. A stamp stays, groups' offsets are the brokers', R1's time the policy's too."""
+
+
+def said(one: Advice) -> set[str]:
+    return {danger.code for danger in one.dangers}
+
+
+def test_nothing_is_advised_where_all_is_well() -> None:
+    one = advise(topic(), Wish(), NOW)
+    assert (one.dangers, one.changes, one.broker_properties, one.unknown) == ([], {}, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("settings", "wish", "changes"),
+    [
+        ({"retention_ms": HOUR, "segment_ms": 7 * DAY}, Wish(), {"segment.ms": HOUR}),
+        ({"retention_ms": HOUR, "segment_ms": 7 * DAY}, Wish(least_segment_ms=DAY), {"segment.ms": DAY}),
+        ({"segment_ms": 7 * DAY}, Wish(), {"segment.ms": DAY}),
+        ({}, Wish(keep_ms=12 * HOUR), {"retention.ms": 12 * HOUR, "segment.ms": 12 * HOUR}),
+        ({"retention_ms": DAY}, Wish(policy=Settings(forced_age_ms=3 * DAY)), {"retention.ms": 3 * DAY}),
+        ({"retention_ms": DAY}, Wish(policy=Settings(consumed_after_ms=2 * DAY)), {"retention.ms": 2 * DAY}),
+        # a broker that keeps longer than the policy is a net, not a danger
+        ({}, Wish(policy=Settings(forced_age_ms=DAY)), {}),
+        ({"retention_ms": None}, Wish(policy=Settings(forced_age_ms=DAY, consumed_after_ms=HOUR)), {}),
+        ({"retention_ms": None, "segment_ms": 99 * DAY}, Wish(), {}),
+        ({"cleanup_policy": frozenset({"compact"}), "segment_ms": 99 * DAY}, Wish(keep_ms=DAY, topic_bytes=GIB), {}),
+        ({"retention_bytes": GIB}, Wish(topic_bytes=4 * GIB), {}),
+        ({}, Wish(topic_bytes=4 * GIB), {"retention.bytes": 3 * GIB}),
+        (
+            {"retention_bytes": 4 * GIB},
+            Wish(topic_bytes=GIB),
+            {"retention.bytes": 768 * MIB, "segment.bytes": 256 * MIB},
+        ),
+        ({"retention_bytes": 4 * GIB}, Wish(topic_bytes=MIB), {}),
+    ],
+)
+def test_what_is_to_be_set(settings: dict, wish: Wish, changes: dict) -> None:
+    assert advise(topic(**settings), wish, NOW).changes == changes
+
+
+def test_room_for_what_is_wanted_at_twice_the_busiest_partitions_rate() -> None:
+    one = advise(topic([part(0, GIB), part(1, MIB)], retention_bytes=GIB, retention_ms=DAY), Wish(), NOW)
+    assert one.changes["retention.bytes"] == pytest.approx(48 * GIB, rel=1e-3)
+    assert one.changes["retention.bytes"] % MIB == 0
+
+
+def test_a_size_that_can_not_hold_what_is_wanted_is_said_before_it_is_set() -> None:
+    one = advise(topic([part(0, GIB)]), Wish(topic_bytes=10 * GIB), NOW)
+    assert said(one) == {"bytes-per-partition"}
+    assert [danger.code for danger in one.then_dangers] == ["size-before-time"]
+    assert "--want-bytes can't hold that: 7d come to 168 GiB" in (one.then_dangers[0].remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        ({"after_max_ms": None}, {"message.timestamp.after.max.ms": HOUR}),
+        ({"after_max_ms": HOUR}, {}),
+        ({"after_max_ms": None, "timestamp_type": "LogAppendTime"}, {}),
+    ],
+)
+def test_future_stamps_are_refused_from_then_on_where_producers_set_them(settings: dict, changes: dict) -> None:
+    assert advise(topic([part(newest_ms=NOW + DAY)], **settings), Wish(), NOW).changes == changes
+    assert advise(topic([part(newest_ms=NOW)], **settings), Wish(), NOW).changes == {}
+
+
+def test_commits_are_to_live_as_long_as_the_data_also_as_it_will_be() -> None:
+    assert advise(topic(retention_ms=30 * DAY), Wish(), NOW).broker_properties == {"offsets.retention.minutes": 43_200}
+    assert advise(topic(retention_ms=30 * DAY + 1), Wish(), NOW).broker_properties == {
+        "offsets.retention.minutes": 43_201
+    }
+    longer = advise(topic(), Wish(policy=Settings(forced_age_ms=10 * DAY)), NOW)
+    assert longer.changes == {"retention.ms": 10 * DAY}
+    assert longer.broker_properties == {"offsets.retention.minutes": 14_400}
+    assert advise(topic(retention_ms=None), Wish(), NOW).broker_properties == {}, "no number is as long as for ever"
+
+
+@pytest.mark.parametrize("name", ["retention_ms", "segment_ms", "cleanup_policy", "segment_bytes", "retention_bytes"])
+def test_what_is_unknown_is_not_changed(name: str) -> None:
+    settings: dict[str, Any] = {"retention_bytes": GIB, name: UNREAD}
+    changes = advise(topic(**settings), Wish(keep_ms=HOUR, topic_bytes=GIB), NOW).changes
+    assert name.replace("_", ".") not in changes
+    assert name != "cleanup_policy" or changes == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "wish", "entry"),
+    [
+        ({}, Wish(), {"retention.ms": "7d"}),
+        ({}, Wish(keep_ms=90 * MINUTE), {"retention.ms": "90m"}),
+        ({}, Wish(policy=Settings(forced_age_ms=DAY)), {}),
+        ({"retention_ms": DAY}, Wish(policy=Settings(consumed_after_ms=2 * DAY)), {"retention.ms": "2d"}),
+        ({}, Wish(policy=Settings(consumed_after_ms=2 * DAY, forced_age_ms=DAY)), {"retention.ms": "2d"}),
+        (
+            {},
+            Wish(keep_ms=DAY, policy=Settings(consumed_after_ms=2 * DAY)),
+            {"retention.commitoffset.ms": "1d", "retention.ms": "1d"},
+        ),
+        ({"retention_ms": None}, Wish(), {}),
+        ({"retention_ms": UNREAD}, Wish(), {}),
+        ({"cleanup_policy": frozenset({"compact"})}, Wish(), {}),
+        ({"cleanup_policy": frozenset({"compact", "delete"})}, Wish(), {}),
+        ({"name": "_orders"}, Wish(), {}),
+        ({"name": "app-repartition"}, Wish(), {}),
+    ],
+)
+def test_the_policy_entry_and_that_kretain_takes_it(settings: dict, wish: Wish, entry: dict) -> None:
+    """R4 in the place of the broker's retention; never for what kretain doesn't touch by itself (G5)."""
+    one = advise(topic(**settings), wish, NOW)
+    assert {key: exact(value) for key, value in one.policy_entry.items()} == entry
+    if entry:
+        rules = {
+            "match": one.topic.name,
+            "retention.commitoffset.enable": "retention.commitoffset.ms" in entry,
+            **entry,
+        }
+        policy = parse_policy(yaml.safe_dump({"version": 1, "topics": [rules]}), "advice", "sha256:x")
+        taken = policy.settings_for(one.topic.name)
+        assert taken is not None
+        assert taken.forced_age_ms == one.policy_at_most_ms
+
+
+def test_the_line_is_one_that_a_shell_and_the_tool_take() -> None:
+    line = kafka_configs("orders", {"segment.ms": 5, "retention.ms": 7}, "b1:9092,b2:9092", "my client.properties")
+    assert shlex.split(line) == [
+        *("kafka-configs.sh", "--bootstrap-server", "b1:9092,b2:9092", "--command-config", "my client.properties"),
+        *("--alter", "--entity-type", "topics", "--entity-name", "orders"),
+        *("--add-config", "retention.ms=7,segment.ms=5"),
+    ]
+
+
+times = st.integers(MINUTE, 40 * DAY)
+sizes = st.integers(MIB, 20 * GIB)
+topics = st.builds(
+    topic,
+    st.lists(st.integers(0, 2 * GIB), min_size=1, max_size=4).map(
+        lambda rates: [part(n, r) for n, r in enumerate(rates)]
+    ),
+    retention_ms=st.none() | times,
+    retention_bytes=st.none() | sizes,
+    segment_ms=times,
+    segment_bytes=sizes,
+)
+policies = st.builds(Settings, consumed_after_ms=st.none() | times, forced_age_ms=st.none() | times)
+wishes = st.builds(
+    Wish,
+    keep_ms=st.none() | times,
+    topic_bytes=st.none() | st.integers(10 * MIB, 90 * GIB),
+    policy=st.none() | policies,
+)
+
+
+@given(topics, wishes)
+def test_advice_that_was_taken_is_not_given_again_and_ends_what_it_is_for(about: object, wish: Wish) -> None:
+    """What stays is what topic settings can't mend, a size among them that was wanted too small for the time."""
+    first = advise(about, wish, NOW)  # type: ignore[arg-type]
+    after = advise(first.topic.changed(first.changes), wish, NOW)
+    assert after.changes == {}
+    assert said(after) == {danger.code for danger in first.then_dangers}
+    left = said(after) & BY_SETTINGS
+    if wish.topic_bytes is None:
+        left.discard("bytes-per-partition")  # only the operator knows whether it was meant for the topic
+    else:
+        left.discard("size-before-time")
+    assert left == set()
+
+
+@given(topics, wishes)
+def test_advice_without_a_word_of_the_operators_never_makes_data_go_sooner(about: object, wish: Wish) -> None:
+    quiet = replace(wish, keep_ms=None, topic_bytes=None)
+    one = advise(about, quiet, NOW)  # type: ignore[arg-type]
+    live, changed = one.topic.settings, one.topic.changed(one.changes).settings
+    for before, after in ((live.retention_ms, changed.retention_ms), (live.retention_bytes, changed.retention_bytes)):
+        assert after == before or (isinstance(before, int) and isinstance(after, int) and after > before)
+
+
+@given(topics, wishes)
+def test_at_most_never_grows_but_by_a_longer_retention(about: object, wish: Wish) -> None:
+    one = advise(about, wish, NOW)  # type: ignore[arg-type]
+    if isinstance(one.at_most, AtMost) and isinstance(one.then_at_most, AtMost):
+        longer = max(0, one.then_at_most.retention_ms - one.at_most.retention_ms)
+        assert one.then_at_most.settings_ms <= one.at_most.settings_ms + longer

@@ -1,0 +1,212 @@
+"""Connection settings as people have them: what can't be carried over is said with its substitute, secrets never."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli.brokers.client_files import (
+    _LEFT_OUT,
+    _SUBSTITUTES,
+    _UNDERSTOOD,
+    Setting,
+    read_properties,
+    translate,
+)
+from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.settings import ConnectionSettings
+from tests.unit.stores import self_signed
+
+SECRET = "s3cret!"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+
+
+def come_to(**given_keys: str) -> ConnectionSettings:
+    return of({key.replace("_", "."): value for key, value in given_keys.items()})
+
+
+def of(keys: dict[str, str]) -> ConnectionSettings:
+    return translate(
+        {key: Setting(value, "client.properties") for key, value in {"bootstrap.servers": "h:9092", **keys}.items()}
+    )
+
+
+def refused(keys: dict[str, str]) -> str:
+    with pytest.raises(SettingsError) as error:
+        of(keys)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("key", sorted(_SUBSTITUTES))
+def test_what_can_not_be_carried_over_is_named_with_its_file_and_its_substitute(key: str) -> None:
+    said = refused({key: "anything"})
+    assert said.startswith(f"client.properties: {key}: ")
+    assert any(word in said for word in ("use ", "write ", "take it out", "run kretain where"))
+
+
+JAVA_SECURITY_KEYS = """
+sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms
+sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism
+sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
+sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
+sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+sasl.oauthbearer.token.endpoint.url security.protocol security.providers ssl.cipher.suites ssl.enabled.protocols
+ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
+ssl.truststore.location ssl.truststore.password ssl.truststore.type config.providers config.providers.file.class
+""".split()  # noqa: SIM905
+"""Every security key of Kafka 4.3's AdminClientConfig, and where secrets come from files."""
+MERELY_TUNE = (
+    "sasl.kerberos.min.",
+    "sasl.kerberos.ticket.",
+    "sasl.login.refresh.",
+    "sasl.login.retry.",
+    "sasl.login.connect.",
+    "sasl.login.read.",
+)
+
+
+@pytest.mark.parametrize("key", JAVA_SECURITY_KEYS)
+def test_no_security_key_of_a_java_client_is_dropped_in_silence(key: str) -> None:
+    if key in _UNDERSTOOD or key.startswith(MERELY_TUNE):
+        return
+    assert _LEFT_OUT.fullmatch(key) is None
+    assert f"client.properties: {key}: " in refused({key: "TLSv1" if "protocol" in key else "x"})
+
+
+TUNING = """
+acks auto.commit.interval.ms auto.offset.reset batch.size buffer.memory check.crcs client.dns.lookup client.rack
+compression.type connections.max.idle.ms default.api.timeout.ms delivery.timeout.ms enable.auto.commit
+enable.idempotence enable.metrics.push exclude.internal.topics fetch.max.bytes fetch.min.bytes group.id
+group.instance.id group.protocol heartbeat.interval.ms interceptor.classes isolation.level key.deserializer
+key.serializer linger.ms max.block.ms max.in.flight.requests.per.connection max.poll.records metadata.max.age.ms
+metadata.recovery.strategy metric.reporters metrics.num.samples partition.assignment.strategy partitioner.class
+receive.buffer.bytes reconnect.backoff.ms request.timeout.ms retries retry.backoff.ms send.buffer.bytes
+session.timeout.ms socket.connection.setup.timeout.ms transaction.timeout.ms transactional.id value.deserializer
+value.serializer api.version.request broker.address.family debug log.connection.close message.max.bytes
+queue.buffering.max.ms queued.min.messages socket.keepalive.enable socket.timeout.ms statistics.interval.ms
+topic.metadata.refresh.interval.ms
+""".split()  # noqa: SIM905
+
+
+def test_what_only_tunes_a_producer_or_a_consumer_is_left_out_and_listed() -> None:
+    settings = of(dict.fromkeys(TUNING, "1"))
+    assert settings.left_out == tuple(sorted(TUNING))
+    assert settings == of({}) or settings.for_librdkafka() == of({}).for_librdkafka()
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("sasl.jaas.conf", "did you mean sasl.jaas.config?"),
+        ("security.protocols", "did you mean security.protocol?"),
+        ("bootstrap.server", "did you mean bootstrap.servers?"),
+        ("nonsense", "neither a librdkafka nor a Java client setting"),
+    ],
+)
+def test_an_unknown_key_is_an_error_with_the_nearest_right_one(key: str, hint: str) -> None:
+    assert hint in refused({key: "x"})
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"bootstrap.servers": ""}, "no cluster is named"),
+        ({"bootstrap.servers": " , "}, "no cluster is named"),
+        ({"bootstrap.servers": "host"}, "'host' is not HOST:PORT"),
+        ({"bootstrap.servers": "a:1,b:0"}, "'b:0' is not HOST:PORT"),
+        ({"bootstrap.servers": "a:65536"}, "is not HOST:PORT"),
+        ({"security.protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
+        ({**SASL, "sasl.mechanism": "GSSAPI"}, "GSSAPI is not supported; use one of PLAIN, SCRAM-SHA-256"),
+        (SASL, "sasl.username and sasl.password are needed"),
+        ({**SASL, "sasl.username": "alice"}, "sasl.username and sasl.password are needed"),
+        ({"ssl.endpoint.identification.algorithm": "http"}, "neither https nor empty"),
+        ({"ssl.protocol": "SSLv3"}, "SSLv3 is not spoken here"),
+        ({"ssl.enabled.protocols": "TLSv1.2,TLSv1.1"}, "TLSv1.1 is not spoken here"),
+        ({"sasl.password": "${file:/run/secret:key}"}, "write the values themselves"),
+        (
+            {"security.protocol": "SSL", "ssl.ca.location": "/nowhere.pem"},
+            "ssl.ca.location: /nowhere.pem cannot be read",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.location": "/no.jks"},
+            "ssl.truststore.location: /no.jks cannot be",
+        ),
+        ({"security.protocol": "SSL", "ssl.certificate.pem": "-----BEGIN"}, "needs both"),
+        ({"security.protocol": "SSL", "ssl.key.pem": "-----BEGIN"}, "needs both"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(keys: dict[str, str], said: str) -> None:
+    assert said in refused(keys)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "jaas", "user", "password"),
+    [
+        ("PLAIN", f'{PLAIN} required username="alice" password="{SECRET}";', "alice", SECRET),
+        ("SCRAM-SHA-512", f'{SCRAM} required username="alice" password="{SECRET}";', "alice", SECRET),
+        ("scram-sha-256", f'{SCRAM} required username="alice" password="{SECRET}" tokenauth="false";', "alice", SECRET),
+        ("PLAIN", f'{PLAIN}\trequired\tusername="alice"\tpassword="{SECRET}";', "alice", SECRET),
+        ("PLAIN", f"{PLAIN} required\n username=alice\n password={SECRET};", "alice", SECRET),
+        ("PLAIN", f"{PLAIN} required username='alice' password='a b;\tc';", "alice", "a b;\tc"),
+        ("PLAIN", f'{PLAIN} required password="a\\"b\\\\c" username="al ice" ;', "al ice", 'a"b\\c'),
+        ("PLAIN", f'{PLAIN} required username="a=b" password="username=x";', "a=b", "username=x"),
+        ("PLAIN", f'PlainLoginModule required username="alice" password="{SECRET}"', "alice", SECRET),
+    ],
+)
+def test_a_jaas_line_is_read_as_java_reads_it(mechanism: str, jaas: str, user: str, password: str) -> None:
+    settings = of({**SASL, "sasl.mechanism": mechanism, "sasl.jaas.config": jaas})
+    assert (settings.mechanism, settings.username, settings.password) == (mechanism.upper(), user, password)
+    assert settings.for_kafka_python()["sasl_plain_password"] == password
+    assert settings.for_librdkafka()["sasl.password"] == password
+
+
+@pytest.mark.parametrize(
+    ("keys", "checks_name", "checks_certificate"),
+    [
+        ({}, True, True),
+        ({"ssl.endpoint.identification.algorithm": ""}, False, True),
+        ({"ssl.endpoint.identification.algorithm": "HTTPS"}, True, True),
+        ({"enable.ssl.certificate.verification": "false"}, False, False),
+        ({"enable.ssl.certificate.verification": "no"}, True, True),  # only the one word turns it off
+    ],
+)
+def test_certificates_and_host_names_are_checked_unless_told(
+    keys: dict[str, str], *, checks_name: bool, checks_certificate: bool
+) -> None:
+    settings = of({"security.protocol": "SSL", **keys})
+    conf: dict[str, Any] = settings.for_kafka_python()
+    assert conf["ssl_context"].check_hostname is checks_name
+    assert conf["ssl_context"].verify_mode == (ssl.CERT_REQUIRED if checks_certificate else ssl.CERT_NONE)
+    rd = settings.for_librdkafka()
+    assert rd["enable.ssl.certificate.verification"] is checks_certificate
+    assert (rd["ssl.endpoint.identification.algorithm"] == "https") is (checks_name or not checks_certificate)
+
+
+def test_a_bundle_with_comments_in_any_language_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    path.write_text(f"# Autoridad de Certificación\n{self_signed()}", encoding="utf-8")
+    settings = of({"security.protocol": "SSL", "ssl.ca.location": str(path)})
+    assert len(settings.for_kafka_python()["ssl_context"].get_ca_certs()) == 1
+
+
+def test_a_properties_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "# a comment\n! another\nbootstrap.servers = a:1,\\\n    b:2  \nsasl.username:alice\n\nclient.id=\\u00fc=x\n",
+        encoding="utf-8",
+    )
+    found = {key: setting.value for key, setting in read_properties(path).items()}
+    assert found == {"bootstrap.servers": "a:1,b:2", "sasl.username": "alice", "client.id": "ü=x"}
+    assert read_properties(path)["client.id"].origin == str(path)

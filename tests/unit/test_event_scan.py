@@ -1,0 +1,158 @@
+"""Event times out of records: blocks instead of records, and the same prefix (RULES.md R2)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli import event_scan
+from retention_cli.event_scan import Block, EventScan, read_time
+from retention_cli.policy.settings import EventSource
+
+HEADER, JSON, STAMP = EventSource("header", "et"), EventSource("json", "/meta/at"), EventSource("timestamp")
+
+Records = list[tuple[int, int | None]]
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> Records:
+    """Records with gaps between their offsets (markers, aborted ones), some without a readable time."""
+    times = draw(st.lists(st.none() | st.integers(0, 50), max_size=60))
+    offset, found = draw(st.integers(0, 5)), []
+    for time_ms in times:
+        found.append((offset, time_ms))
+        offset += draw(st.integers(1, 3))
+    return found
+
+
+def brute(records: Records, log_start: int, cutoff: int, end: int, *, skip: bool) -> int:
+    """The longest prefix in which every record is older than the cutoff."""
+    for offset, time_ms in records:
+        if offset >= log_start and ((time_ms is None and not skip) or (time_ms is not None and time_ms >= cutoff)):
+            return offset
+    return max(end, log_start)
+
+
+def found_by(scan: EventScan, records: Records, log_start: int, cutoff: int, *, skip: bool) -> tuple[int, int]:
+    """Walk over the blocks as the reader does; return the bound, and how many records were read again."""
+    position, read = log_start, 0
+    while True:
+        there = scan.prefix(position, cutoff, skip=skip)
+        if isinstance(there, int):
+            return there, read
+        for offset, time_ms in records:
+            if there.start <= offset < there.end:
+                read += 1
+                if (time_ms is None and not skip) or (time_ms is not None and time_ms >= cutoff):
+                    return offset, read
+        position = there.end
+
+
+@given(partitions(), st.integers(0, 60), st.integers(0, 55), st.booleans(), st.integers(0, 60), st.integers(1, 4))
+def test_the_prefix_is_what_reading_every_record_gives(
+    records: Records, start_at: int, cutoff: int, skip: bool, stop_at: int, block_records: int
+) -> None:
+    """Also where the scan stopped in between and was saved, and where the log start has moved on."""
+    scan = EventScan("header:et", records[0][0] if records else 0, block_records=block_records)
+    for number, (offset, time_ms) in enumerate(records):
+        if number == stop_at:
+            scan = EventScan.from_bytes(scan.as_bytes(), "header:et", 0)
+        scan.add(offset, time_ms)
+    log_start = records[min(start_at, len(records) - 1)][0] if records else 0
+    scan = EventScan.from_bytes(scan.as_bytes(), "header:et", log_start)
+    bound, _read = found_by(scan, records, log_start, cutoff, skip=skip)
+    assert bound == brute(records, log_start, cutoff, scan.end, skip=skip)
+    times = [time_ms for _offset, time_ms in records if time_ms is not None]
+    assert (None if scan.newest is None else scan.newest.time_ms) == max(times, default=None)
+
+
+def test_blocks_stay_few_and_a_prefix_is_found_by_reading_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_scan, "BLOCKS_AT_MOST", 16)
+    records: Records = [(offset, offset) for offset in range(100_000)]
+    scan = EventScan("header:et", 0, block_records=10)
+    for offset, time_ms in records:
+        scan.add(offset, time_ms)
+    assert len(scan.blocks) <= 16
+    bound, read = found_by(scan, records, 0, 70_001, skip=False)
+    assert bound == 70_001
+    assert read <= 100_000 / 7
+
+
+@given(st.lists(st.integers(0, 100), min_size=1), st.integers(0, 100))
+def test_a_time_beyond_the_ceiling_ends_a_prefix_and_is_no_largest_time(times: list[int], ceiling: int) -> None:
+    """RULES.md G4, retention.eventtime.ignore.future."""
+    scan = EventScan("timestamp", 0)
+    for offset, time_ms in enumerate(times):
+        scan.add(offset, time_ms, ceiling)
+    fine = [time_ms for time_ms in times if time_ms <= ceiling]
+    assert (None if scan.newest is None else scan.newest.time_ms) == max(fine, default=None)
+    for cutoff in (0, 50, 100):
+        records: Records = list(enumerate(times))
+        assert found_by(scan, records, 0, cutoff, skip=False)[0] == brute(records, 0, cutoff, len(times), skip=False)
+
+
+def test_another_source_or_a_broken_memory_begins_anew() -> None:
+    scan = EventScan("header:et", 0)
+    scan.add(0, 5)
+    assert EventScan.from_bytes(scan.as_bytes(), "header:et", 0) == scan
+    for raw, source in ((scan.as_bytes(), "header:other"), (b"nonsense", "header:et"), (None, "header:et")):
+        assert EventScan.from_bytes(raw, source, 7) == EventScan(source, 7)
+
+
+def test_blocks_of_records_that_are_gone_are_forgotten_and_the_largest_time_is_not() -> None:
+    scan = EventScan("header:et", 0, block_records=2)
+    for offset, time_ms in enumerate([90, 1, 2, 3, 4, 5]):
+        scan.add(offset, time_ms)
+    later = EventScan.from_bytes(scan.as_bytes(), "header:et", 3)
+    assert [block.start for block in later.blocks] == [2, 4]
+    assert later.newest is not None
+    assert later.newest.time_ms == 90
+    assert later.prefix(3, 6, skip=False) == 6
+    assert later.prefix(3, 4, skip=False) == Block(4, 6)
+
+
+@pytest.mark.parametrize(
+    ("source", "stamp", "headers", "value", "time_ms"),
+    [
+        (STAMP, 5, None, None, 5),
+        (STAMP, -1, None, None, None),
+        (HEADER, 5, None, b"x", None),
+        (HEADER, 5, [("other", b"1")], b"x", None),
+        (HEADER, 5, [("et", b"1357034400000")], None, 1357034400000),
+        (HEADER, 5, [("et", b"1"), ("et", b"2")], None, 2),
+        (HEADER, 5, [("et", b"2013-01-01T10:00:00Z")], None, 1357034400000),
+        (HEADER, 5, [("et", b"2013-01-01T05:00:00-05:00")], None, 1357034400000),
+        (HEADER, 5, [("et", b"2013-01-01T10:00:00")], None, None),
+        (HEADER, 5, [("et", b"")], None, None),
+        (HEADER, 5, [("et", None)], None, None),
+        (HEADER, 5, [("et", b"-5")], None, None),
+        (HEADER, 5, [("et", b"1e3")], None, None),
+        (HEADER, 5, [("et", b"\xff")], None, None),
+        (HEADER, 5, [("et", b"9" * 30)], None, None),
+        (HEADER, 5, [("et", "٣".encode())], None, None),
+        (JSON, 5, None, None, None),
+        (JSON, 5, None, b"", None),
+        (JSON, 5, None, b"{", None),
+        (JSON, 5, None, b"[1]", None),
+        (JSON, 5, None, json.dumps({"meta": {"at": 7}}).encode(), 7),
+        (JSON, 5, None, json.dumps({"meta": {"at": "7"}}).encode(), 7),
+        (JSON, 5, None, json.dumps({"meta": {"at": "1970-01-01T00:00:01Z"}}).encode(), 1000),
+        (JSON, 5, None, json.dumps({"meta": {"at": 7.0}}).encode(), 7),
+        (JSON, 5, None, json.dumps({"meta": {"at": 7.5}}).encode(), None),
+        (JSON, 5, None, json.dumps({"meta": {"at": True}}).encode(), None),
+        (JSON, 5, None, json.dumps({"meta": {"at": None}}).encode(), None),
+        (JSON, 5, None, b'{"meta": {"at": NaN}}', None),
+        (JSON, 5, None, b'{"meta": {"at": Infinity}}', None),
+        (JSON, 5, None, b'{"meta": {"at": -1}}', None),
+        (JSON, 5, None, b"[" * 100_000, None),
+        (EventSource("json", ""), 5, None, b"12", 12),
+        (EventSource("json", "/a~1b/0/c~0d"), 5, None, b'{"a/b": [{"c~d": 3}]}', 3),
+    ],
+)
+def test_a_records_event_time_or_none(
+    source: EventSource, stamp: int, headers: object, value: bytes | None, time_ms: int | None
+) -> None:
+    assert read_time(source, stamp, headers, value) == time_ms

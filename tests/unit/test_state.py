@@ -1,0 +1,144 @@
+"""The lock and the journal: one trim at a time, and each step on the disk before the next (DESIGN.md, trim)."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli.model import TopicPartition
+from retention_cli.narrow import Target
+from retention_cli.state.audit import AuditLog
+from retention_cli.state.folder import StateError
+from retention_cli.state.history import past_day
+from retention_cli.state.journal import AuditJournal, new_run_name
+from retention_cli.state.lock import LockedError, trim_lock
+from retention_cli.trim_report import TrimReport, row_of
+from tests.unit.test_narrow import row
+from tests.unit.test_plan import plan
+
+AT = 1_795_230_000_007
+TP = TopicPartition("orders", 0)
+
+
+@pytest.mark.parametrize(
+    "left", ['{"pid": 1, "host": "h", "user": "u", "since": "then"}\n', "garbage", "\x00" * 50, ""]
+)
+def test_what_a_crash_left_in_the_lock_file_locks_nobody_out(tmp_path: Path, left: str) -> None:
+    """The kernel's lock counts, not the file: a stale one names a holder that is gone."""
+    (tmp_path / "trim.lock").write_text(left)
+    with trim_lock(tmp_path, "now"):
+        holder = json.loads((tmp_path / "trim.lock").read_text())
+        assert (holder["since"], set(holder)) == ("now", {"pid", "host", "user", "since"})
+    assert (tmp_path / "trim.lock").read_text() == ""
+
+
+def test_a_lock_whose_holder_left_no_name_still_holds(tmp_path: Path) -> None:
+    with trim_lock(tmp_path, "then"):
+        (tmp_path / "trim.lock").write_text("not json")
+        with pytest.raises(LockedError, match="its holder left no name"), trim_lock(tmp_path, "now"):
+            pytest.fail("two at a time")
+
+
+def test_the_lock_ends_with_an_error_too(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), trim_lock(tmp_path, "then"):
+        raise KeyboardInterrupt
+    with trim_lock(tmp_path, "now"):
+        pass
+
+
+def test_two_clusters_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    with trim_lock(tmp_path / "c1", "now"), trim_lock(tmp_path / "c2", "now"):
+        pass
+
+
+def test_a_lock_that_can_not_be_made_stops_the_trim(tmp_path: Path) -> None:
+    (tmp_path / "trim.lock").mkdir()
+    with pytest.raises(StateError, match=r"trim\.lock can't be opened"), trim_lock(tmp_path, "now"):
+        pytest.fail("not locked")
+
+
+def written(log: AuditLog) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.path.read_text().splitlines()]
+
+
+def test_a_run_is_written_step_by_step(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    clock = iter(range(AT, AT + 100))
+    journal = AuditJournal(log, "r1", lambda: next(clock))
+    journal.begin(plan(row(), row(partition=1)), "plan.json")
+    assert [line["event"] for line in written(log)] == ["run"]
+    assert written(log)[0]["plan"]["file"] == "plan.json"
+    assert written(log)[0]["planned"] == {"partitions": 2, "records": 100, "bytes": 1000, "unconsumed": 0}
+    journal.batch(1, {TP: Target(40, row(trim_to=50, min_commit=60, log_start=10, records=40, size_bytes=400))})
+    assert written(log)[1] == {
+        "event": "batch",
+        "run": "r1",
+        "at": "2026-11-21T03:00:00.008Z",
+        "batch": 1,
+        "partitions": [
+            {
+                "topic": "orders",
+                "topic_id": "id-1",
+                "partition": 0,
+                "log_start": 10,
+                "min_commit": 60,
+                "target": 40,
+                "records": 30,
+                "bytes": 300,
+                "rule": "consumed",
+            }
+        ],
+    }
+    done = row_of(TP, "trimmed", 40, 40, (), 30, 300)
+    journal.result(1, [done])
+    journal.end(TrimReport("r1", "c1", "b", [done]), 0)
+    assert [line["event"] for line in written(log)] == ["run", "batch", "result", "end"]
+    assert written(log)[3]["totals"] == {
+        "records": 30,
+        "bytes": 300,
+        "trimmed": 1,
+        "unchanged": 0,
+        "held": 0,
+        "failed": 0,
+        "unverified": 0,
+    }
+    assert log.runs()["r1"].trimmed().records == 30, "what the journal writes the log can read"
+    assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
+
+
+def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    journal = AuditJournal(log, "r1", lambda: AT)
+    journal.begin(plan(row()), None)
+    journal.end(None, 1, "no broker answered")
+    assert written(log)[1] | {"at": ""} == {
+        "event": "end",
+        "run": "r1",
+        "at": "",
+        "exit": 1,
+        "totals": {},
+        "error": "no broker answered",
+    }
+    assert log.runs()["r1"].end is not None
+
+
+def test_a_day_is_24_hours_back_from_now(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "c1")
+    day = 86_400_000
+    for name, at in (("r1", AT - day - 1), ("r2", AT - day), ("r3", AT)):
+        journal = AuditJournal(log, name, lambda at=at: at)  # type: ignore[misc]
+        journal.begin(plan(row()), None)
+        journal.batch(1, {TP: Target(50, row())})
+    assert past_day(tmp_path, "c1", AT).records == 100
+    assert past_day(tmp_path, "c2", AT).records == 0
+
+
+def test_names_of_runs_sort_by_time_and_differ(tmp_path: Path) -> None:
+    names = [new_run_name(AT + n * 1000) for n in range(20)]
+    assert names == sorted(names)
+    assert names[0].startswith("20261121T030000Z-")
+    assert len({new_run_name(AT) for _ in range(20)}) > 1
