@@ -17,7 +17,7 @@ from retention_cli.brokers.deleter import Deleter
 from retention_cli.embedded import EmbeddedKafka
 from retention_cli.model import Decision, TopicPartition
 from tests.conftest import QUICK
-from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
+from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10
 SETTINGS = {
@@ -236,13 +236,17 @@ def test_a_commit_from_a_log_that_an_unclean_election_lost(tmp_path: Path) -> No
         three.start_node(three.node(follower))
         wait_until(lambda: leaders(world, pair)[0] == follower, "the unclean election", 90)
         assert world.ends(pair) == (0, 4)
-        decision = world.decide(consumed(pair), pair)
+        decision = world.decide(consumed(pair), pair, remember=False)
         assert codes(decision) == {"F5"}  # beyond H: as plain as can be
         world.produce(pair, [30 * HOUR] * 9)  # now the commit lies below H
         assert world.ends(pair) == (0, 13)
-        decision = world.decide(consumed(pair), pair)
+        decision = world.decide(consumed(pair), pair, remember=False)
         assert (decision.action, codes(decision)) == ("hold", {"F5"})
         assert "leader epoch" in decision.reasons[0].text
+        # kretain last looked at ten records, and sees thirteen: six of those ten are others by now (G3).
+        aged = f"version: 1\ntopics: [{{match: {pair}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}]"
+        decision = world.decide(aged, pair, at_ms=now_ms() + 3 * HOUR)
+        assert (decision.action, decision.trim_to, decision.limited_by) == ("trim", 4, "G3")
         world.commit(group, pair, {0: 7}, epochs={0: epoch_now(world, pair)})
         assert world.decide(consumed(pair), pair).trim_to == 7
         assert epoch_now(world, pair) > epoch
@@ -263,10 +267,27 @@ def test_a_frozen_broker_costs_its_time_out_and_holds_what_it_leads(harmed: Worl
     try:
         began = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "kretain", "plan", "-b", alive, "-p", str(policy_file), "-o", "json", "--timeout", "2s",
-             "--state-dir", str(harmed.state_dir)],
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "kretain",
+                "plan",
+                "-b",
+                alive,
+                "-p",
+                str(policy_file),
+                "-o",
+                "json",
+                "--timeout",
+                "2s",
+                "--state-dir",
+                str(harmed.state_dir),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert time.monotonic() - began < 60
         if done.returncode == 0:
             import json
@@ -312,10 +333,24 @@ def test_a_trim_that_is_ended_while_it_waits_for_an_answer(tmp_path: Path, end: 
         policy = tmp_path / "policy.yaml"
         policy.write_text(consumed(topic))
         trim = subprocess.Popen(
-            [sys.executable, "-c", STUCK_TRIM, str(one.node(1).pid), "trim", "-b", world.bootstrap, "-p", str(policy), "--yes",
-             "--state-dir", str(world.state_dir)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                STUCK_TRIM,
+                str(one.node(1).pid),
+                "trim",
+                "-b",
+                world.bootstrap,
+                "-p",
+                str(policy),
+                "--yes",
+                "--state-dir",
+                str(world.state_dir),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         try:
             assert trim.stdout is not None
             assert trim.stdout.readline() == "sending\n"

@@ -92,7 +92,7 @@ def test_a_group_with_commits_on_other_partitions_only_holds_this_one(world: Wor
     late = policy.replace("version: 1", f"version: 1\ngroups: {{latest: [{topic}-stray]}}")
     assert [one.trim_to for one in world.plan(late).decisions] == [9, 5, 9]
     # … or is ignored
-    ignored = policy.replace("version: 1", f'version: 1\ngroups: {{ignore: ["*-stray"]}}')
+    ignored = policy.replace("version: 1", 'version: 1\ngroups: {ignore: ["*-stray"]}')
     assert [one.trim_to for one in world.plan(ignored).decisions] == [9, 9, 9]
 
 
@@ -164,7 +164,9 @@ def test_a_pending_transactional_commit_is_waited_for_then_holds_the_groups_topi
     producer.send_offsets_to_transaction([TopicPartition(source, 0, 3)], consumer.consumer_group_metadata(), 30)
     producer.flush(30)
     consumer.close()
-    held = world.cli("plan", source, "--consumed-after", "1h", "-o", "json", "--timeout", "3s", check=0).json()["partitions"][0]
+    held = world.cli("plan", source, "--consumed-after", "1h", "-o", "json", "--timeout", "3s", check=0).json()[
+        "partitions"
+    ][0]
     assert (held["action"], {reason["code"] for reason in held["reasons"]}) == ("hold", {"F3"})
     assert held["min_commit"] is None
     producer.commit_transaction(30)
@@ -226,16 +228,25 @@ def connect_worker(bootstrap: str, group: str) -> Iterator[None]:
                     continue
                 response = await wire.ask(
                     JoinGroupRequest(
-                        group_id=group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, member_id=member, group_instance_id=None,
-                        protocol_type="connect", protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=b"\x00\x01url")],
+                        group_id=group,
+                        session_timeout_ms=60_000,
+                        rebalance_timeout_ms=60_000,
+                        member_id=member,
+                        group_instance_id=None,
+                        protocol_type="connect",
+                        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=b"\x00\x01url")],
                     ),
                     coordinators[group],
                 )
                 member, code = response.member_id or member, response.error_code
             assert code == 0, code
             sync = SyncGroupRequest(
-                group_id=group, generation_id=response.generation_id, member_id=member, group_instance_id=None,
-                protocol_type="connect", protocol_name="default",
+                group_id=group,
+                generation_id=response.generation_id,
+                member_id=member,
+                group_instance_id=None,
+                protocol_type="connect",
+                protocol_name="default",
                 assignments=[SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=b"\xff\xfe\x00")],
             )
             assert (await wire.ask(sync, coordinators[group])).error_code == 0
@@ -274,8 +285,13 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
         pass
 
     sub = StreamsGroupHeartbeatRequest.Topology.Subtopology(
-        subtopology_id="0", source_topics=[source], source_topic_regex=[], state_changelog_topics=[],
-        repartition_sink_topics=[], repartition_source_topics=[], copartition_groups=[],
+        subtopology_id="0",
+        source_topics=[source],
+        source_topic_regex=[],
+        state_changelog_topics=[],
+        repartition_sink_topics=[],
+        repartition_source_topics=[],
+        copartition_groups=[],
     )
     topology = StreamsGroupHeartbeatRequest.Topology(epoch=0, subtopologies=[sub])
     done = threading.Event()
@@ -287,10 +303,16 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
                 return epoch
             joining = epoch == 0
             request = StreamsGroupHeartbeatRequest(
-                group_id=group, member_id="member-of-the-test-0001", member_epoch=epoch, endpoint_information_epoch=0,
-                rebalance_timeout_ms=60_000 if joining else -1, topology=topology if joining else None,
-                active_tasks=[] if joining else None, standby_tasks=[] if joining else None,
-                warmup_tasks=[] if joining else None, process_id="p1" if joining else None,
+                group_id=group,
+                member_id="member-of-the-test-0001",
+                member_epoch=epoch,
+                endpoint_information_epoch=0,
+                rebalance_timeout_ms=60_000 if joining else -1,
+                topology=topology if joining else None,
+                active_tasks=[] if joining else None,
+                standby_tasks=[] if joining else None,
+                warmup_tasks=[] if joining else None,
+                process_id="p1" if joining else None,
                 client_tags=[] if joining else None,
             )
             response = await reader.wire.ask(request, coordinators[group])
@@ -312,3 +334,24 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
         finally:
             done.set()
             thread.join()
+
+
+def test_a_commit_of_a_leader_epoch_that_nobody_knows_is_let_be(world: World) -> None:
+    """F5: beyond the end of its own epoch where that can be asked; where the leader has never heard of it, it can't."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-a", topic, {0: 7}, epochs={0: 99})
+    assert world.decide(consumed(topic), topic).trim_to == 7
+
+
+def test_the_unread_are_counted_from_the_log_start_on(world: World) -> None:
+    """What a group had lost before is not lost again."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-slow", topic, 1)
+    world.commit(f"{topic}-a", topic, 6)
+    world.commit("console-consumer-77", topic, 0)
+    world.delete_records(topic, 4)
+    plan = world.plan(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 1h}}]")
+    assert (plan.decisions[0].trim_to, plan.decisions[0].unconsumed) == (10, 6)
+    assert plan.unconsumed_by == {f"group:{topic}-a": 4, f"group:{topic}-slow": 6}

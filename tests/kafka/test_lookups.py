@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import NotFound
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import Search
+from retention_cli.decide import Wanted
 from retention_cli.lookups import look_up
 from retention_cli.model import LookUp, TopicPartition
 from retention_cli.observe import Request, observe
@@ -17,11 +24,22 @@ from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, reader_for
 def looked_up(world: World, topic: str, times_ms: list[int], limit: int = 10_000) -> dict[int, LookUp]:
     tp = TopicPartition(topic, 0)
     with reader_for(world.bootstrap) as reader:
-        request = Request(lambda name: Settings() if name == topic else None, GroupRules(), now_ms(), lookups=False, sizes=False)
+        request = Request(
+            lambda name: Settings() if name == topic else None, GroupRules(), now_ms(), lookups=False, sizes=False
+        )
         seen = observe(reader, request)
-        answers = list(look_up(reader, seen.facts, {tp: times_ms}, seen.leaders, {topic: limit}, time.monotonic() + 30))
+        answers = list(
+            look_up(
+                reader,
+                seen.facts,
+                {tp: Wanted(frozenset(times_ms))},
+                seen.leaders,
+                {topic: limit},
+                time.monotonic() + 30,
+            )
+        )
     found = {}
-    for _tp, time_ms, answer in answers:
+    for _tp, time_ms, answer, _data, _record in answers:
         assert isinstance(answer, LookUp), answer
         found[time_ms] = answer
     return found
@@ -50,7 +68,10 @@ def test_on_trimmed_logs_the_answer_is_what_the_records_say(world: World, compre
         for trim_to in (0, 22, 47, 70, 94):  # into the middle of batches, near the ends of segments
             world.delete_records(topic, trim_to)
             records = world.records(topic)
-            times = sorted({base + rng.randrange(21 * DAY) for _ in range(14)} | {stamps[rng.randrange(120)] + d for d in (-1, 0, 1)})
+            times = sorted(
+                {base + rng.randrange(21 * DAY) for _ in range(14)}
+                | {stamps[rng.randrange(120)] + d for d in (-1, 0, 1)}
+            )
             start, end = world.ends(topic)
             assert start == trim_to
             for time_ms, answer in looked_up(world, topic, times).items():
@@ -64,8 +85,6 @@ def test_on_trimmed_logs_the_answer_is_what_the_records_say(world: World, compre
 
 def _minus_ones(world: World, topic: str, times: list[int]) -> int:
     """Count look-ups that the broker answers with −1 though a later record matches."""
-    from retention_cli.brokers.log_offsets import NotFound
-
     records = world.records(topic)
     tp = TopicPartition(topic, 0)
     with reader_for(world.bootstrap) as reader:
@@ -167,3 +186,86 @@ def test_a_log_that_is_nothing_but_old_data_and_a_commit_at_its_end(world: World
     assert world.decide(consumed(topic, "24h"), topic).trim_to == end
     world.delete_records(topic, end)
     assert world.decide(consumed(topic, "24h"), topic).action == "keep"
+
+
+def test_no_time_before_1970_is_ever_asked_about(world: World) -> None:
+    """A cutoff of −1 is Kafka's word for "the end", −2 for "the start": a time so early is older than every record."""
+    topic = world.topic("early")
+    world.produce(topic, [HOUR] * 5)
+    world.commit(f"{topic}-a", topic, 5)
+    at_ms = now_ms()
+    for sentinel in (-1, -2, -3, -4, -5, -6, -(2**64)):
+        forced = f"version: 1\ntopics: [{{match: {topic}, retention.ms: {at_ms - sentinel}, allow.ancient: true}}]"
+        decision = world.decide(forced, topic, at_ms=at_ms)
+        assert (decision.action, decision.trim_to, decision.reasons) == ("keep", None, ()), sentinel
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader, pytest.raises(ValueError, match="no time to look up"):
+        reader.list_offsets([{tp: -1}], {tp: reader.metadata([topic]).topics[topic].partitions[0]})
+
+
+def test_a_log_that_starts_beyond_its_open_transaction_costs_no_waiting(world: World) -> None:
+    """Brokers let anybody trim past L. From S > L nothing committed can be read, and nothing may go (G1)."""
+    topic = world.topic("beyond")
+    world.produce(topic, [50 * HOUR] * 2)
+    producer = world.transaction(topic, [1 * HOUR, *[50 * HOUR] * 5], end="open")
+    world.delete_records(topic, 4)
+    began = time.monotonic()
+    decision = world.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h}}]", topic)
+    assert (decision.log_start, decision.last_stable_offset, decision.action) == (4, 2, "keep")
+    assert time.monotonic() - began < 10
+    producer.abort_transaction(30)
+
+
+def test_what_could_not_be_read_in_time_is_unknown_not_the_log_start(world: World) -> None:
+    """G9 asks whether the record at S is old: silence must not mean that it is not."""
+    topic = world.topic("slow")
+    world.produce(topic, [50 * HOUR] * 3)
+    search = Search(0, 3, now_ms(), 1)
+    with reader_for(world.bootstrap) as reader:
+        reached = reader.search_records({TopicPartition(topic, 0): search}, 0)
+    assert isinstance(reached[TopicPartition(topic, 0)], RequestFailedError)
+
+
+def test_a_record_stamped_exactly_at_the_cutoff_is_not_older(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MAX_TIMESTAMP bears a −1 out only where it is smaller than T: here it is T itself."""
+    topic = world.topic("exact")
+    stamp = now_ms() - 24 * HOUR
+    world.produce_at(topic, [stamp - HOUR, stamp - HOUR, stamp])
+    honest = ClusterReader.list_offsets
+
+    def silent(self: ClusterReader, wanted: Any, leaders: Any) -> Any:
+        answers = honest(self, wanted, leaders)
+        return [
+            {tp: NotFound() if isinstance(asked[tp], int) else answer for tp, answer in one.items()}
+            for asked, one in zip(wanted, answers, strict=True)
+        ]
+
+    monkeypatch.setattr(ClusterReader, "list_offsets", silent)  # as after a trim (FACTS: 621 of 1,302)
+    for cutoff, wanted in ((stamp, 2), (stamp + 1, 3), (stamp - HOUR, 0), (stamp - HOUR + 1, 2)):
+        assert looked_up(world, topic, [cutoff])[cutoff].offset == wanted
+
+
+def test_records_that_went_before_they_could_be_read_make_a_look_up_unknown(world: World) -> None:
+    """Another trim was quicker: reading on from anywhere else would pass over what it is to find."""
+    topic = world.topic("gone")
+    world.produce(topic, [50 * HOUR] * 6)
+    world.delete_records(topic, 4)
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader:
+        reached = reader.search_records({tp: Search(0, 6, now_ms(), 100)}, 20)
+    assert isinstance(reached[tp], RequestFailedError)
+
+
+def test_a_leader_epoch_that_is_not_the_leaders_own_is_an_error(world: World) -> None:
+    """A deposed leader, or one that we have not heard of yet, answers nothing."""
+    topic = world.topic("epoch")
+    world.produce(topic, [50 * HOUR] * 3)
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader:
+        about = reader.metadata([topic]).topics[topic].partitions[0]
+        for epoch in (about.leader_epoch - 1, about.leader_epoch + 1):
+            other = {tp: replace(about, leader_epoch=epoch)} if epoch >= 0 else {}
+            for spec in ("earliest", "latest", "last-stable", "max-timestamp", 5) if other else ():
+                answer = reader.list_offsets([{tp: spec}], other)[0][tp]  # type: ignore[dict-item]
+                assert isinstance(answer, RequestFailedError), (spec, epoch)
+                assert answer.retriable

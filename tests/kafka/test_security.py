@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -56,30 +57,133 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     common = ("-storepass", STORE, "-keypass", STORE, "-noprompt")
 
     def pair(name: str, store: str, kind: str, san: str) -> None:
-        keytool("-genkeypair", "-alias", name, "-keystore", str(made[store]), "-storetype", kind, "-keyalg", "RSA",
-                "-dname", f"CN={name}", "-validity", "30", "-ext", f"san={san}", *common)  # fmt: skip
+        keytool(
+            "-genkeypair",
+            "-alias",
+            name,
+            "-keystore",
+            str(made[store]),
+            "-storetype",
+            kind,
+            "-keyalg",
+            "RSA",
+            "-dname",
+            f"CN={name}",
+            "-validity",
+            "30",
+            "-ext",
+            f"san={san}",
+            *common,
+        )
 
     pair("broker", "broker.p12", "PKCS12", "ip:127.0.0.1")
     pair("client", "client.jks", "JKS", "dns:client")
-    keytool("-exportcert", "-rfc", "-alias", "broker", "-keystore", str(made["broker.p12"]), "-storepass", STORE, "-file", str(made["ca.pem"]))
-    keytool("-exportcert", "-rfc", "-alias", "client", "-keystore", str(made["client.jks"]), "-storepass", STORE, "-file", str(made["client.pem"]))
+    keytool(
+        "-exportcert",
+        "-rfc",
+        "-alias",
+        "broker",
+        "-keystore",
+        str(made["broker.p12"]),
+        "-storepass",
+        STORE,
+        "-file",
+        str(made["ca.pem"]),
+    )
+    keytool(
+        "-exportcert",
+        "-rfc",
+        "-alias",
+        "client",
+        "-keystore",
+        str(made["client.jks"]),
+        "-storepass",
+        STORE,
+        "-file",
+        str(made["client.pem"]),
+    )
     for store, kind in (("trust.jks", "JKS"), ("trust.p12", "PKCS12")):
-        keytool("-importcert", "-alias", "ca", "-file", str(made["ca.pem"]), "-keystore", str(made[store]), "-storetype", kind, "-storepass", STORE, "-noprompt")
-    keytool("-importcert", "-alias", "client", "-file", str(made["client.pem"]), "-keystore", str(made["clients.p12"]), "-storetype", "PKCS12", "-storepass", STORE, "-noprompt")
-    keytool("-importkeystore", "-srckeystore", str(made["client.jks"]), "-srcstorepass", STORE, "-destkeystore", str(made["client.p12"]),
-            "-deststoretype", "PKCS12", "-deststorepass", STORE, "-noprompt")  # fmt: skip
+        keytool(
+            "-importcert",
+            "-alias",
+            "ca",
+            "-file",
+            str(made["ca.pem"]),
+            "-keystore",
+            str(made[store]),
+            "-storetype",
+            kind,
+            "-storepass",
+            STORE,
+            "-noprompt",
+        )
+    keytool(
+        "-importcert",
+        "-alias",
+        "client",
+        "-file",
+        str(made["client.pem"]),
+        "-keystore",
+        str(made["clients.p12"]),
+        "-storetype",
+        "PKCS12",
+        "-storepass",
+        STORE,
+        "-noprompt",
+    )
+    keytool(
+        "-importkeystore",
+        "-srckeystore",
+        str(made["client.jks"]),
+        "-srcstorepass",
+        STORE,
+        "-destkeystore",
+        str(made["client.p12"]),
+        "-deststoretype",
+        "PKCS12",
+        "-deststorepass",
+        STORE,
+        "-noprompt",
+    )
     from cryptography.hazmat.primitives import serialization as ser
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     store12 = pkcs12.load_pkcs12(made["client.p12"].read_bytes(), STORE.encode())
     assert store12.key is not None
-    for name, protection in (("client.key", ser.NoEncryption()), ("client-sealed.key", ser.BestAvailableEncryption(STORE.encode()))):
+    for name, protection in (
+        ("client.key", ser.NoEncryption()),
+        ("client-sealed.key", ser.BestAvailableEncryption(STORE.encode())),
+    ):
         made[name].write_bytes(store12.key.private_bytes(ser.Encoding.PEM, ser.PrivateFormat.PKCS8, protection))
     made["both.pem"].write_text(made["client.pem"].read_text() + made["client.key"].read_text())
     other = Certificates(made.folder / "other")
     other.folder.mkdir()
-    keytool("-genkeypair", "-alias", "x", "-keystore", str(other["x.p12"]), "-storetype", "PKCS12", "-keyalg", "RSA", "-dname", "CN=x", *common)
-    keytool("-exportcert", "-rfc", "-alias", "x", "-keystore", str(other["x.p12"]), "-storepass", STORE, "-file", str(made["stranger.pem"]))
+    keytool(
+        "-genkeypair",
+        "-alias",
+        "x",
+        "-keystore",
+        str(other["x.p12"]),
+        "-storetype",
+        "PKCS12",
+        "-keyalg",
+        "RSA",
+        "-dname",
+        "CN=x",
+        *common,
+    )
+    keytool(
+        "-exportcert",
+        "-rfc",
+        "-alias",
+        "x",
+        "-keystore",
+        str(other["x.p12"]),
+        "-storepass",
+        STORE,
+        "-file",
+        str(made["stranger.pem"]),
+    )
     return made
 
 
@@ -108,16 +212,20 @@ def ask(bootstrap: str, config: Path, *arguments: str, timeout: str = "10s") -> 
 
 @pytest.fixture(scope="module")
 def sasl(certificates: Certificates) -> Iterator[EmbeddedKafka]:
-    settings = broker_tls(certificates) | QUICK | {
-        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        "listener.name.secure.plain.sasl.jaas.config": (
-            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}" user_bob="{SECRET}";'
-        ),
-        "listener.name.secure.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-        "listener.name.secure.scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS;User:alice;User:carol",
-    }  # fmt: skip
+    settings = (
+        broker_tls(certificates)
+        | QUICK
+        | {
+            "listener.name.secure.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.secure.plain.sasl.jaas.config": (
+                f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}" user_bob="{SECRET}";'
+            ),
+            "listener.name.secure.scram-sha-512.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            "listener.name.secure.scram-sha-256.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS;User:alice;User:carol",
+        }
+    )
     with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_SSL") as cluster:
         world = World(cluster.bootstrap, Path("unused"))
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
@@ -131,22 +239,36 @@ def jaas(mechanism: str, user: str) -> str:
     return f'org.apache.kafka.common.security.{module} required username="{user}" password="{SECRET}";'
 
 
-@pytest.mark.parametrize(("mechanism", "user"), [("PLAIN", "alice"), ("SCRAM-SHA-256", "carol"), ("SCRAM-SHA-512", "carol")])
+@pytest.mark.parametrize(
+    ("mechanism", "user"), [("PLAIN", "alice"), ("SCRAM-SHA-256", "carol"), ("SCRAM-SHA-512", "carol")]
+)
 @pytest.mark.parametrize("style", ["java", "librdkafka"])
 def test_a_clients_file_works_as_it_is(
     sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path, mechanism: str, user: str, style: str
 ) -> None:
     if style == "java":
         config = properties(
-            tmp_path, security_protocol="SASL_SSL", sasl_mechanism=mechanism, sasl_jaas_config=jaas(mechanism, user),
-            ssl_truststore_location=certificates["trust.jks"], ssl_truststore_password=STORE, ssl_truststore_type="JKS",
-            key_deserializer="org.apache.kafka.common.serialization.StringDeserializer", group_id="some-group", acks="all",
-        )  # fmt: skip
+            tmp_path,
+            security_protocol="SASL_SSL",
+            sasl_mechanism=mechanism,
+            sasl_jaas_config=jaas(mechanism, user),
+            ssl_truststore_location=certificates["trust.jks"],
+            ssl_truststore_password=STORE,
+            ssl_truststore_type="JKS",
+            key_deserializer="org.apache.kafka.common.serialization.StringDeserializer",
+            group_id="some-group",
+            acks="all",
+        )
     else:
         config = properties(
-            tmp_path, security_protocol="sasl_ssl", sasl_mechanisms=mechanism, sasl_username=user, sasl_password=SECRET,
-            ssl_ca_location=certificates["ca.pem"], socket_keepalive_enable="true",
-        )  # fmt: skip
+            tmp_path,
+            security_protocol="sasl_ssl",
+            sasl_mechanisms=mechanism,
+            sasl_username=user,
+            sasl_password=SECRET,
+            ssl_ca_location=certificates["ca.pem"],
+            socket_keepalive_enable="true",
+        )
     done = ask(sasl.secure_bootstrap, config)
     assert done.code == 0, done.err
 
@@ -157,9 +279,14 @@ def test_every_kind_of_trust_store(sasl: EmbeddedKafka, certificates: Certificat
     name = "ca.pem" if trust == "pem" else f"trust.{trust}"
     more = {} if trust == "pem" else {"ssl_truststore_password": STORE}
     config = properties(
-        tmp_path, security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config=jaas("PLAIN", "alice"),
-        ssl_truststore_location=certificates[name], ssl_truststore_type=kind, **more,
-    )  # fmt: skip
+        tmp_path,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_jaas_config=jaas("PLAIN", "alice"),
+        ssl_truststore_location=certificates[name],
+        ssl_truststore_type=kind,
+        **more,
+    )
     assert ask(sasl.secure_bootstrap, config).code == 0
 
 
@@ -178,9 +305,13 @@ def test_who_is_refused_is_told_in_one_line_in_time_and_without_the_secret(
     sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path, change: dict, said: str
 ) -> None:
     given = {
-        "security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": SECRET,
-        "ssl_ca_location": str(certificates["ca.pem"]), **change,
-    }  # fmt: skip
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
+        "sasl_password": SECRET,
+        "ssl_ca_location": str(certificates["ca.pem"]),
+        **change,
+    }
     if given["ssl_ca_location"] == "stranger.pem":
         given["ssl_ca_location"] = str(certificates["stranger.pem"])
     began = time.monotonic()
@@ -190,18 +321,35 @@ def test_who_is_refused_is_told_in_one_line_in_time_and_without_the_secret(
     assert done.out == ""
     assert said in done.err or (said == "refused" and "are name and password right?" in done.err)
     assert done.err.count("\n") == 1, done.err
-    loud = run_cli("plan", "x", "--consumed-after", "1d", "-vv", "-b", sasl.secure_bootstrap, "-c", str(tmp_path / "client.properties"), "--timeout", "4s")
+    loud = run_cli(
+        "plan",
+        "x",
+        "--consumed-after",
+        "1d",
+        "-vv",
+        "-b",
+        sasl.secure_bootstrap,
+        "-c",
+        str(tmp_path / "client.properties"),
+        "--timeout",
+        "4s",
+    )
     for secret in (SECRET, "wrong-s3cret"):
         assert secret not in done.err + loud.err + loud.out
 
 
-def test_a_certificate_for_another_host_is_refused_unless_told(sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path) -> None:
+def test_a_certificate_for_another_host_is_refused_unless_told(
+    sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path
+) -> None:
     """The broker's certificate is for 127.0.0.1; it is reached as localhost."""
     bootstrap = sasl.secure_bootstrap.replace("127.0.0.1", "localhost")
     given = {
-        "security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": SECRET,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
+        "sasl_password": SECRET,
         "ssl_ca_location": certificates["ca.pem"],
-    }  # fmt: skip
+    }
     assert ask(bootstrap, properties(tmp_path, **given), timeout="3s").code == 1
     assert ask(bootstrap, properties(tmp_path, **given, ssl_endpoint_identification_algorithm="")).code == 0
 
@@ -211,7 +359,10 @@ def test_a_certificate_for_another_host_is_refused_unless_told(sasl: EmbeddedKaf
 
 def allow(world: World, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
     pattern = ResourcePatternType.LITERAL
-    wanted = [AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW) for operation in operations]
+    wanted = [
+        AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+        for operation in operations
+    ]
     for future in world.admin.create_acls(wanted).values():
         future.result(30)
 
@@ -221,13 +372,26 @@ def bob(sasl: EmbeddedKafka, certificates: Certificates, tmp_path: Path) -> Iter
     """A principal without any rights, and a world in which to give him some."""
     world = World(sasl.bootstrap, tmp_path / "state")
     config = properties(
-        tmp_path, security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_username="bob", sasl_password=SECRET,
+        tmp_path,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_username="bob",
+        sasl_password=SECRET,
         ssl_ca_location=certificates["ca.pem"],
-    )  # fmt: skip
+    )
     yield world, config
     from confluent_kafka.admin import AclBindingFilter  # type: ignore[attr-defined]
 
-    everything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
+    anything: Any = None
+    everything = AclBindingFilter(
+        ResourceType.ANY,
+        anything,
+        ResourcePatternType.ANY,
+        anything,
+        anything,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
     for future in world.admin.delete_acls([everything]).values():
         future.result(30)
 
@@ -236,10 +400,22 @@ TOPIC_RIGHTS = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperati
 
 
 def bobs(sasl: EmbeddedKafka, config: Path, *arguments: str) -> Cli:
-    return run_cli(*arguments, "-b", sasl.secure_bootstrap, "-c", str(config), "--timeout", "5s", "--state-dir", str(config.parent / "state"))
+    return run_cli(
+        *arguments,
+        "-b",
+        sasl.secure_bootstrap,
+        "-c",
+        str(config),
+        "--timeout",
+        "5s",
+        "--state-dir",
+        str(config.parent / "state"),
+    )
 
 
-def test_a_principal_that_sees_only_some_groups_trims_nothing_on_their_word(sasl: EmbeddedKafka, bob: tuple[World, Path]) -> None:
+def test_a_principal_that_sees_only_some_groups_trims_nothing_on_their_word(
+    sasl: EmbeddedKafka, bob: tuple[World, Path]
+) -> None:
     """The trap of F8: without DESCRIBE on the cluster the listing is short, and nothing says so."""
     world, config = bob
     topic = world.topic()
@@ -279,7 +455,9 @@ def test_a_principal_that_sees_only_some_groups_trims_nothing_on_their_word(sasl
         world.admin.delete_consumer_groups([group])[group].result(30)
 
 
-def test_without_its_settings_a_topic_is_held_and_without_delete_a_trim_fails(sasl: EmbeddedKafka, bob: tuple[World, Path]) -> None:
+def test_without_its_settings_a_topic_is_held_and_without_delete_a_trim_fails(
+    sasl: EmbeddedKafka, bob: tuple[World, Path]
+) -> None:
     world, config = bob
     topic = world.topic()
     world.produce(topic, OLD)
@@ -312,6 +490,47 @@ def test_without_its_settings_a_topic_is_held_and_without_delete_a_trim_fails(sa
     assert SECRET not in "".join(path.read_text() for path in (config.parent / "state").rglob("*.jsonl"))
 
 
+def test_who_may_not_write_kretains_own_topics_is_told_what_to_grant(
+    sasl: EmbeddedKafka, bob: tuple[World, Path], tmp_path: Path
+) -> None:
+    """Who may write the policy topic decides what may be trimmed: the brokers' ACLs say who, and we say what is missing."""
+    world, config = bob
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 9)
+    allow(world, "bob", ResourceType.TOPIC, topic, *TOPIC_RIGHTS)
+    allow(world, "bob", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+    allow(world, "bob", ResourceType.GROUP, "*", AclOperation.DESCRIBE)
+    allow(world, "bob", ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
+    refused = bobs(sasl, config, "init")
+    assert refused.code == 1
+    assert "topic _kretain_policy could not be made: our principal may not; grant it: kafka-acls.sh" in refused.err
+    assert "--operation CREATE" in refused.err
+    run_cli("init", "-b", sasl.bootstrap, check=0)
+    read = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ)
+    for own in ("_kretain_policy", "_kretain_state"):
+        allow(world, "bob", ResourceType.TOPIC, own, *read)
+
+    def setting() -> Cli:
+        return bobs(sasl, config, "policy", "set", topic, "retention.ms=7d", "-p", str(policy))
+
+    wait_until(lambda: "could not be written to" in setting().err, "the rights to read")
+    assert "grant it: kafka-acls.sh --add --topic _kretain_policy --operation WRITE" in setting().err
+    assert setting().code == 1
+    plan = bobs(sasl, config, "plan", "-p", str(policy), "-o", "json")
+    assert plan.code == 0
+    assert plan.json()["partitions"][0]["trim_to"] == 9, "what can be read is enough to decide"
+    assert "this run is remembered on this machine alone: " in plan.err
+    assert "--topic _kretain_state --operation WRITE" in plan.err
+    trim = bobs(sasl, config, "trim", "-p", str(policy), "--yes", "-o", "json").json()
+    assert trim["partitions"][0]["outcome"] == "held", "the brokers' time can't be had"
+    assert SECRET not in refused.err + setting().err + plan.err
+    allow(world, "bob", ResourceType.TOPIC, "_kretain_policy", AclOperation.WRITE)
+    wait_until(lambda: setting().code == 0, "the right to write")
+
+
 def test_a_topic_that_may_not_be_described_matches_nothing(sasl: EmbeddedKafka, bob: tuple[World, Path]) -> None:
     world, config = bob
     topic = world.topic()
@@ -336,25 +555,42 @@ def mutual(certificates: Certificates) -> Iterator[EmbeddedKafka]:
 
 
 @pytest.mark.parametrize("kind", ["jks", "p12", "pem", "pem sealed", "pem store", "pem inline"])
-def test_a_client_certificate_of_every_kind(mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path, kind: str) -> None:
+def test_a_client_certificate_of_every_kind(
+    mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path, kind: str
+) -> None:
     given: dict[str, object] = {"security_protocol": "SSL", "ssl_ca_location": certificates["ca.pem"]}
     match kind:
         case "jks" | "p12":
-            given |= {"ssl_keystore_location": certificates[f"client.{kind}"], "ssl_keystore_password": STORE, "ssl_key_password": STORE}
+            given |= {
+                "ssl_keystore_location": certificates[f"client.{kind}"],
+                "ssl_keystore_password": STORE,
+                "ssl_key_password": STORE,
+            }
         case "pem":
-            given |= {"ssl_certificate_location": certificates["client.pem"], "ssl_key_location": certificates["client.key"]}
+            given |= {
+                "ssl_certificate_location": certificates["client.pem"],
+                "ssl_key_location": certificates["client.key"],
+            }
         case "pem sealed":
-            given |= {"ssl_certificate_location": certificates["client.pem"], "ssl_key_location": certificates["client-sealed.key"], "ssl_key_password": STORE}
+            given |= {
+                "ssl_certificate_location": certificates["client.pem"],
+                "ssl_key_location": certificates["client-sealed.key"],
+                "ssl_key_password": STORE,
+            }
         case "pem store":
             given |= {"ssl_keystore_type": "PEM", "ssl_keystore_location": certificates["both.pem"]}
         case "pem inline":
-            chain, key = (certificates[name].read_text().strip().replace("\n", "\\n") for name in ("client.pem", "client.key"))
+            chain, key = (
+                certificates[name].read_text().strip().replace("\n", "\\n") for name in ("client.pem", "client.key")
+            )
             given |= {"ssl_keystore_type": "PEM", "ssl_keystore_certificate_chain": chain, "ssl_keystore_key": key}
     done = ask(mutual.secure_bootstrap, properties(tmp_path, **given))
     assert done.code == 0, done.err
 
 
-def test_records_are_read_with_the_same_settings(mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path) -> None:
+def test_records_are_read_with_the_same_settings(
+    mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path
+) -> None:
     """The second client, which settles look-ups by reading, is let in as well."""
     world = World(mutual.bootstrap, tmp_path / "state")
     topic = world.topic()
@@ -362,23 +598,41 @@ def test_records_are_read_with_the_same_settings(mutual: EmbeddedKafka, certific
     world.delete_records(topic, 1)
     world.commit("readers", topic, 12)
     config = properties(
-        tmp_path, security_protocol="SSL", ssl_truststore_location=certificates["trust.p12"], ssl_truststore_password=STORE,
-        ssl_keystore_location=certificates["client.jks"], ssl_keystore_password=STORE, ssl_key_password=STORE,
-    )  # fmt: skip
-    row = ask(mutual.secure_bootstrap, config, "plan", topic, "--consumed-after", "90m", "-o", "json").json()["partitions"][0]
+        tmp_path,
+        security_protocol="SSL",
+        ssl_truststore_location=certificates["trust.p12"],
+        ssl_truststore_password=STORE,
+        ssl_keystore_location=certificates["client.jks"],
+        ssl_keystore_password=STORE,
+        ssl_key_password=STORE,
+    )
+    row = ask(mutual.secure_bootstrap, config, "plan", topic, "--consumed-after", "90m", "-o", "json").json()[
+        "partitions"
+    ][0]
     assert (row["action"], row["trim_to"]) == ("trim", 12)
     assert consumed(topic)
 
 
 def test_no_certificate_is_refused(mutual: EmbeddedKafka, certificates: Certificates, tmp_path: Path) -> None:
-    done = ask(mutual.secure_bootstrap, properties(tmp_path, security_protocol="SSL", ssl_ca_location=certificates["ca.pem"]), timeout="3s")
+    done = ask(
+        mutual.secure_bootstrap,
+        properties(tmp_path, security_protocol="SSL", ssl_ca_location=certificates["ca.pem"]),
+        timeout="3s",
+    )
     assert done.code == 1
     assert done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["client.jks", "client.p12"])
-def test_a_wrong_store_password_names_the_key_and_not_the_password(certificates: Certificates, tmp_path: Path, name: str) -> None:
-    config = properties(tmp_path, security_protocol="SSL", ssl_keystore_location=certificates[name], ssl_keystore_password="wr0ng-s3cret")
+def test_a_wrong_store_password_names_the_key_and_not_the_password(
+    certificates: Certificates, tmp_path: Path, name: str
+) -> None:
+    config = properties(
+        tmp_path,
+        security_protocol="SSL",
+        ssl_keystore_location=certificates[name],
+        ssl_keystore_password="wr0ng-s3cret",
+    )
     done = ask("127.0.0.1:1", config, timeout="2s")
     assert done.code == 1
     assert "ssl.keystore.location" in done.err

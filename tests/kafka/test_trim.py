@@ -13,7 +13,8 @@ from retention_cli.model import TopicPartition
 from retention_cli.plan import Plan
 from retention_cli.state.folder import StateError
 from retention_cli.state.lock import LockedError, trim_lock
-from retention_cli.trim import RefusedError, TrimReport, TrimRow
+from retention_cli.trim import RefusedError
+from retention_cli.trim_report import TrimReport, TrimRow
 from tests.kafka.world import HOUR, World, consumed
 
 OLD = [30 * HOUR] * 10
@@ -48,8 +49,16 @@ def test_what_was_planned_goes_and_the_log_has_it_before_and_after(world: World,
     assert {line["run"] for line in (run, batch, result, end)} == {report.run}
     assert run["planned"]["records"] == 8
     assert batch["partitions"][0] | {"topic_id": "", "bytes": 0} == {
-        "topic": topic, "topic_id": "", "partition": 0, "log_start": 0, "target": 8, "records": 8, "bytes": 0, "rule": "consumed",
-    }  # fmt: skip
+        "topic": topic,
+        "topic_id": "",
+        "partition": 0,
+        "log_start": 0,
+        "min_commit": 8,
+        "target": 8,
+        "records": 8,
+        "bytes": 0,
+        "rule": "consumed",
+    }
     assert result["partitions"] == [{"topic": topic, "partition": 0, "outcome": "trimmed", "log_start": 8}]
 
 
@@ -113,14 +122,18 @@ def test_a_topic_that_is_gone_is_held(world: World, topic: str) -> None:
         ("unconsumed: trim", "trimmed", 8),
     ],
 )
-def test_a_policy_that_became_stricter_narrows(world: World, topic: str, stricter: str, outcome: str, start: int) -> None:
+def test_a_policy_that_became_stricter_narrows(
+    world: World, topic: str, stricter: str, outcome: str, start: int
+) -> None:
     plan = world.plan(consumed(topic))
     today = consumed(topic) + f"\n  - {{match: {topic}, {stricter}}}\n"
     assert only(world.trim(plan, today)).outcome == outcome
     assert world.ends(topic)[0] == start
 
 
-def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The policy is read again before every recheck: a legal hold freezes what is not yet sent."""
     import retention_cli.trim as trimming
 
@@ -143,7 +156,9 @@ def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(world: World,
     assert world.ends(name) == (0, 10)
 
 
-def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import retention_cli.trim as trimming
 
     monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)
@@ -154,8 +169,12 @@ def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(world: World, topic
     assert world.ends(topic) == (0, 10)
 
 
-@pytest.mark.parametrize(("edit", "start"), [({"trim_to": 3}, 3), ({"trim_to": 10}, 8), ({"min_commit": 0}, 8), ({"unconsumed": 99}, 8)])
-def test_an_edited_plan_never_goes_past_what_the_policy_allows_now(world: World, topic: str, edit: dict, start: int) -> None:
+@pytest.mark.parametrize(
+    ("edit", "start"), [({"trim_to": 3}, 3), ({"trim_to": 10}, 8), ({"min_commit": 0}, 8), ({"unconsumed": 99}, 8)]
+)
+def test_an_edited_plan_never_goes_past_what_the_policy_allows_now(
+    world: World, topic: str, edit: dict, start: int
+) -> None:
     plan = world.plan(consumed(topic))
     edited = dataclasses.replace(plan, decisions=(dataclasses.replace(plan.decisions[0], **edit),))
     world.trim(edited, consumed(topic))
@@ -183,7 +202,9 @@ def test_r4_takes_what_nobody_has_read_and_only_as_much_as_was_shown(world: Worl
     assert only(world.trim(plan, policy)).log_start == 10
 
 
-def test_a_dry_run_holds_nothing_that_could_delete_and_leaves_no_trace(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_holds_nothing_that_could_delete_and_leaves_no_trace(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a dry run made a deleter")
 
@@ -191,7 +212,8 @@ def test_a_dry_run_holds_nothing_that_could_delete_and_leaves_no_trace(world: Wo
     row = only(world.trim(world.plan(consumed(topic)), consumed(topic), dry_run=True))
     assert (row.outcome, row.target, row.log_start, row.records) == ("would-trim", 8, 0, 8)
     assert world.ends(topic) == (0, 10)
-    assert not world.state_dir.exists()
+    left = {path.name for path in world.state_dir.rglob("*") if path.is_file()}
+    assert left == {"ledger.sqlite"}  # the plan remembers what it saw; nothing of a trim
 
 
 def test_a_few_partitions_first(world: World) -> None:
@@ -200,23 +222,31 @@ def test_a_few_partitions_first(world: World) -> None:
         world.produce(name, OLD, partition)
     world.commit(f"{name}-a", name, {0: 5, 1: 6, 2: 7})
     report = world.trim(world.plan(consumed(name)), consumed(name), max_partitions=2)
-    assert [(row.outcome, row.log_start) for row in report.rows] == [("trimmed", 5), ("trimmed", 6), ("unchanged", None)]
+    assert [(row.outcome, row.log_start) for row in report.rows] == [
+        ("trimmed", 5),
+        ("trimmed", 6),
+        ("unchanged", None),
+    ]
     assert world.ends(name, 2) == (0, 10)
 
 
 @pytest.mark.parametrize(
     ("limits", "refused"),
     [
-        ("max.records: 7", True), ("max.records: 8", False), ("max.percent: 79", True), ("max.percent: 80", False),
-        ("max.bytes: 10", True), ("max.bytes: 1MiB", False),
+        ("max.records: 7", True),
+        ("max.records: 8", False),
+        ("max.percent: 79", True),
+        ("max.percent: 80", False),
+        ("max.bytes: 10", True),
+        ("max.bytes: 1MiB", False),
     ],
-)  # fmt: skip
+)
 def test_limits_refuse_the_whole_and_nothing_goes(world: World, topic: str, limits: str, *, refused: bool) -> None:
     policy = consumed(topic).replace("version: 1", f"version: 1\nlimits: {{{limits}}}")
     plan = world.plan(policy)
     assert bool(plan.refusals) is refused
     if refused:
-        with pytest.raises(RefusedError, match="limits.max"):
+        with pytest.raises(RefusedError, match=r"limits\.max"):
             world.trim(plan, policy)
         with pytest.raises(RefusedError):
             world.trim(plan, policy, dry_run=True)
@@ -242,6 +272,31 @@ def test_a_percentage_is_of_all_managed_partitions_not_of_those_that_trim(world:
     world.commit(f"{name}-a", name, {0: 10, 1: 0})
     policy = consumed(name).replace("version: 1", "version: 1\nlimits: {max.percent: 10}")
     assert [row.outcome for row in world.trim(world.plan(policy), policy).rows] == ["trimmed", "unchanged"]
+
+
+def test_an_audit_log_that_fails_on_the_way_ends_the_run_and_the_report_says_what_is_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was done is told, nothing more is trimmed, and it is no success."""
+    topic = world.topic(partitions=2)
+    for partition in (0, 1):
+        world.produce(topic, [72 * HOUR] * 4, partition)
+    world.commit(f"{topic}-a", topic, {0: 4, 1: 4})
+    monkeypatch.setattr("retention_cli.trim._batches", _one_by_one)
+
+    def full(*_: object) -> None:
+        raise StateError("audit.jsonl can't be written: No space left on device")
+
+    monkeypatch.setattr("retention_cli.state.journal.AuditJournal.result", full)
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    assert [row.outcome for row in report.rows] == ["trimmed", "failed"]
+    assert "No space left" in (report.audit_problem or "")
+    assert world.ends(topic, 0)[0] == 4
+    assert world.ends(topic, 1)[0] == 0
+
+
+def _one_by_one(targets, _leaders):
+    yield from ({tp: targets[tp]} for tp in sorted(targets))
 
 
 def test_a_broken_audit_log_stops_before_anything_is_sent(world: World, topic: str) -> None:

@@ -17,15 +17,16 @@ from typing import Any
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from retention_cli.brokers.client_files import Setting, translate
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.settings import Setting, translate
 from retention_cli.carry_out import Orders, carry_out
 from retention_cli.guards.limits import Amount
 from retention_cli.model import Decision
 from retention_cli.plan import Plan
 from retention_cli.planning import Selection, make_plan
 from retention_cli.policy.load import parse_policy
-from retention_cli.trim import TrimReport
+from retention_cli.state.memories import Memories
+from retention_cli.trim_report import TrimReport
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -33,7 +34,7 @@ DAY = 24 * HOUR
 _numbers = itertools.count(1)
 
 
-QUIET = logging.getLogger("tests.clients")
+QUIET: Any = logging.getLogger("tests.clients")
 QUIET.addHandler(logging.NullHandler())
 QUIET.propagate = False
 """Where the tests' own clients say that a broker is gone: it is, we killed it."""
@@ -69,7 +70,9 @@ class World:
 
     # -- topics and records ------------------------------------------------
 
-    def topic(self, stem: str = "t", partitions: int = 1, replicas: int = 1, name: str | None = None, **config: str) -> str:
+    def topic(
+        self, stem: str = "t", partitions: int = 1, replicas: int = 1, name: str | None = None, **config: str
+    ) -> str:
         """Make a topic of a new name, and wait until all its partitions have leaders."""
         name = name or f"{stem}-{next(_numbers)}-{os.getpid()}"
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
@@ -92,7 +95,12 @@ class World:
         wait_until(lambda: name not in self.admin.list_topics(timeout=10).topics, f"end of {name}")
 
     def produce(
-        self, topic: str, ages_ms: Iterable[int] | int, partition: int = 0, value: bytes = b"x" * 100, compression: str = "none"
+        self,
+        topic: str,
+        ages_ms: Iterable[int] | int,
+        partition: int = 0,
+        value: bytes = b"x" * 100,
+        compression: str = "none",
     ) -> int:
         """Append a record of each age (or so many of age zero); return the next offset."""
         base = now_ms()
@@ -100,13 +108,24 @@ class World:
         return self.produce_at(topic, [base - age for age in ages], partition, value, compression)
 
     def produce_at(
-        self, topic: str, stamps_ms: Sequence[int], partition: int = 0, value: bytes | Callable[[], bytes] = b"x" * 100,
-        compression: str = "none", batch: int = 10_000,
+        self,
+        topic: str,
+        stamps_ms: Sequence[int],
+        partition: int = 0,
+        value: bytes | Callable[[], bytes] = b"x" * 100,
+        compression: str = "none",
+        batch: int = 10_000,
+        headers: Callable[[int], Any] | None = None,
     ) -> int:
         """Append a record of each timestamp, in order, so many a batch at the most."""
         producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "compression.type": compression, "linger.ms": 20 if compression != "none" else 5,
-             "batch.num.messages": batch, "logger": QUIET}
+            {
+                "bootstrap.servers": self.bootstrap,
+                "compression.type": compression,
+                "linger.ms": 20 if compression != "none" else 5,
+                "batch.num.messages": batch,
+                "logger": QUIET,
+            }
         )
         offsets: list[int] = []
 
@@ -117,13 +136,37 @@ class World:
         for number, stamp in enumerate(stamps_ms):
             key = f"k{number}"  # compacted topics want one
             content = value if isinstance(value, bytes) else value()
-            producer.produce(topic, content, key, partition=partition, timestamp=stamp, on_delivery=delivered)
+            more: dict[str, Any] = {} if headers is None else {"headers": headers(number)}
+            producer.produce(topic, content, key, partition=partition, timestamp=stamp, on_delivery=delivered, **more)
         assert producer.flush(60) == 0
         return max(offsets, default=-1) + 1
 
+    def produce_many(self, stamps_ms: Mapping[str, Sequence[int]], headers: Callable[[int], Any]) -> None:
+        """Append records to partition 0 of many topics, with one producer; headers are made from the timestamp."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "logger": QUIET})
+        failed: list[Any] = []
+
+        def delivered(error: Any, _message: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for topic, stamps in stamps_ms.items():
+            for stamp in stamps:
+                producer.produce(
+                    topic, b"x" * 100, partition=0, timestamp=stamp, headers=headers(stamp), on_delivery=delivered
+                )
+        assert producer.flush(60) == 0
+        assert not failed, failed
+
     def transaction(self, topic: str, stamps_ms: Sequence[int], *, end: str, partition: int = 0) -> Producer:
         """Append records in a transaction that is committed, aborted or left open (``end``)."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "logger": QUIET, "transactional.id": f"tx-{next(_numbers)}-{os.getpid()}"})
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "logger": QUIET,
+                "transactional.id": f"tx-{next(_numbers)}-{os.getpid()}",
+            }
+        )
         producer.init_transactions(30)
         producer.begin_transaction()
         for stamp in stamps_ms:
@@ -153,8 +196,15 @@ class World:
     def records(self, topic: str, partition: int = 0, isolation: str = "read_committed") -> list[tuple[int, int]]:
         """Return (offset, timestamp) of everything that can still be read."""
         consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-reads", "logger": QUIET, "enable.auto.commit": False,
-             "enable.partition.eof": True, "isolation.level": isolation, "auto.offset.reset": "earliest"}
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "kretain-test-reads",
+                "logger": QUIET,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": isolation,
+                "auto.offset.reset": "earliest",
+            }
         )
         found: list[tuple[int, int]] = []
         try:
@@ -166,14 +216,16 @@ class World:
                 for message in [] if first is None else [first, *consumer.consume(10_000, timeout=0)]:
                     if message.error() is not None:
                         return found
-                    found.append((message.offset(), message.timestamp()[1]))
+                    found.append((message.offset() or 0, message.timestamp()[1]))
             raise AssertionError(f"{topic}-{partition} could not be read to its end")
         finally:
             consumer.close()
 
     # -- groups ----------------------------------------------------------------
 
-    def commit(self, group: str, topic: str, offsets: Mapping[int, int] | int, epochs: Mapping[int, int] | None = None) -> None:
+    def commit(
+        self, group: str, topic: str, offsets: Mapping[int, int] | int, epochs: Mapping[int, int] | None = None
+    ) -> None:
         """Commit as a group without members."""
         by_partition = {0: offsets} if isinstance(offsets, int) else offsets
         wanted = []
@@ -195,8 +247,14 @@ class World:
     def member(self, group: str, topics: Sequence[str], **config: Any) -> Consumer:
         """Join a group and wait for an assignment. The caller closes it."""
         consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": group, "logger": QUIET, "enable.auto.commit": False,
-             "auto.offset.reset": "earliest", **{key.replace("_", "."): value for key, value in config.items()}}
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": group,
+                "logger": QUIET,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                **{key.replace("_", "."): value for key, value in config.items()},
+            }
         )
         consumer.subscribe(list(topics))
         deadline = time.monotonic() + 60
@@ -210,26 +268,48 @@ class World:
     def selection(self, policy: str, *topics: str) -> Selection:
         return Selection(parse_policy(policy, "policy.yaml", "sha256:test"), topics)
 
-    def plan(self, policy: str, *topics: str, at_ms: int | None = None) -> Plan:
-        with reader_for(self.bootstrap) as reader:
-            return make_plan(reader, self.selection(policy, *topics), at_ms or now_ms(), past_day=lambda _cluster: Amount())
+    def plan(
+        self, policy: str, *topics: str, at_ms: int | None = None, remember: bool = True, timeout_s: float = 30.0
+    ) -> Plan:
+        memories = Memories(self.state_dir) if remember else None
+        with reader_for(self.bootstrap, timeout_s) as reader:
+            return make_plan(
+                reader,
+                self.selection(policy, *topics),
+                at_ms or now_ms(),
+                past_day=lambda _cluster: Amount(),
+                memories=memories,
+                clock_ms=now_ms if at_ms is None else lambda: at_ms,
+            )
 
-    def decide(self, policy: str, topic: str, partition: int = 0, at_ms: int | None = None) -> Decision:
+    def decide(
+        self,
+        policy: str,
+        topic: str,
+        partition: int = 0,
+        at_ms: int | None = None,
+        *,
+        remember: bool = True,
+        timeout_s: float = 30.0,
+    ) -> Decision:
         """Return one partition's decision under a policy."""
-        plan = self.plan(policy, at_ms=at_ms)
+        plan = self.plan(policy, at_ms=at_ms, remember=remember, timeout_s=timeout_s)
         return next(one for one in plan.decisions if one.tp == (topic, partition))
 
     def trim(self, plan: Plan, policy: str | Callable[[], str], *, dry_run: bool = False, **more: Any) -> TrimReport:
         def selection() -> Selection:
             return self.selection(policy if isinstance(policy, str) else policy())
 
+        more.setdefault("memories", Memories(self.state_dir))
         orders = Orders(selection=selection, state_dir=self.state_dir, clock_ms=now_ms, dry_run=dry_run, **more)
         with reader_for(self.bootstrap) as reader:
             return carry_out(reader, plan, orders, lambda _report: 0)
 
     def cli(self, *arguments: str, stdin: str | None = None, check: int | None = None, **environ: str) -> Cli:
         """Run the real command against this cluster."""
-        return run_cli(*arguments, "-b", self.bootstrap, "--state-dir", str(self.state_dir), stdin=stdin, check=check, **environ)
+        return run_cli(
+            *arguments, "-b", self.bootstrap, "--state-dir", str(self.state_dir), stdin=stdin, check=check, **environ
+        )
 
 
 @dataclass
@@ -244,10 +324,14 @@ class Cli:
         return json.loads(self.out)
 
 
-def run_cli(*arguments: str, stdin: str | None = None, check: int | None = None, timeout: float = 120, **environ: str) -> Cli:
+def run_cli(*arguments: str, stdin: str | None = None, check: int | None = None, **environ: str) -> Cli:
     done = subprocess.run(
         [sys.executable, "-m", "kretain", *arguments],
-        input=stdin if stdin is not None else "", capture_output=True, text=True, timeout=timeout,
+        input=stdin if stdin is not None else "",
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         env={**{k: v for k, v in os.environ.items() if not k.startswith("KRETAIN_")}, "COLUMNS": "120", **environ},
     )
     result = Cli(done.returncode, done.stdout, done.stderr)
@@ -259,6 +343,12 @@ def consumed(topic: str, after: str = "1h", **more: str) -> str:
     """Return a policy with R1 on for one topic."""
     lines = [f"    {key.replace('__', '.')}: {value}" for key, value in more.items()]
     return "\n".join(
-        ["version: 1", "topics:", f"  - match: {json.dumps(topic)}", "    retention.commitoffset.enable: true",
-         f"    retention.commitoffset.ms: {after}", *lines]
+        [
+            "version: 1",
+            "topics:",
+            f"  - match: {json.dumps(topic)}",
+            "    retention.commitoffset.enable: true",
+            f"    retention.commitoffset.ms: {after}",
+            *lines,
+        ]
     )

@@ -1,0 +1,77 @@
+"""A real terminal to run commands in, type at and read from."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import select
+import signal
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07")
+
+
+class Terminal:
+    """A command in a terminal of its own. What it shows collects in ``shown``, without colors in ``text``."""
+
+    def __init__(
+        self, command: Sequence[str], columns: int = 80, environ: Mapping[str, str] | None = None, lines: int = 50
+    ) -> None:
+        env = {**(os.environ if environ is None else environ), "TERM": "xterm-256color"}
+        env.pop("COLUMNS", None)
+        self.shown = ""
+        self.pid, self._master = pty.fork()
+        if self.pid == 0:
+            termios.tcsetwinsize(1, (lines, columns))
+            os.execvpe(command[0], list(command), env)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._master)
+
+    @property
+    def text(self) -> str:
+        """What stands on the screen, and above it."""
+        return _ESCAPES.sub("", self.shown).replace("\r\n", "\n")
+
+    def type(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+    def read_until(self, wanted: str, seconds: float = 120) -> str:
+        """Read until this is shown; return the text so far."""
+        deadline = time.monotonic() + seconds
+        while wanted not in self.text:
+            assert time.monotonic() < deadline, f"not within {seconds} s: {wanted!r} in {self.text}"
+            assert self._read(), f"it ended before {wanted!r}: {self.text}"
+        return self.text
+
+    def wait(self, seconds: float = 120) -> int:
+        """Read to the end and return the exit code."""
+        deadline = time.monotonic() + seconds
+        while self._read():
+            assert time.monotonic() < deadline, f"did not end within {seconds} s: {self.text}"
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def _read(self) -> bool:
+        """Take in what there is; False at the end."""
+        if select.select([self._master], [], [], 0.1)[0]:
+            try:
+                some = os.read(self._master, 65536)
+            except OSError:  # how Linux says that nobody holds the other end any more
+                return False
+            self.shown += some.decode(errors="replace")
+            return bool(some)
+        return True

@@ -1,0 +1,319 @@
+"""R2 on a real cluster: maxEventTime from data alone, remembered; event times inside records (RULES.md R2, G4)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # (they are there)
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from tests.kafka.world import DAY, HOUR, QUIET, World, now_ms, wait_until
+
+NOW = now_ms()
+
+
+def policy(topic: str, keep: str = "24h", **more: str) -> str:
+    lines = [f"    {key.replace('__', '.')}: {value}" for key, value in more.items()]
+    return "\n".join(
+        [
+            "version: 1",
+            "topics:",
+            f"  - match: {topic}",
+            f"    retention.max.eventtime.ms: {keep}",
+            "    unconsumed: trim",
+            *lines,
+        ]
+    )
+
+
+def hours_ago(*ages: float) -> list[int]:
+    return [NOW - int(age * HOUR) for age in ages]
+
+
+def texts(decision: object) -> str:
+    return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)  # type: ignore[attr-defined]
+
+
+# -- the broker's own timestamps -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ages", "trim_to"),
+    [
+        ([72, 60, 48, 10, 1], 3),
+        ([172, 160, 148, 110, 101], 3),  # idle for days: time never moves an idle partition
+        ([72, 1, 60, 48], 1),  # out of order: the first young record ends the prefix
+        ([1, 72, 60], None),
+        ([5, 4, 3], None),
+    ],
+)
+def test_a_record_goes_when_it_is_more_than_e_older_than_the_newest(
+    world: World, ages: Sequence[float], trim_to: int | None
+) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(*ages))
+    decision = world.decide(policy(topic), topic)
+    assert (decision.trim_to, decision.rule) == (trim_to, "event-time" if trim_to else None)
+
+
+def test_what_nobody_has_read_stays_unless_the_policy_says_otherwise(world: World) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(72, 60, 48, 1))
+    world.commit("reader", topic, 2)
+    held = world.decide(policy(topic).replace("unconsumed: trim", "unconsumed: hold"), topic)
+    assert (held.trim_to, held.limited_by) == (2, "G2")
+
+
+def test_a_markers_wall_clock_is_no_event_time(world: World) -> None:
+    """Old data, committed now: the marker is stamped with today, and nothing is older than it by right."""
+    topic = world.topic("event")
+    old = 40 * 24
+    world.transaction(topic, hours_ago(old + 10, old + 5, old), end="commit")
+    decision = world.decide(policy(topic, keep="7h"), topic)
+    assert decision.trim_to == 1
+    assert decision.rule == "event-time"
+
+
+def test_a_marker_at_the_front_keeps_nothing_behind_it(world: World) -> None:
+    """RULES.md, Look-ups: an answer where no data record stands is settled by reading from there on."""
+    topic = world.topic("event")
+    old = 40 * 24
+    world.transaction(topic, hours_ago(old + 100, old + 90), end="commit")
+    world.transaction(topic, hours_ago(old + 80, old + 70), end="commit")
+    world.produce_at(topic, hours_ago(old))
+    assert world.decide(policy(topic, keep="48h"), topic).trim_to in (5, 6)  # at 5 stands a marker, at 6 the newest
+    world.delete_records(topic, 2)  # and now a marker stands at the log start itself
+    assert world.decide(policy(topic, keep="48h"), topic).trim_to in (5, 6)
+
+
+def test_an_aborted_records_time_is_no_event_time(world: World) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(900, 890, 880))
+    world.transaction(topic, hours_ago(10), end="abort")
+    decision = world.decide(policy(topic), topic)
+    assert decision.action == "keep", texts(decision)
+
+
+def test_an_open_transactions_time_is_no_event_time_yet(world: World) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(900, 890, 880))
+    producer = world.transaction(topic, hours_ago(10), end="open")
+    assert world.decide(policy(topic), topic).action == "keep"
+    producer.commit_transaction(30)
+    assert world.decide(policy(topic), topic).trim_to == 3
+
+
+def test_the_largest_time_is_remembered_when_its_record_is_gone(world: World) -> None:
+    """Removing the memory changes the decision: maxEventTime is the largest that was ever held."""
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(10, 100, 90, 80))
+    assert world.decide(policy(topic), topic).trim_to is None
+    world.delete_records(topic, 1)
+    assert world.decide(policy(topic), topic).trim_to == 4
+    shutil.rmtree(world.state_dir)
+    forgotten = world.decide(policy(topic), topic)
+    assert (forgotten.action, forgotten.trim_to) == ("keep", None)
+
+
+def test_a_topic_made_anew_starts_anew(world: World) -> None:
+    topic = world.topic("event")
+    world.produce_at(topic, hours_ago(10, 100))
+    world.decide(policy(topic), topic)
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce_at(topic, hours_ago(100, 90))
+    assert world.decide(policy(topic), topic).trim_to is None
+
+
+def test_more_markers_than_the_last_offsets_hold_are_looked_behind(world: World) -> None:
+    """The last data record stands more than a window before L: it is found all the same, and said to be at least."""
+    topic = world.topic("event")
+    old = 40 * 24
+    world.produce_at(topic, hours_ago(old + 100, old))
+    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"many-{topic}", "logger": QUIET})
+    producer.init_transactions(30)
+    for _ in range(70):
+        producer.begin_transaction()
+        producer.produce(topic, b"x", timestamp=NOW - HOUR)
+        producer.flush(30)
+        producer.abort_transaction(30)
+    decision = world.decide(policy(topic), topic)
+    assert decision.trim_to == 1
+    assert "at least" in texts(decision)
+
+
+def test_stamps_of_a_time_when_the_broker_overwrote_them_are_no_event_times(world: World) -> None:
+    """The topic was LogAppendTime until today: those records carry wall-clock times."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    world.produce(topic, 2)
+    set_config(world, topic, "message.timestamp.type", "CreateTime")
+    old = 40 * 24
+    world.produce_at(topic, hours_ago(old + 50, old))
+    decision = world.decide(policy(topic), topic)
+    assert decision.action == "keep", texts(decision)  # by the first stamps everything after them would be too old
+    world.delete_records(topic, 2)
+    assert world.decide(policy(topic), topic).trim_to == 3
+
+
+def set_config(world: World, topic: str, key: str, value: str) -> None:
+    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    world.admin.incremental_alter_configs([resource])[resource].result(30)
+    wait_until(
+        lambda: world.admin.describe_configs([resource])[resource].result(30)[key].value == value, f"{key}={value}"
+    )
+
+
+# -- future and broken stamps (G4) --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stamp", [NOW + 30 * DAY, NOW * 1000], ids=["future", "microseconds"])
+def test_one_bad_clock_does_not_erase_a_topic_and_says_how_to_get_out(world: World, stamp: int) -> None:
+    topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
+    world.produce_at(topic, [*hours_ago(72, 48, 2), stamp, *hours_ago(1)])
+    held = world.decide(policy(topic), topic)
+    assert held.action == "hold"
+    assert "G4 the record at offset 3 is stamped" in texts(held)
+    ignoring = policy(topic, retention__eventtime__ignore__future="true")
+    assert world.decide(ignoring, topic).trim_to == 2
+    explained = world.cli("explain", topic, "-p", str(_file(world, policy(topic))), check=0)
+    assert "offset 3" in explained.out
+    assert "retention.eventtime.ignore.future" in " ".join(explained.out.split())
+
+
+def test_ignoring_the_future_goes_on_past_the_bad_record_once_it_is_gone(world: World) -> None:
+    topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
+    world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48, 2)])
+    ignoring = policy(topic, retention__eventtime__ignore__future="true")
+    blocked = world.decide(ignoring, topic)
+    assert blocked.trim_to is None
+    assert "in the future" in texts(blocked)
+    world.delete_records(topic, 1)
+    assert world.decide(policy(topic), topic).action == "hold"  # the bad stamp is remembered
+    assert world.decide(ignoring, topic).trim_to == 3
+
+
+def test_the_way_out_of_a_bad_stamp_works_also_once_it_was_read_out_of_a_header(world: World) -> None:
+    """G4: what a scan took for the largest event time, before the policy said to ignore the future, is read anew."""
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    times = [*hours_ago(72, 60, 48, 2), NOW + 30 * DAY, *hours_ago(1)]
+    world.produce_at(topic, [NOW] * 6, headers=lambda n: [("et", str(times[n]).encode())])
+    source = {"retention__eventtime__source": '"header:et"'}
+    held = world.decide(policy(topic, **source), topic)
+    assert "G4 the record at offset 4 is stamped" in texts(held)
+    ignoring = policy(topic, retention__eventtime__ignore__future="true", **source)
+    assert world.decide(ignoring, topic).trim_to == 3
+
+
+def test_a_future_record_that_blocks_r4_is_named(world: World) -> None:
+    topic = world.topic("event", message_timestamp_after_max_ms=str(2**63 - 1))
+    world.produce_at(topic, [NOW + 9 * DAY, *hours_ago(72, 48)])
+    decision = world.decide(f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h}}]", topic)
+    assert decision.action == "keep"
+    assert "G4 the record at offset 0 is stamped" in texts(decision)
+
+
+# -- event times inside records ---------------------------------------------------------------------
+
+
+def test_a_topic_whose_broker_overwrites_event_times_needs_a_source(world: World) -> None:
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    world.produce(topic, 3)
+    decision = world.decide(policy(topic), topic)
+    assert decision.action == "hold"
+    assert "retention.eventtime.source" in texts(decision)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_event_times_from_headers(world: World, compression: str) -> None:
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    times = hours_ago(72, 60, 48, 10, 50, 1)
+    world.produce_at(topic, [NOW] * 6, compression=compression, headers=lambda n: [("et", str(times[n]).encode())])
+    decision = world.decide(policy(topic, retention__eventtime__source='"header:et"'), topic)
+    assert (decision.trim_to, decision.rule) == (3, "event-time")
+
+
+def test_event_times_from_json_values_with_transactions_and_tombstones(world: World) -> None:
+    topic = world.topic("event", message_timestamp_type="LogAppendTime", cleanup_policy="compact,delete")
+    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"json-{topic}", "logger": QUIET})
+    producer.init_transactions(30)
+
+    def batch(*values: bytes | None, end: str) -> None:
+        producer.begin_transaction()
+        for number, value in enumerate(values):
+            producer.produce(topic, value, f"k{number}")
+        producer.flush(30)
+        producer.commit_transaction(30) if end == "commit" else producer.abort_transaction(30)
+
+    def at(hours: float) -> bytes:
+        return json.dumps({"meta": {"at": NOW - int(hours * HOUR)}}).encode()
+
+    batch(at(72), at(60), end="commit")  # 0, 1, marker 2
+    batch(at(0.5), end="abort")  # 3, marker 4: never happened
+    batch(at(50), None, at(40), end="commit")  # 5, tombstone 6, 7, marker 8
+    batch(at(1), end="commit")  # 9
+    source = {"retention__eventtime__source": '"json:/meta/at"', "compacted": "trim"}
+    held = world.decide(policy(topic, **source), topic)
+    assert held.trim_to == 6
+    assert "offset 6 has no event time" in texts(held)
+    skipping = world.decide(policy(topic, on__unreadable="skip", **source), topic)
+    assert skipping.trim_to == 9  # up to the first record that is young
+
+
+def test_the_next_run_reads_only_what_is_new(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Removing the remembered progress changes what is read; what is decided stays the same."""
+    from retention_cli.brokers import records
+
+    read: list[int] = []
+    whole = records._read
+
+    def counting(settings, starts, deadline, on_record, *, scan):  # type: ignore[no-untyped-def]
+        def counted(tp, message):  # type: ignore[no-untyped-def]
+            read.append(message.offset())
+            return on_record(tp, message)
+
+        return whole(settings, starts, deadline, counted, scan=scan)
+
+    monkeypatch.setattr(records, "_read", counting)
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    wanted = policy(topic, keep="1h", retention__eventtime__source='"header:et"')
+    stamped = [NOW - 9 * HOUR + n * 1000 for n in range(5000)]
+    world.produce_at(topic, [NOW] * 5000, headers=lambda n: [("et", str(stamped[n]).encode())])
+    first = world.decide(wanted, topic)
+    assert len(read) >= 5000
+    read.clear()
+    assert world.decide(wanted, topic).trim_to == first.trim_to == 1399
+    assert len(read) <= 1001  # the one block in which the prefix ends
+    world.produce_at(topic, [NOW] * 10, headers=lambda _n: [("et", str(NOW - 2 * HOUR).encode())])
+    read.clear()
+    assert world.decide(wanted, topic).trim_to == 5000
+    assert len(read) <= 20
+    read.clear()
+    shutil.rmtree(world.state_dir)
+    assert world.decide(wanted, topic).trim_to == 5000
+    assert len(read) >= 5010
+
+
+def test_a_trim_by_event_time_takes_exactly_the_prefix(world: World) -> None:
+    topic = world.topic("event", message_timestamp_type="LogAppendTime")
+    times = hours_ago(72, 60, 48, 10, 50, 1)
+    world.produce_at(topic, [NOW] * 6, headers=lambda n: [("et", str(times[n]).encode())])
+    wanted = policy(topic, retention__eventtime__source='"header:et"')
+    report = world.trim(world.plan(wanted), wanted)
+    assert [(row.outcome, row.log_start) for row in report.rows] == [("trimmed", 3)]
+    assert [offset for offset, _ in world.records(topic)] == [3, 4, 5]
+    assert world.plan(wanted).totals.trim == 0
+
+
+def _file(world: World, text: str):  # type: ignore[no-untyped-def]
+    path = world.state_dir.parent / "policy.yaml"
+    path.write_text(text)
+    return path

@@ -1,0 +1,246 @@
+"""Live settings: from a person, an application or the console producer to a decision (RULES.md R3, DESIGN.md)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli import policy_topic
+from retention_cli.brokers.writer import ClusterWriter
+from retention_cli.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from retention_cli.embedded.java import find_java
+from retention_cli.policy.live import POLICY_TOPIC
+from retention_cli.policy.live_edit import LiveEditError, laid_over
+from retention_cli.policy.load import parse_policy
+from tests.kafka.stores import make_own_topics, run
+from tests.kafka.world import DAY, HOUR, Cli, World, now_ms, reader_for
+
+DOC = (Path(__file__).parents[2] / "docs" / "live-settings.md").read_text(encoding="utf-8")
+OLD = [72 * HOUR, 48 * HOUR, 2 * HOUR]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_topics(kafka: EmbeddedKafka) -> None:
+    make_own_topics(kafka.bootstrap)
+
+
+@pytest.fixture
+def writer(kafka: EmbeddedKafka) -> Iterator[ClusterWriter]:
+    with reader_for(kafka.bootstrap) as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, 30) as made:
+        yield made
+
+
+def marked(topic: str, *more: str) -> str:
+    lines = ["log.retention.min.timestamp: cluster", "unconsumed: trim", *more]
+    return "\n".join(["version: 1", "topics:", f"  - match: {topic}", *(f"    {line}" for line in lines)])
+
+
+@pytest.fixture
+def journal(world: World, tmp_path: Path) -> tuple[World, str, Path]:
+    """A topic whose minimum timestamp lives in the cluster, and its policy file."""
+    topic = world.topic("journal")
+    world.produce(topic, OLD)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(marked(topic))
+    return world, topic, policy
+
+
+def trim_to(world: World, policy: Path, topic: str) -> int | None:
+    return world.decide(policy.read_text(), topic).trim_to
+
+
+Journal = tuple[World, str, Path]
+
+
+def test_a_person_moves_the_minimum_forward_and_back(journal: Journal) -> None:
+    world, topic, policy = journal
+
+    def move(to_ms: int) -> Cli:
+        return run(world, "policy", "set", topic, f"log.retention.min.timestamp={to_ms}", "-p", str(policy), check=0)
+
+    assert trim_to(world, policy, topic) is None
+    at = now_ms()
+    said = move(at - DAY)
+    assert re.fullmatch(
+        rf"{topic}: log\.retention\.min\.timestamp = {at - DAY} \({POLICY_TOPIC}-0 offset [\d,]+\)\.\n", said.out
+    )
+    assert said.err == ""
+    assert trim_to(world, policy, topic) == 2
+    move(at - 60 * HOUR)
+    assert trim_to(world, policy, topic) == 1
+    ahead = move(at + 10 * DAY)
+    assert "lies in the future: until then it holds, unless the policy file says allow.empty: true" in ahead.err
+    assert world.decide(policy.read_text(), topic).action == "hold"
+    policy.write_text(marked(topic, "allow.empty: true"))
+    assert move(at + 10 * DAY).err == ""
+    assert trim_to(world, policy, topic) == 3
+    run(world, "policy", "unset", topic, "-p", str(policy), check=0)
+    assert world.decide(policy.read_text(), topic).action == "keep"
+
+
+def test_new_keys_are_laid_over_what_is_in_force(journal: Journal) -> None:
+    """Of R1's three names for one time the last one set is the one: a finer one would shadow it."""
+    world, topic, policy = journal
+    policy.write_text(
+        marked(
+            topic,
+            "retention.ms: cluster",
+            "retention.commitoffset.enable: true",
+            "retention.commitoffset.ms: cluster",
+            "retention.commitoffset.hours: cluster",
+        )
+    )
+    base = ("-p", str(policy), "-o", "json")
+
+    def put(*pairs: str) -> dict[str, Any]:
+        settings: dict[str, Any] = run(world, "policy", "set", topic, *pairs, *base, check=0).json()["settings"]
+        return settings
+
+    put("retention.ms=7d", "retention.commitoffset.ms=1000")
+    assert put("retention.commitoffset.hours=3") == {"retention.ms": "7d", "retention.commitoffset.hours": 3}
+    rows = run(world, "policy", "show", topic, *base, check=0).json()["settings"]
+    shown = {row["key"]: row for row in rows}
+    assert shown["retention.commitoffset.hours"]["value"] == 3 * HOUR
+    assert re.fullmatch(rf"{POLICY_TOPIC}-0 offset [\d,]+", shown["retention.ms"]["origin"])
+    assert shown["log.retention.min.timestamp"]["value"] == "cluster (not set)"
+    left = run(world, "policy", "unset", topic, "retention.ms", *base, check=0).json()["settings"]
+    assert left == {"retention.commitoffset.hours": 3}
+
+
+@pytest.mark.parametrize(
+    ("pair", "says"),
+    [
+        ("retention.ms=7d", "does not mark retention.ms as cluster for topic"),
+        ("unconsumed=hold", "sets unconsumed itself for topic"),
+        ("hold=now", "hold can't live in the policy topic"),
+        ("log.retention.min.timestamp=soon", "'soon' is not a time"),
+    ],
+)
+def test_what_the_file_does_not_allow_is_refused_and_nothing_is_written(journal: Journal, pair: str, says: str) -> None:
+    world, topic, policy = journal
+    before = world.ends(POLICY_TOPIC)
+    done = run(world, "policy", "set", topic, pair, "-p", str(policy), check=1)
+    assert says in done.err
+    assert done.out == ""
+    assert world.ends(POLICY_TOPIC) == before
+
+
+def test_without_a_policy_file_setting_is_a_usage_error(journal: Journal) -> None:
+    world, topic, _ = journal
+    assert "there is no policy file" in run(world, "policy", "set", topic, "retention.ms=7d", check=2).err
+    assert "is not KEY=VALUE" in run(world, "policy", "set", topic, "retention.ms", check=2).err
+
+
+def test_the_list_says_what_counts_and_what_is_wrong_and_where(journal: Journal, writer: ClusterWriter) -> None:
+    world, topic, policy = journal
+    writer.append(POLICY_TOPIC, topic.encode(), b'{"log.retention.min.timestamp": 5, "retention.ms": "7d"}')
+    bad = writer.append(POLICY_TOPIC, topic.encode(), b'{"log.retention.min.timestamp": "soon"')
+    found = run(world, "policy", "list", "-p", str(policy), "-o", "json", check=0).json()
+    rows = {row["key"]: row for row in found["settings"] if row["topic"] == topic}
+    assert {key: (row["value"], row["offset"], row["counts"]) for key, row in rows.items()} == {
+        "log.retention.min.timestamp": (5, bad.offset - 1, True),
+        "retention.ms": ("7d", bad.offset - 1, False),
+    }
+    assert rows["retention.ms"]["why_not"] == f"{policy} does not mark retention.ms as cluster for topic {topic}"
+    told = [one["text"] for one in found["problems"] if topic in one["text"]]
+    assert any(f"offset {bad.offset:,}, for topic {topic}: is not JSON" in text for text in told)
+    assert any(f"offset {bad.offset - 1:,}, for topic {topic}: the policy file does not mark" in text for text in told)
+    table = run(world, "policy", "list", "-p", str(policy), check=0).out
+    assert re.search(rf"{topic}\s+retention\.ms\s+7d\s+{bad.offset - 1:,}\s+no: ", table)
+    checked = run(world, "policy", "check", "-p", str(policy), check=0)
+    assert f"offset {bad.offset:,}, for topic {topic}: is not JSON" in checked.err
+
+
+def test_a_topic_of_which_only_nonsense_was_said_fails_the_check_until_it_is_set_right(
+    journal: Journal, writer: ClusterWriter
+) -> None:
+    world, topic, policy = journal
+    writer.append(POLICY_TOPIC, topic.encode(), b"nonsense")
+    assert world.decide(policy.read_text(), topic).action == "hold"
+    assert "so the topic is held" in run(world, "policy", "check", "-p", str(policy), check=1).err
+    shown = run(world, "policy", "show", topic, "-p", str(policy), check=0)
+    assert re.search(r"log\.retention\.min\.timestamp\s+cluster \(held\)", shown.out)
+    set_right = run(world, "policy", "set", topic, "log.retention.min.timestamp=0", "-p", str(policy), check=0)
+    assert "kretain: replaced: " in set_right.err
+    assert run(world, "policy", "check", "-p", str(policy), check=0).err.count(topic) == 0
+    assert world.decide(policy.read_text(), topic).action == "keep"
+
+
+def test_nothing_to_take_back_is_an_error(journal: Journal) -> None:
+    world, topic, policy = journal
+    assert f"says nothing of topic {topic}" in run(world, "policy", "unset", topic, check=1).err
+    run(world, "policy", "set", topic, "log.retention.min.timestamp=5", "-p", str(policy), check=0)
+    missing = run(world, "policy", "unset", topic, "retention.ms", check=1)
+    assert f"retention.ms is not set for topic {topic}" in missing.err
+
+
+def test_an_edit_is_laid_over_a_message_that_landed_in_between(journal: Journal, writer: ClusterWriter) -> None:
+    """Two people set different keys of one topic at the same time: both hold."""
+    world, topic, _ = journal
+    policy = parse_policy(marked(topic, "retention.ms: cluster"), "policy.yaml", "sha256:test")
+    turns: list[dict[str, Any]] = []
+
+    def edit(before: dict[str, Any]) -> dict[str, Any]:
+        if not turns:
+            writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.ms": "7d"}')
+        turns.append(before)
+        return laid_over(before, {"log.retention.min.timestamp": 5})
+
+    with reader_for(world.bootstrap) as reader:
+        done = policy_topic.change(reader, writer, policy, topic, edit)
+        assert done.values == {"retention.ms": "7d", "log.retention.min.timestamp": 5}
+        assert len(turns) == 2
+
+        def always(before: dict[str, Any]) -> dict[str, Any]:
+            writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.ms": "7d"}')
+            return before
+
+        with pytest.raises(LiveEditError, match="others write about topic"):
+            policy_topic.change(reader, writer, policy, topic, always)
+
+
+# -- applications: what the page shows --------------------------------------------------------
+
+
+def example(language: str, word: str) -> str:
+    return next(text for text in re.findall(rf"```{language}\n(.*?)```", DOC, re.DOTALL) if word in text)
+
+
+def test_the_pages_python_moves_the_minimum(journal: Journal) -> None:
+    world, topic, policy = journal
+    names: dict[str, Any] = {}
+    exec(compile(example("python", "def move_minimum"), "live-settings.md", "exec"), names)  # noqa: S102
+    names["move_minimum"](world.bootstrap, topic, now_ms() - DAY)
+    assert trim_to(world, policy, topic) == 2
+
+
+def test_the_pages_console_producer_moves_the_minimum(journal: Journal) -> None:
+    """Kafka's own class, with the page's own line for it."""
+    world, topic, policy = journal
+    line = example("console", "kafka-console-producer.sh").removeprefix("$ ").replace("\\\n", " ")
+    printed, _, command = line.partition("|")
+    words = shlex.split(command)
+    assert words[0] == "kafka-console-producer.sh"
+    text = shlex.split(printed)[1].replace("\\t", "\t").replace("\\n", "\n")
+    text = text.replace("journal", topic).replace("1793491200000", str(now_ms() - DAY))
+    java = find_java()
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    done = subprocess.run(
+        [
+            *(str(java.executable), "-cp", f"{lib}/*", "org.apache.kafka.tools.ConsoleProducer"),
+            *(world.bootstrap if word == "broker-1:9092" else word for word in words[1:]),
+        ],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert trim_to(world, policy, topic) == 2

@@ -1,0 +1,227 @@
+"""R3, G3 and the remembered floors on a real cluster (RULES.md R3, G3, F5, F6)."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from retention_cli.model import Decision
+from retention_cli.units import format_time
+from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, wait_until
+
+NOW = now_ms()
+
+
+def minimum(topic: str, moment: object, **more: str) -> str:
+    lines = [f"    {key.replace('__', '.')}: {value}" for key, value in more.items()]
+    return "\n".join(
+        ["version: 1", "topics:", f"  - match: {topic}", f"    log.retention.min.timestamp: {moment}", *lines]
+    )
+
+
+def texts(decision: Decision) -> str:
+    return " | ".join(f"{reason.code} {reason.text}" for reason in decision.reasons)
+
+
+# -- R3 ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_what_is_stamped_before_the_minimum_goes(world: World, kind: str) -> None:
+    topic = world.topic("minimum", message_timestamp_type=kind)
+    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    wait_until(lambda: now_ms() > world.records(topic)[-1][1] + 1, "the last record's millisecond to pass")
+    stamps = [stamp for _, stamp in world.records(topic)]
+    at = stamps[2] if kind == "CreateTime" else max(stamps) + 1
+    decision = world.decide(minimum(topic, at, unconsumed="trim"), topic)
+    assert (decision.trim_to, decision.rule) == (2 if kind == "CreateTime" else 3, "min-timestamp")
+
+
+def test_the_minimum_may_be_written_as_a_date_and_moved_backwards(world: World) -> None:
+    topic = world.topic("minimum")
+    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    world.commit("reader", topic, 3)
+    assert world.decide(minimum(topic, format_time(NOW - 24 * HOUR)), topic).trim_to == 2
+    assert world.decide(minimum(topic, format_time(NOW - 60 * HOUR)), topic).trim_to == 1
+    assert world.decide(minimum(topic, 0), topic).action == "keep"
+
+
+def test_a_minimum_in_the_future_holds_unless_it_is_meant(world: World) -> None:
+    topic = world.topic("minimum")
+    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    world.commit("reader", topic, 2)
+    future = minimum(topic, NOW + DAY)
+    assert world.decide(future, topic).action == "hold"
+    meant = world.decide(minimum(topic, NOW + DAY, allow__empty="true"), topic)
+    assert (meant.trim_to, meant.limited_by) == (2, "G2")
+    everything = minimum(topic, NOW + DAY, allow__empty="true", unconsumed="trim")
+    assert world.decide(everything, topic).trim_to == 3
+
+
+def test_the_flags_need_no_file(world: World) -> None:
+    topic = world.topic("minimum")
+    world.produce(topic, [72 * HOUR, 48 * HOUR, 2 * HOUR])
+    world.commit("reader", topic, 3)
+    for flag, value, rule in (
+        ("--before", format_time(NOW - 24 * HOUR), "min-timestamp"),
+        ("--before", str(NOW - 24 * HOUR), "min-timestamp"),
+        ("--event-time", "24h", "event-time"),
+        ("--older-than", "24h", "forced-age"),
+    ):
+        plan = world.cli("plan", topic, flag, value, "-o", "json", check=0).json()
+        row = plan["partitions"][0]
+        assert (row["trim_to"], row["rule"]) == (2, rule)
+        assert plan["policy"]["flags"].keys() == {flag}
+    assert world.cli("plan", topic, "--before", "2026-11-01", "-o", "json").code == 2
+    assert world.cli("plan", topic, "--before", "2026-11-01T00:00:00", "-o", "json").code == 2
+
+
+# -- G3 ------------------------------------------------------------------------------------
+
+
+def aged(topic: str, wait: str) -> str:
+    return f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h, retention.min.wallclock.ms: {wait}}}]"
+
+
+def at(world: World, policy: str, topic: str, clock_ms: int) -> Decision:
+    """Plan as if it were another time: the memory's clock moves with the plan's."""
+    return world.decide(policy, topic, at_ms=clock_ms)
+
+
+def test_what_was_written_lately_stays_whatever_its_stamp_says(world: World) -> None:
+    """Backfilled data: stamped a year ago, written now. Only the ledger's samples know when it came."""
+    topic = world.topic("wall")
+    world.produce(topic, [365 * DAY, 364 * DAY])
+    first = at(world, aged(topic, "2h"), topic, NOW)
+    assert first.action == "hold"
+    assert "G3" in texts(first)
+    assert at(world, aged(topic, "2h"), topic, NOW + HOUR).action == "hold"
+    world.produce(topic, [300 * DAY])
+    later = at(world, aged(topic, "2h"), topic, NOW + 2 * HOUR)
+    assert (later.trim_to, later.limited_by) == (2, "G3")
+    assert at(world, aged(topic, "2h"), topic, NOW + 4 * HOUR).trim_to == 3
+    shutil.rmtree(world.state_dir)  # the remembered fact decided
+    assert at(world, aged(topic, "2h"), topic, NOW + 4 * HOUR).action == "hold"
+
+
+def test_a_log_append_time_topic_needs_no_memory(world: World) -> None:
+    topic = world.topic("wall", message_timestamp_type="LogAppendTime")
+    world.produce(topic, 3)
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 1h}}]"
+    young = at(world, policy, topic, now_ms() + 5000)
+    assert (young.action, young.trim_to) == ("keep", None)
+    assert "G3" in texts(young)
+    assert at(world, policy, topic, now_ms() + 2 * HOUR).trim_to == 3
+
+
+def test_a_topic_made_anew_is_watched_anew(world: World) -> None:
+    topic = world.topic("wall")
+    world.produce(topic, [365 * DAY])
+    at(world, aged(topic, "2h"), topic, NOW)
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce(topic, [365 * DAY])
+    assert at(world, aged(topic, "2h"), topic, NOW + 3 * HOUR).action == "hold"
+    assert at(world, aged(topic, "2h"), topic, NOW + 6 * HOUR).trim_to == 1
+
+
+# -- F6 and F5, remembered -----------------------------------------------------------------------
+
+
+def test_a_group_that_is_gone_still_counts_until_it_is_forgotten_or_too_old(world: World) -> None:
+    topic = world.topic("gone")
+    world.produce(topic, [72 * HOUR] * 10)
+    world.commit(f"slow-{topic}", topic, 3)
+    world.commit(f"fast-{topic}", topic, 8)
+    assert world.decide(consumed(topic), topic).trim_to == 3
+    world.admin.delete_consumer_groups([f"slow-{topic}"])[f"slow-{topic}"].result(30)
+    still = world.decide(consumed(topic), topic)
+    assert (still.trim_to, still.min_commit_by) == (3, f"group:slow-{topic}")
+    assert "F6" in texts(still)
+    ignoring = consumed(topic) + '\ngroups: {ignore: ["slow-*"]}'
+    assert world.decide(ignoring, topic).trim_to == 8
+    shorter = consumed(topic) + "\ngroups: {remember: 0}"
+    assert at(world, shorter, topic, now_ms() + 1000).trim_to == 8
+    shutil.rmtree(world.state_dir)  # the remembered fact decided
+    assert world.decide(consumed(topic), topic).trim_to == 8
+
+
+def test_a_partitions_commit_that_is_gone_still_counts(world: World) -> None:
+    """Not F2's unknown: where it stood is known."""
+    topic = world.topic("gone", partitions=2)
+    for partition in (0, 1):
+        world.produce(topic, [72 * HOUR] * 10, partition)
+    group = f"reader-{topic}"
+    world.commit(group, topic, {0: 5, 1: 6})
+    assert world.decide(consumed(topic), topic, 1).trim_to == 6
+    _delete_offsets(world, group, topic, 1)
+    remembered = world.decide(consumed(topic), topic, 1)
+    assert remembered.trim_to == 6
+    assert "F6" in texts(remembered)
+    shutil.rmtree(world.state_dir)
+    assert "F2" in texts(world.decide(consumed(topic), topic, 1))
+
+
+def _delete_offsets(world: World, group: str, topic: str, partition: int) -> None:
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition
+
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.delete_group_offsets(group, [TopicPartition(topic, partition)])
+    finally:
+        admin.close()
+
+
+def test_a_leftover_does_not_count_when_the_log_has_grown_past_it(world: World) -> None:
+    """RULES.md F5: a commit that the ledger saw above H, until it changes."""
+    topic = world.topic("leftover")
+    world.produce(topic, [72 * HOUR] * 5)
+    group = f"old-{topic}"
+    world.commit(group, topic, 8)
+    assert "F5" in texts(world.decide(consumed(topic), topic))
+    world.produce(topic, [72 * HOUR] * 5)
+    held = world.decide(consumed(topic), topic)
+    assert held.action == "hold"
+    assert "F5" in texts(held)
+    fresh = world.decide(consumed(topic), topic, remember=False)
+    assert fresh.trim_to == 8  # without the memory it looks like any commit
+    world.commit(group, topic, 9)
+    assert world.decide(consumed(topic), topic).trim_to == 9
+
+
+def test_a_ledger_that_cannot_be_read_holds_every_floor_and_says_what_to_do(world: World) -> None:
+    topic = world.topic("broken")
+    world.produce(topic, [72 * HOUR] * 5)
+    world.commit("reader", topic, 5)
+    assert world.decide(consumed(topic), topic).trim_to == 5
+    ledger = next(Path(world.state_dir).rglob("ledger.sqlite"))
+    ledger.write_bytes(b"nonsense" * 1000)
+    held = world.decide(consumed(topic), topic)
+    assert held.action == "hold"
+    assert "F6" in texts(held)
+    assert "move it away" in texts(held)
+    assert ledger.read_bytes() == b"nonsense" * 1000
+
+
+def test_a_state_directory_that_cannot_be_written_is_a_note_not_an_end(world: World) -> None:
+    topic = world.topic("unwritable")
+    world.produce(topic, [72 * HOUR] * 5)
+    world.commit("reader", topic, 5)
+    world.state_dir = Path("/dev/null/state")
+    plan = world.plan(consumed(topic))
+    assert [one.trim_to for one in plan.decisions] == [5]
+    assert any(note.code == "ledger" for note in plan.notes)
+
+
+def test_the_plan_says_how_old_its_memory_is(world: World) -> None:
+    topic = world.topic("aged")
+    world.produce(topic, 1)
+    first = world.cli("plan", topic, "--older-than", "1d", "-o", "json", check=0).json()["memory"]
+    assert first["state"] == "local"
+    time.sleep(0.01)
+    second = world.cli("plan", topic, "--older-than", "1d", "-o", "json", check=0).json()["memory"]
+    assert second["since"] is not None

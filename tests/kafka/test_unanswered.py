@@ -1,0 +1,109 @@
+"""Requests that nobody answers, and batches that are late: what is said of them, and what is sent (DESIGN.md, trim)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from retention_cli.brokers import deleter
+from retention_cli.brokers.errors import RequestFailedError
+from tests.kafka.test_trim import OLD, audit, only
+from tests.kafka.world import World, consumed
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    """Ten old records; group a has read eight."""
+    name = world.topic()
+    world.produce(name, OLD)
+    world.commit(f"{name}-a", name, 8)
+    return name
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_request_that_nobody_answered_and_that_was_carried_out_late_is_told_as_trimmed(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch, *, held: bool
+) -> None:
+    """By the time of the next recheck there is nothing left to trim, or the policy holds it: what went is said all the same."""
+    late: list[Any] = []
+    honest = deleter.Deleter.delete
+
+    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
+        late.append(lambda: honest(self, by_leader, lambda *_: None, timeout_s=timeout_s))
+        for offsets in by_leader.values():
+            for tp in offsets:
+                on_outcome(tp, RequestFailedError("timed out", retriable=True))
+
+    monkeypatch.setattr(deleter.Deleter, "delete", unanswered)
+    carried: list[Any] = []
+
+    def carry_out_meanwhile(_seconds: float) -> None:
+        if late:
+            carried.append(late.pop()())
+
+    monkeypatch.setattr("retention_cli.trim.time.sleep", carry_out_meanwhile)
+    more = f"\n  - {{match: {topic}, hold: a case}}\n"
+    report = world.trim(world.plan(consumed(topic)), lambda: consumed(topic) + (more if held and carried else ""))
+    row = only(report)
+    assert world.ends(topic) == (8, 10)
+    assert (row.outcome, row.log_start, row.records) == ("trimmed", 8, 8)
+    assert report.trimmed.records == 8
+    assert audit(world)[-1]["totals"]["records"] == 8
+
+
+def test_a_request_that_nobody_answered_stays_unverified_where_it_may_yet_be_carried_out(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not held, not failed: the broker may still have it."""
+    import retention_cli.trim as trimming
+
+    sent: list[int] = []
+
+    def unanswered(self: deleter.Deleter, by_leader: Any, on_outcome: Any, *, timeout_s: float) -> None:
+        sent.append(1)
+        for offsets in by_leader.values():
+            for tp in offsets:
+                on_outcome(tp, RequestFailedError("timed out", retriable=True))
+
+    monkeypatch.setattr(deleter.Deleter, "delete", unanswered)
+    monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
+    more = f"\n  - {{match: {topic}, hold: a case}}\n"
+    row = only(world.trim(world.plan(consumed(topic)), lambda: consumed(topic) + (more if sent else "")))
+    assert (row.outcome, row.log_start, len(sent)) == ("unverified", 0, 1)
+
+
+def test_a_batch_whose_announcement_took_too_long_is_rechecked_not_sent(
+    world: World, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recheck is at most 30 s old when the request goes out, also where the disk of the audit log stalls."""
+    import retention_cli.trim as trimming
+    from retention_cli.state.journal import AuditJournal
+
+    stalled: list[float] = []
+
+    class Clock:
+        sleep = staticmethod(time.sleep)
+
+        @staticmethod
+        def monotonic() -> float:
+            return time.monotonic() + sum(stalled)
+
+    honest = AuditJournal.batch
+
+    def stall_once(self: AuditJournal, number: int, targets: Any) -> None:
+        honest(self, number, targets)
+        if not stalled:
+            world.commit(f"{topic}-a", topic, 3)
+            stalled.append(31)
+
+    monkeypatch.setattr(AuditJournal, "batch", stall_once)
+    plan = world.plan(consumed(topic))
+    monkeypatch.setattr(trimming, "time", Clock)
+    monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
+    row = only(world.trim(plan, consumed(topic)))
+    assert world.ends(topic) == (0, 10), "the group went back while the disk stalled"
+    assert row.outcome != "trimmed"
+    assert audit(world)[2]["partitions"][0]["outcome"] == "failed"
+    assert audit(world)[2]["partitions"][0]["reason"].startswith("not sent")
