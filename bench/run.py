@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.event_times import every_time_rule, header_scan
 from bench.seed import Shape, commit, seed
 from retention_cli.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
 from retention_cli.embedded.java import Java, find_java
@@ -32,10 +33,11 @@ topics:
 
 @dataclass
 class Timed:
-    """One finished process: wall seconds and peak MiB."""
+    """One finished process: wall seconds, peak MiB and the processor's seconds."""
 
     seconds: float
     peak_mib: float
+    cpu_seconds: float
     out: str
     err: str
 
@@ -49,7 +51,7 @@ def run(command: list[str], timeout: float = 900) -> Timed:
         seconds = time.perf_counter() - began
         out.seek(0)
         err.seek(0)
-        said = Timed(seconds, usage.ru_maxrss / 1024, out.read(), err.read())
+        said = Timed(seconds, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime, out.read(), err.read())
     if os.waitstatus_to_exitcode(status) != 0:
         raise RuntimeError(f"{command[0]} … failed: {said.err[-2000:]}")
     if seconds > timeout:
@@ -69,9 +71,20 @@ class Bench:
         self.policy = scratch / "policy.yaml"
         self.policy.write_text(POLICY)
 
-    def kretain(self, *arguments: str) -> list[str]:
+    def kretain(self, *arguments: str, policy: Path | None = None, state: Path | None = None) -> list[str]:
         program = str(Path(sys.executable).with_name("kretain"))
-        return [program, *arguments, "-b", self.bootstrap, "-p", str(self.policy), "--state-dir", str(self.scratch / "state"), "--timeout", "120s"]
+        return [
+            program,
+            *arguments,
+            "-b",
+            self.bootstrap,
+            "-p",
+            str(policy or self.policy),
+            "--state-dir",
+            str(state or self.scratch / "state"),
+            "--timeout",
+            "120s",
+        ]
 
     def say(self, name: str, value: float, wanted: str, *, good: bool | None) -> None:
         self.results[name] = value
@@ -106,7 +119,18 @@ class Bench:
             print("plan / yardstick: left out (no yardstick folder, or no Go)")
 
     def plan_beside_the_stock_tool(self, tools: list[str]) -> None:
-        stock = run([*tools, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", self.bootstrap, "--describe", "--all-groups", "--timeout", "300000"])
+        stock = run(
+            [
+                *tools,
+                "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+                "--bootstrap-server",
+                self.bootstrap,
+                "--describe",
+                "--all-groups",
+                "--timeout",
+                "300000",
+            ]
+        )
         ours = self.results["kretain plan, seconds"]
         self.say("kafka-consumer-groups --describe --all-groups, seconds", stock.seconds, "", good=None)
         self.say("stock tool / plan", stock.seconds / ours, ">= 15", good=stock.seconds / ours >= 15)
@@ -118,15 +142,32 @@ class Bench:
             if floor != 3:
                 commit(self.bootstrap, self.shape, floor)
             wanted = self.scratch / "delete.json"
-            rows = [{"topic": name, "partition": n, "offset": stock_to} for name in self.shape.names() for n in range(self.shape.partitions_a_topic)]
+            rows = [
+                {"topic": name, "partition": n, "offset": stock_to}
+                for name in self.shape.names()
+                for n in range(self.shape.partitions_a_topic)
+            ]
             wanted.write_text(json.dumps({"partitions": rows, "version": 1}))
-            theirs.append(run([*tools, "org.apache.kafka.tools.DeleteRecordsCommand", "--bootstrap-server", self.bootstrap, "--offset-json-file", str(wanted)]))
+            theirs.append(
+                run(
+                    [
+                        *tools,
+                        "org.apache.kafka.tools.DeleteRecordsCommand",
+                        "--bootstrap-server",
+                        self.bootstrap,
+                        "--offset-json-file",
+                        str(wanted),
+                    ]
+                )
+            )
             done = run(self.kretain("trim", "--yes", "-v"))
             if f"{self.shape.partitions:,} trimmed" not in done.out:
                 raise RuntimeError(f"not every partition was trimmed:\n{done.out}")
             ours.append(float(done.err.rpartition("reading back ")[2].split()[0]))
             self.say("kretain trim, whole process, seconds", done.seconds, "", good=None)
-        self.say("kafka-delete-records, seconds (median)", statistics.median(one.seconds for one in theirs), "", good=None)
+        self.say(
+            "kafka-delete-records, seconds (median)", statistics.median(one.seconds for one in theirs), "", good=None
+        )
         self.say("trim's deletes and reading back, seconds (median)", statistics.median(ours), "", good=None)
         ratio = statistics.median(one / other.seconds for one, other in zip(ours, theirs, strict=True))
         self.say("deletes and reading back / stock tool", ratio, "<= 1.0", good=ratio <= 1.0)
@@ -162,7 +203,9 @@ def help_beside_typer() -> float:
 def main() -> None:
     """Seed, measure, print; with ``--out`` also as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--yardstick", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "yardstick" / "kadm")
+    parser.add_argument(
+        "--yardstick", type=Path, default=Path(__file__).resolve().parents[2] / "shared" / "yardstick" / "kadm"
+    )
     parser.add_argument("--topics", type=int, default=Shape.topics)
     parser.add_argument("--groups", type=int, default=Shape.groups)
     parser.add_argument("--rounds", type=int, default=5)
@@ -170,7 +213,10 @@ def main() -> None:
     given = parser.parse_args()
     shape = Shape(topics=given.topics, groups=given.groups)
     java = find_java()
-    with tempfile.TemporaryDirectory(prefix="kretain-bench-") as folder, EmbeddedKafka(3, heap_mb=768, progress=print) as kafka:
+    with (
+        tempfile.TemporaryDirectory(prefix="kretain-bench-") as folder,
+        EmbeddedKafka(3, heap_mb=768, progress=print) as kafka,
+    ):
         bench = Bench(kafka, shape, Path(folder), given.rounds)
         ratio = help_beside_typer()
         bench.say("kretain --help / import typer", ratio, "<= 2.5", good=ratio <= 2.5)
@@ -178,6 +224,8 @@ def main() -> None:
         bench.plan_beside_the_yardstick(build_yardstick(given.yardstick, Path(folder)))
         tools = stock_tools(java)
         bench.plan_beside_the_stock_tool(tools)
+        every_time_rule(bench, run, given.rounds)
+        header_scan(bench, run, tools)
         bench.trim_beside_the_stock_tool(tools)
         if given.out is not None:
             given.out.write_text(json.dumps(bench.results, indent=1) + "\n")

@@ -44,12 +44,15 @@ def seed(bootstrap: str, shape: Shape, tell: Callable[[str], None]) -> None:
     names = shape.names()
     for start in range(0, len(names), TOPICS_A_REQUEST):
         wanted = [
-            NewTopic(name, shape.partitions_a_topic, 1, config={"retention.ms": "-1"}) for name in names[start : start + TOPICS_A_REQUEST]
+            NewTopic(name, shape.partitions_a_topic, 1, config={"retention.ms": "-1"})
+            for name in names[start : start + TOPICS_A_REQUEST]
         ]
         for future in admin.create_topics(wanted, operation_timeout=60).values():
             future.result()
     tell(f"{shape.partitions * shape.records:,} records")
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000, "log_level": 3}
+    )
     then = time.time_ns() // 1_000_000 - 10 * 86_400_000
     for number, name in enumerate(names):
         for partition in range(shape.partitions_a_topic):
@@ -70,7 +73,10 @@ def commit(bootstrap: str, shape: Shape, offset: int) -> None:
     for _attempt in range(20):
         failed = []
         for start in range(0, len(waiting), GROUPS_AT_ONCE):
-            sent = [(one, next(iter(admin.alter_consumer_group_offsets([one]).values()))) for one in waiting[start : start + GROUPS_AT_ONCE]]
+            sent = [
+                (one, next(iter(admin.alter_consumer_group_offsets([one]).values())))
+                for one in waiting[start : start + GROUPS_AT_ONCE]
+            ]
             failed += [one for one, future in sent if not _taken(future)]
         waiting = failed
         if not waiting:
