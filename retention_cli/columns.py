@@ -1,0 +1,22 @@
+"""The column formats' library, imported where it is used: kretain works without it until Parquet is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+class MissingPartError(Exception):
+    """An optional part of kretain is not installed; the text says how to get it."""
+
+
+def arrow(module: str = "pyarrow") -> Any:
+    """Return pyarrow, or one of its modules (``pyarrow.parquet``, ``pyarrow.fs``).
+
+    Raises:
+        MissingPartError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingPartError(f"Parquet needs pyarrow: pip install 'kretain[parquet]' ({error})") from None
