@@ -6,18 +6,25 @@ order in which groups arrive changes nothing.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from retention_cli.floors.standing import (
+    NAMED_AT_MOST,
+    Best,
+    Standing,
+    diverged_reason,
+    failed_reason,
+    floor_of,
+    leftover_reason,
+    only_member_text,
+    without_commit_text,
+)
 from retention_cli.model import Floor, Maybe, Reason, TopicPartition, Unknown
 
 Commit = tuple[int, int, int | None]
 """Partition, committed offset, and leader epoch where the commit carries one."""
-
-_NAMED_AT_MOST: Final = 3
-"""How many groups a reason names before it counts the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +33,6 @@ class TopicScope:
 
     leader_epochs: Sequence[int]
     require: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Best:
-    """The lowest and highest commit of a partition so far, and whose they are."""
-
-    low: int
-    low_by: str
-    high: int
-    high_by: str
 
 
 @dataclass(slots=True)
@@ -48,7 +45,7 @@ class _Missing:
     def add(self, group: str, text: str) -> None:
         self.count += 1
         self.first.append((group, text))
-        if len(self.first) > _NAMED_AT_MOST:
+        if len(self.first) > NAMED_AT_MOST:
             self.first.sort()
             self.first.pop()
 
@@ -64,7 +61,7 @@ class FloorFold:
     def __init__(self, topics: Mapping[str, TopicScope], latest: Iterable[str] = ()) -> None:
         self._topics = topics
         self._latest = frozenset(latest)
-        self._best: dict[str, list[_Best | None]] = {
+        self._best: dict[str, list[Best | None]] = {
             name: [None] * len(scope.leader_epochs) for name, scope in topics.items()
         }
         self._missing: dict[TopicPartition, _Missing] = {}
@@ -85,21 +82,10 @@ class FloorFold:
                 if (present := self._present.get((group, topic))) is not None:
                     present.update(row[0] for row in rows)
                 if known < len(self._best[topic]):
-                    partition, offset, _epoch = max(rows)
-                    text = (
-                        f"group {group} reads {topic} but has no commit on this partition (its commit on "
-                        f"{topic}-{partition} is {offset:,}). If it reads no more: kafka-consumer-groups.sh "
-                        f"--delete-offsets --group {shlex.quote(group)} --topic {topic}, or list it under "
-                        f"groups.ignore; if it starts at the end, under groups.latest"
-                    )
-                    self._mark_missing(group, topic, rows, text)
+                    self._mark_missing(group, topic, rows, without_commit_text(group, topic, rows))
         for topic in reads:
             if topic in self._topics and not commits.get(topic):
-                text = (
-                    f"group {group} has a live member that reads {topic}, and has committed nothing there yet. Let it "
-                    f"commit, or list it under groups.ignore; if it starts at the end, under groups.latest"
-                )
-                self._mark_missing(group, topic, (), text)
+                self._mark_missing(group, topic, (), only_member_text(group, topic))
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
         """Note which of a group's commits are remembered ones (F6), for what is said of them; ``add`` folds them."""
@@ -109,15 +95,11 @@ class FloorFold:
 
     def leftover(self, group: str, topic: str, partition: int, offset: int) -> None:
         """Note a commit that was seen beyond the log's end, or on a topic that is gone, and has not changed (F5)."""
-        text = (
-            f"group {group} committed {offset:,} to an older topic of this name or before the log was lost, and has "
-            f"not committed since: reset it, or delete its offsets"
-        )
-        self._diverged.setdefault(TopicPartition(topic, partition), set()).add(Reason("F5", text))
+        self._diverged.setdefault(TopicPartition(topic, partition), set()).add(leftover_reason(group, offset))
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Note a group that could not be read (F3): it may stand anywhere in ``topics`` (None: in all of them)."""
-        reason = Reason("F3", f"group {group} could not be read: {text}")
+        reason = failed_reason(group, text)
         if topics is None:
             self._failed.add(reason)
         else:
@@ -138,49 +120,25 @@ class FloorFold:
         if isinstance(end, Unknown):
             self._diverged.setdefault(tp, set()).update(end.reasons)
         elif offset > end:
-            text = (
-                f"group {group} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
-                f"were lost in an election and others stand there now; let it commit again"
-            )
-            self._diverged.setdefault(tp, set()).add(Reason("F5", text))
+            self._diverged.setdefault(tp, set()).add(diverged_reason(group, offset, epoch, end))
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""
-        if isinstance(high_watermark, Unknown):
-            return high_watermark
         best = self._best[tp.topic][tp.partition]
-        reasons = [
-            *_some(self._failed),
-            *_some(self._failed_topics.get(tp.topic, ())),
-            *_some(self._diverged.get(tp, ())),
-            *self._missing_reasons(tp),
-            *(
-                Reason("F4", f"group {group} is required (groups.require) and has no commit here")
-                for group in self._topics[tp.topic].require
-                if tp.partition not in self._present[group, tp.topic]
-            ),
-        ]
-        if best is not None and best.high > high_watermark:
-            text = (
-                f"group {best.high_by} committed {best.high:,}, beyond the log's end {high_watermark:,}: a leftover of "
-                f"an older topic of this name? Reset it, or delete its offsets"
-            )
-            reasons.append(Reason("F5", text))
-        if best is None and not reasons:
-            reasons.append(Reason("F4", "no consumer group has committed here: nothing says what was read"))
-        if reasons or best is None:
-            return Unknown(tuple(dict.fromkeys(reasons)))
-        notes: tuple[Reason, ...] = ()
-        if not isinstance(log_start, Unknown) and best.low < log_start:
-            lost = f"{log_start - best.low:,} records were gone before it read them"
-            notes = (Reason("F5", f"group {best.low_by} stands at {best.low:,}: {lost}"),)
-        if (seen := self._recalled.get((best.low_by, tp.topic, tp.partition))) is not None:
-            text = (
-                f"group {best.low_by} is gone since it committed {best.low:,} here (seen {seen}) and still counts; "
-                f"if it won't come back: kretain groups forget {shlex.quote(best.low_by)}"
-            )
-            notes = (*notes, Reason("F6", text))
-        return Floor(best.low, f"group:{best.low_by}", notes)
+        missing = self._missing.get(tp, _NOBODY)
+        standing = Standing(
+            best=best,
+            failed=self._failed,
+            failed_topic=self._failed_topics.get(tp.topic, ()),
+            diverged=self._diverged.get(tp, ()),
+            missing=missing.first,
+            missing_count=missing.count,
+            absent=[
+                group for group in self._topics[tp.topic].require if tp.partition not in self._present[group, tp.topic]
+            ],
+            recalled=None if best is None else self._recalled.get((best.low_by, tp.topic, tp.partition)),
+        )
+        return floor_of(standing, log_start, high_watermark)
 
     def _fold(self, group: str, topic: str, rows: Sequence[Commit]) -> int:
         """Fold a group's rows of one topic in; return on how many of its partitions it has a commit."""
@@ -193,7 +151,7 @@ class FloorFold:
             known += 1
             best = best_of[partition]
             if best is None:
-                best_of[partition] = _Best(offset, group, offset, group)
+                best_of[partition] = Best(offset, group, offset, group)
             else:
                 if offset < best.low or (offset == best.low and group < best.low_by):
                     best.low, best.low_by = offset, group
@@ -214,20 +172,5 @@ class FloorFold:
             if partition not in there:
                 self._missing.setdefault(TopicPartition(topic, partition), _Missing()).add(group, text)
 
-    def _missing_reasons(self, tp: TopicPartition) -> list[Reason]:
-        missing = self._missing.get(tp)
-        if missing is None:
-            return []
-        reasons = [Reason("F2", text) for _group, text in sorted(missing.first)]
-        if missing.count > len(reasons):
-            reasons.append(Reason("F2", f"and {missing.count - len(reasons):,} more groups without a commit here"))
-        return reasons
 
-
-def _some(reasons: Iterable[Reason]) -> list[Reason]:
-    """Return the first few reasons in order, and how many more there are."""
-    ordered = sorted(reasons)
-    if len(ordered) <= _NAMED_AT_MOST:
-        return ordered
-    more = Reason(ordered[0].code, f"and {len(ordered) - _NAMED_AT_MOST:,} more like these")
-    return [*ordered[:_NAMED_AT_MOST], more]
+_NOBODY: Final = _Missing()
