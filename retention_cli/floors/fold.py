@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from retention_cli.floors.standing import (
     NAMED_AT_MOST,
@@ -48,6 +48,30 @@ class _Missing:
         if len(self.first) > NAMED_AT_MOST:
             self.first.sort()
             self.first.pop()
+
+
+class FloorSink(Protocol):
+    """Takes groups as they are read: what :class:`FloorFold` folds, and others hand on as rows."""
+
+    def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
+        """Take one group: its commits by topic, and the topics that its live members read."""
+        ...
+
+    def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """Note which of a group's commits are remembered ones (F6); called before ``add``."""
+        ...
+
+    def leftover(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Note a commit that counts for nothing (F5)."""
+        ...
+
+    def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
+        """Note a group that could not be read (F3), and where it may stand (None: anywhere)."""
+        ...
+
+    def fail_all(self, reason: Reason) -> None:
+        """Make every floor unknown."""
+        ...
 
 
 class FloorFold:

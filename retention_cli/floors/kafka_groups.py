@@ -13,7 +13,7 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.floors.fold import FloorFold, TopicScope
+from retention_cli.floors.fold import FloorFold, FloorSink, TopicScope
 from retention_cli.memory import Commits, Memory, NoMemory
 from retention_cli.model import Maybe, Reason, Unknown
 from retention_cli.policy.model import matches
@@ -78,11 +78,60 @@ def read_group_floors(
 
 
 @dataclass(frozen=True, slots=True)
-class _Doubt:
+class Doubt:
     """Why one reading of the groups can't be trusted, and whether another may be: once, or while patience lasts."""
 
     reason: Reason
     again: Literal["no", "once", "while patience lasts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Every group of the cluster, by name, and those that count (RULES.md F1)."""
+
+    names: frozenset[str]
+    counted: tuple[ListedGroup, ...]
+
+    def latest(self, rules: GroupRules) -> list[str]:
+        """Return the groups that start at the end where they have no commit (RULES.md F2)."""
+        return [group.name for group in self.counted if matches(rules.latest, group.name)]
+
+
+def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetadata, deadline: float) -> Listing | Doubt:
+    """List the groups, where the listing is whole (F8, F9); ``before`` is metadata read just now.
+
+    Raises:
+        BrokerError: a broker did not list its groups.
+    """
+    if not reader.may_describe_cluster():
+        return Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
+    if (leaderless := _without_leader(before)) is not None:
+        return Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
+    # A broker that died is listed until the controller notices: ask briefly, then look at who is there again.
+    listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(deadline)))
+    counted = tuple(group for group in listed if not matches(rules.ignore, group.name))
+    if counted and OFFSETS_TOPIC not in before.topics:
+        brand_new = OFFSETS_TOPIC in reader.metadata([OFFSETS_TOPIC]).topics
+        return Doubt(Reason("F9", _COORDINATORS_HIDDEN), "once" if brand_new else "no")
+    return Listing(frozenset(group.name for group in listed), counted)
+
+
+def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | None:
+    """Return why a listing was not whole after all: asked once every commit has been read (F8, F9).
+
+    Raises:
+        BrokerError: nobody answered.
+    """
+    if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
+        return Doubt(Reason("F9", _COORDINATORS_MOVED), "while patience lasts")
+    if not reader.may_describe_cluster():
+        return Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
+    return None
+
+
+def not_listed(error: BrokerError) -> Doubt:
+    """Return what it means that the groups could not be listed."""
+    return Doubt(Reason("F9", f"the consumer groups could not be listed: {error}"), "while patience lasts")
 
 
 def _read_once(
@@ -94,30 +143,20 @@ def _read_once(
     progress: Progress,
     listener: CommitListener | None,
     recall: Recall,
-) -> tuple[FloorFold, _Doubt | None]:
+) -> tuple[FloorFold, Doubt | None]:
     """Read every group between two looks at our rights (F8) and at the coordinators' leaders (F9)."""
     fold = FloorFold(scopes)
     try:
-        if not reader.may_describe_cluster():
-            return fold, _Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
-        if (leaderless := _without_leader(before)) is not None:
-            return fold, _Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
-        # A broker that died is listed until the controller notices: ask briefly, then look at who is there again.
-        listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(deadline)))
-        counted = [group for group in listed if not matches(rules.ignore, group.name)]
-        if counted and OFFSETS_TOPIC not in before.topics:
-            brand_new = OFFSETS_TOPIC in reader.metadata([OFFSETS_TOPIC]).topics
-            return fold, _Doubt(Reason("F9", _COORDINATORS_HIDDEN), "once" if brand_new else "no")
-        fold = FloorFold(scopes, [group.name for group in counted if matches(rules.latest, group.name)])
-        _read_groups(reader, counted, fold, _left(deadline), progress, listener, recall)
-        if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
-            return fold, _Doubt(Reason("F9", _COORDINATORS_MOVED), "while patience lasts")
-        if not reader.may_describe_cluster():
-            return fold, _Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
-        recall.add_gone(fold, {group.name for group in listed})
+        listing = list_counted(reader, rules, before, deadline)
+        if isinstance(listing, Doubt):
+            return fold, listing
+        fold = FloorFold(scopes, listing.latest(rules))
+        read_groups(reader, listing.counted, fold, _left(deadline), progress, listener, recall)
+        if (doubt := changed_since(reader, before)) is not None:
+            return fold, doubt
+        recall.add_gone(fold, listing.names)
     except BrokerError as error:
-        reason = Reason("F9", f"the consumer groups could not be listed: {error}")
-        return fold, _Doubt(reason, "while patience lasts")
+        return fold, not_listed(error)
     return fold, None
 
 
@@ -125,15 +164,16 @@ def _left(deadline: float) -> float:
     return max(0.0, deadline - time.monotonic())
 
 
-def _read_groups(
+def read_groups(
     reader: ClusterReader,
     counted: Sequence[ListedGroup],
-    fold: FloorFold,
+    fold: FloorSink,
     patience_s: float,
     progress: Progress,
     listener: CommitListener | None,
     recall: Recall,
 ) -> None:
+    """Read these groups' members and commits, and hand them over: any slice of all that count."""
     for group in counted:
         if group.kind == "unknown":
             fold.fail(group.name, "a group of a type that this kretain does not know", None)
@@ -190,7 +230,7 @@ class Recall:
     def _since_ms(self) -> int:
         return self.now_ms - self.rules.remember_ms
 
-    def completed(self, fold: FloorFold, name: str, commits: Commits) -> Commits:
+    def completed(self, fold: FloorSink, name: str, commits: Commits) -> Commits:
         """Return a group's commits with those that it had and has no more; tell the fold of leftovers."""
         known = self.memory.saw_group(name, commits, self.now_ms, self._since_ms)
         for (topic, partition), offset in known.leftovers.items():
@@ -200,7 +240,7 @@ class Recall:
         fold.recall(name, known.gone, "before")
         return {topic: (*commits.get(topic, ()), *known.gone.get(topic, ())) for topic in {*commits, *known.gone}}
 
-    def add_gone(self, fold: FloorFold, listed: Collection[str]) -> None:
+    def add_gone(self, fold: FloorSink, listed: Collection[str]) -> None:
         """Fold in the groups that are there no more. Where the memory is lost, any group may be one of them."""
         if self.memory.lost is not None:
             for reason in self.memory.lost.reasons:

@@ -1,0 +1,124 @@
+"""Every group's commits as rows, for engines that fold them elsewhere (RULES.md F1–F6). Pure.
+
+What :class:`~retention_cli.floors.fold.FloorFold` keeps in memory stands in rows here, a group's all together:
+the least of the commits, and whatever makes a floor unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from retention_cli.floors.fold import Commit
+from retention_cli.floors.standing import (
+    failed_reason,
+    leftover_reason,
+    only_member_text,
+    without_commit_text,
+)
+from retention_cli.model import Reason
+
+Kind = Literal["commit", "recalled", "missing", "leftover", "failed"]
+
+
+class CommitRow(NamedTuple):
+    """One row. ``topic`` None means every topic of the cluster, ``partition`` None the whole topic.
+
+    ========  ==============================================================================
+    kind      means
+    ========  ==============================================================================
+    commit    ``group`` committed ``offset`` in ``leader_epoch`` (None: it carries none)
+    recalled  likewise, but it is gone since; ``text`` says when it was seen (F6)
+    missing   the group reads the topic and has no commit here; ``text`` says what to do (F2)
+    leftover  the group's commit here counts for nothing (F5)
+    failed    the group could not be read (F3), or none could be (F8, F9)
+    ========  ==============================================================================
+    """
+
+    group: str
+    topic: str | None
+    partition: int | None
+    kind: Kind
+    offset: int | None = None
+    leader_epoch: int | None = None
+    code: str | None = None
+    text: str | None = None
+
+
+class CommitRows:
+    """Takes groups one by one; ``take`` gives the rows since it was last asked.
+
+    Args:
+        partitions: how many partitions each managed topic has; other topics are left out.
+        latest: names of groups that start at the end where they have no commit.
+    """
+
+    def __init__(self, partitions: Mapping[str, int], latest: Iterable[str] = ()) -> None:
+        self._partitions = partitions
+        self._latest = frozenset(latest)
+        self._recalled: dict[tuple[str, str, int], str] = {}
+        self._rows: list[CommitRow] = []
+
+    def take(self) -> list[CommitRow]:
+        """Return the rows of the groups that came since the last call."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
+        """Take one group: its commits by topic, and the topics that its live members read."""
+        append = self._rows.append
+        for topic, rows in commits.items():
+            count = self._partitions.get(topic)
+            if count is None or not rows:
+                continue
+            there = set()
+            for partition, offset, epoch in rows:
+                if partition >= count:  # it has come since the metadata was read: it is not managed yet
+                    continue
+                there.add(partition)
+                seen = self._recalled.get((group, topic, partition)) if self._recalled else None
+                if seen is None:
+                    append(CommitRow(group, topic, partition, "commit", offset, epoch))
+                else:
+                    append(CommitRow(group, topic, partition, "recalled", offset, epoch, "F6", seen))
+            if len(there) < count:
+                self._mark_missing(group, topic, there, without_commit_text(group, topic, rows))
+        for topic in reads:
+            if topic in self._partitions and not commits.get(topic):
+                self._mark_missing(group, topic, (), only_member_text(group, topic))
+
+    def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """Note which of a group's commits are remembered ones (F6); ``add`` gives them."""
+        for topic, rows in gone.items():
+            for row in rows:
+                self._recalled[group, topic, row[0]] = seen
+
+    def leftover(self, group: str, topic: str, partition: int, offset: int) -> None:
+        """Note a commit that counts for nothing (F5)."""
+        if partition < self._partitions.get(topic, 0):
+            self._reason(group, topic, partition, "leftover", leftover_reason(group, offset))
+
+    def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
+        """Note a group that could not be read (F3), and where it may stand (None: anywhere)."""
+        reason = failed_reason(group, text)
+        for topic in (None,) if topics is None else topics:
+            if topic is None or topic in self._partitions:
+                self._reason(group, topic, None, "failed", reason)
+
+    def fail_all(self, reason: Reason) -> None:
+        """Make every floor unknown."""
+        self._reason("", None, None, "failed", reason)
+
+    def _reason(self, group: str, topic: str | None, partition: int | None, kind: Kind, reason: Reason) -> None:
+        self._rows.append(CommitRow(group, topic, partition, kind, code=reason.code, text=reason.text))
+
+    def _mark_missing(self, group: str, topic: str, there: Iterable[int], text: str) -> None:
+        if group in self._latest:
+            return
+        known = frozenset(there)
+        for partition in range(self._partitions[topic]):
+            if partition not in known:
+                self._rows.append(CommitRow(group, topic, partition, "missing", code="F2", text=text))
