@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import Weighed, decide, weigh
 from retention_cli.model import Decision, PartitionFacts, TopicPartition, Unknown, known
-from retention_cli.observe import Request, observe
+from retention_cli.observation import Request
+from retention_cli.observe import observe
 from retention_cli.planning import NothingMatchesError, Selection, check_matches, with_live
 from retention_cli.policy.settings import Settings
 from retention_cli.progress import Progress, silent

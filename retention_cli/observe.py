@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -17,6 +17,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.floors.fold import FloorFold, TopicScope
 from retention_cli.floors.kafka_groups import CommitListener, check_epochs, read_group_floors
 from retention_cli.guards import untouchable
@@ -29,73 +30,14 @@ from retention_cli.model import (
     TopicPartition,
     Unknown,
 )
-from retention_cli.policy.settings import GroupRules, Settings
+from retention_cli.observation import Floors, Observation, Request
+from retention_cli.policy.settings import Settings
 from retention_cli.progress import Progress, silent
 from retention_cli.remembered import Remembered
 from retention_cli.times import read_times
 from retention_cli.topic_facts import bare_facts, change_between, configured
 
 _AGAIN_AFTER_S: Final = 0.5
-
-SettingsFor = Callable[[str], Settings | None]
-"""Gives a topic's effective settings, None where the topic is not managed."""
-
-
-MemoryFor = Callable[[str], Memory]
-"""Gives what is remembered of a cluster, by its id."""
-
-
-def wall_clock_ms() -> int:
-    """Return our wall clock, Unix ms."""
-    return time.time_ns() // 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What one reading of a cluster found.
-
-    ``facts`` are those of every partition of every managed topic, by name and index. ``topics_seen`` names all
-    topics of the cluster. ``sizes_problem`` says why some sizes are missing. ``began`` is when reading began
-    (``time.monotonic``): nothing in it is older.
-    """
-
-    cluster_id: str
-    began: float
-    facts: Mapping[TopicPartition, PartitionFacts]
-    settings: Mapping[str, Settings]
-    leaders: Mapping[TopicPartition, PartitionMetadata]
-    topics_seen: frozenset[str] = frozenset()
-    sizes_problem: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is to be observed, at which now (Unix ms).
-
-    Args:
-        settings_for: the policy, topic by topic.
-        groups: which groups count.
-        now_ms: the clock of all cutoffs.
-        only: these partitions alone, of those that are managed.
-        sizes: whether bytes are wanted.
-        lookups: whether times are looked up; without them nothing can be decided.
-        patience_s: how long what moves may move.
-        memory_for: gives what is remembered of a cluster, by its id; None: nothing is, and nothing will be.
-        scan_all: whether event times are read out of records for as long as it takes, or while patience lasts.
-        clock_ms: our wall clock, for what is remembered.
-    """
-
-    settings_for: SettingsFor
-    groups: GroupRules
-    now_ms: int
-    only: Collection[TopicPartition] | None = None
-    sizes: bool = True
-    lookups: bool = True
-    patience_s: float | None = None
-    memory_for: MemoryFor | None = None
-    scan_all: bool = False
-    clock_ms: Callable[[], int] = wall_clock_ms
-    clock: Unknown | None = None
 
 
 def observe(
@@ -115,7 +57,7 @@ def observe(
         reading = _Reading(reader, request, progress, listener)
         result = reading.read(deadline)
         attempts = 1
-        while reading.unsettled and (attempts == 1 or time.monotonic() < deadline):
+        while reading.unsettled and request.prepared is None and (attempts == 1 or time.monotonic() < deadline):
             time.sleep(_AGAIN_AFTER_S)
             attempts += 1
             again = reading.unsettled
@@ -166,7 +108,8 @@ class _Reading:
 
     def read(self, deadline: float) -> Observation:
         began = time.monotonic()
-        metadata = self._reader.metadata()
+        prepared = self._request.prepared
+        metadata = self._reader.metadata() if prepared is None else prepared.metadata
         self._choose(metadata)
         if not self._drafts:  # nothing is managed, or nothing of it is ever touched
             blank = {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
@@ -175,7 +118,7 @@ class _Reading:
         if self._request.memory_for is not None:
             self._memory = self._request.memory_for(metadata.cluster_id)
         self._memory.begin({name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None})
-        floors = self._read_floors(metadata)
+        floors = self._read_floors(metadata) if prepared is None else prepared.floors
         self._read_ends(leaders)
         check_epochs(self._reader, floors, self._asked(leaders))
         facts = self._facts(floors)
@@ -206,7 +149,14 @@ class _Reading:
         remembered.add(facts)
         facts |= {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
         return Observation(
-            metadata.cluster_id, began, facts, self._settings, leaders, frozenset(metadata.topics), sizes_problem
+            metadata.cluster_id,
+            began,
+            facts,
+            self._settings,
+            leaders,
+            frozenset(metadata.topics),
+            sizes_problem,
+            self._ends_read_ms,
         )
 
     def _choose(self, metadata: ClusterMetadata) -> None:
@@ -216,10 +166,8 @@ class _Reading:
         for name in sorted(names):
             if (settings := self._request.settings_for(name)) is not None:
                 self._settings[name] = settings
-        self._progress("topic settings")
         bare = {name: bare_facts(metadata.topics[name]) for name in self._settings}
-        asked = [name for name, topic in bare.items() if not self._never_touched(topic)]
-        configs = self._reader.topic_configs(asked, self._request.patience_s) if asked else {}
+        configs = self._configs([name for name, topic in bare.items() if not self._never_touched(topic)])
         for name, topic in bare.items():
             self._topics[name] = configured(topic, configs.get(name))
             skipped = self._never_touched(self._topics[name])
@@ -230,6 +178,12 @@ class _Reading:
                         self._skipped[tp] = partition
                     else:
                         self._drafts[tp] = _Draft(partition)
+
+    def _configs(self, topics: Sequence[str]) -> Mapping[str, TopicConfig | RequestFailedError]:
+        if self._request.prepared is not None:
+            return self._request.prepared.configs
+        self._progress("topic settings")
+        return self._reader.topic_configs(topics, self._request.patience_s) if topics else {}
 
     def _never_touched(self, topic: TopicFacts) -> bool:
         """Whether there is nothing to decide about the topic (G5); where nothing is decided, all are read."""
@@ -279,7 +233,7 @@ class _Reading:
             self.unsettled[tp] = unknown.reasons[0]
         return unknown
 
-    def _facts(self, floors: FloorFold) -> dict[TopicPartition, PartitionFacts]:
+    def _facts(self, floors: Floors) -> dict[TopicPartition, PartitionFacts]:
         return {
             tp: PartitionFacts(
                 topic=self._topics[tp.topic],

@@ -15,7 +15,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import decide
 from retention_cli.guards.limits import Amount, over_limits
 from retention_cli.model import Decision, Reason, TopicPartition, Unknown
-from retention_cli.observe import Observation, Request, observe, wall_clock_ms
+from retention_cli.observation import Observation, Request, wall_clock_ms
+from retention_cli.observe import observe
 from retention_cli.plan import Plan
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import Settings

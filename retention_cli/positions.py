@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.model import PartitionFacts, TopicPartition, Unknown
-from retention_cli.observe import Request, observe
+from retention_cli.observation import Request
+from retention_cli.observe import observe
 from retention_cli.planning import Selection, check_matches
 from retention_cli.policy.model import matches
 from retention_cli.progress import Progress, silent

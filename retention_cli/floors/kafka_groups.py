@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -15,7 +15,7 @@ from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.floors.fold import FloorFold, FloorSink, TopicScope
 from retention_cli.memory import Commits, Memory, NoMemory
-from retention_cli.model import Maybe, Reason, Unknown
+from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
 from retention_cli.progress import Progress, silent
@@ -277,7 +277,19 @@ def _without_leader(metadata: ClusterMetadata) -> Reason | None:
     )
 
 
-def check_epochs(reader: ClusterReader, fold: FloorFold, leaders: Leaders) -> None:
+class EpochChecks(Protocol):
+    """Names leader epochs of commits, and takes their ends."""
+
+    def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
+        """Return the epochs that are not the partition's current one."""
+        ...
+
+    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: Maybe[int]) -> None:
+        """Take the end of one."""
+        ...
+
+
+def check_epochs(reader: ClusterReader, fold: EpochChecks, leaders: Leaders) -> None:
     """Ask where the leader epochs of older commits end, and tell the fold (RULES.md F5).
 
     An epoch that the leader no longer knows can't be asked about, and is let be.

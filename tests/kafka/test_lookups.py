@@ -16,7 +16,8 @@ from retention_cli.brokers.records import Search
 from retention_cli.decide import Wanted
 from retention_cli.lookups import look_up
 from retention_cli.model import LookUp, TopicPartition
-from retention_cli.observe import Request, observe
+from retention_cli.observation import Request
+from retention_cli.observe import observe
 from retention_cli.policy.settings import GroupRules, Settings
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, reader_for
 
