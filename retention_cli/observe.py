@@ -20,7 +20,6 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.floors.fold import FloorFold, TopicScope
 from retention_cli.floors.kafka_groups import CommitListener, check_epochs, read_group_floors
-from retention_cli.guards import untouchable
 from retention_cli.memory import Memory, NoMemory
 from retention_cli.model import (
     Maybe,
@@ -35,7 +34,7 @@ from retention_cli.policy.settings import Settings
 from retention_cli.progress import Progress, silent
 from retention_cli.remembered import Remembered
 from retention_cli.times import read_times
-from retention_cli.topic_facts import bare_facts, change_between, configured
+from retention_cli.topic_facts import bare_facts, change_between, configured, never_touched
 
 _AGAIN_AFTER_S: Final = 0.5
 
@@ -187,7 +186,7 @@ class _Reading:
 
     def _never_touched(self, topic: TopicFacts) -> bool:
         """Whether there is nothing to decide about the topic (G5); where nothing is decided, all are read."""
-        return self._request.lookups and isinstance(untouchable(topic, self._settings[topic.name]), Reason)
+        return self._request.lookups and never_touched(topic, self._settings[topic.name])
 
     def _read_floors(self, metadata: ClusterMetadata) -> FloorFold:
         scopes = {}

@@ -7,7 +7,9 @@ from dataclasses import replace
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.guards import untouchable
 from retention_cli.model import Reason, TopicFacts, TopicPartition, Unknown
+from retention_cli.policy.settings import Settings
 
 
 def bare_facts(topic: TopicMetadata) -> TopicFacts:
@@ -28,6 +30,11 @@ def configured(topic: TopicFacts, config: TopicConfig | RequestFailedError | Non
         return replace(topic, cleanup_policy=unknown, retention_ms=unknown, timestamp_type=unknown)
     kind = config.timestamp_type or Unknown.because("topic-settings", "the broker names no message.timestamp.type")
     return replace(topic, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms, timestamp_type=kind)
+
+
+def never_touched(topic: TopicFacts, settings: Settings) -> bool:
+    """Return whether there is nothing to decide about the topic (RULES.md G5), as far as its facts are known."""
+    return isinstance(untouchable(topic, settings), Reason)
 
 
 def change_between(tp: TopicPartition, before: TopicMetadata, after: TopicMetadata | None) -> Reason | None:

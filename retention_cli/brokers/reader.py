@@ -77,6 +77,10 @@ class ClusterReader:
         """
         return self._wire.run(groups.list_groups, self._wire, list(brokers), self._deadline(patience_s))
 
+    def coordinators(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the groups' coordinators, looked up afresh; a group without one is left out."""
+        return self._wire.run(groups.find_coordinators, self._wire, names, self._deadline())[0]
+
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
     ) -> None:

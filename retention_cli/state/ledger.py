@@ -115,9 +115,18 @@ class Ledger(LedgerFile):
         """Return whether anything is remembered of a group."""
         return name in self._heads
 
+    def group(self, name: str) -> GroupMemory:
+        """Return what is remembered of a group; nothing, where it was never seen."""
+        return self._group(name)
+
     def groups(self) -> dict[str, GroupMemory]:
         """Return every group that is remembered, by name."""
         return {name: self._group(name) for name in sorted(self._heads)}
+
+    def adopt_group(self, name: str, group: GroupMemory) -> None:
+        """Take a group's memory as somebody else brought it up to date: a task that read its commits."""
+        self._heads[name] = (group.seen_ms, group.digest, not (group.gone or group.leftovers))
+        self._groups[name] = group
 
     def topics(self) -> dict[str, tuple[str, int]]:
         """Return every topic id that is remembered, with its name and when it was last seen (Unix ms)."""

@@ -1,0 +1,311 @@
+"""A plan over Spark: commits to standings, facts laid beside them, decided where they were read (DESIGN.md).
+
+The client reads what is small, and nothing is collected to it but totals and, where somebody wants to see them,
+rows. It alone can delete: no task has anything that could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+import pyarrow as pa
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.floors.kafka_groups import changed_since, not_listed
+from retention_cli.guards.limits import Amount, over_limits
+from retention_cli.model import Decision, Reason
+from retention_cli.plan import Plan, Totals
+from retention_cli.planning import check_matches
+from retention_cli.progress import Progress, silent
+from retention_cli.spark.commit_tasks import GROUPS, commit_batch, commit_reader
+from retention_cli.spark.fact_rows import decision_of
+from retention_cli.spark.fact_tasks import FACTS_AND_STANDING, decider, fact_reader
+from retention_cli.spark.frames import PLACE, laid_beside
+from retention_cli.spark.jobs import ClusterJob
+from retention_cli.spark.prepare import Prepared, Target, group_rows, list_groups, own_rows, prepare, slice_rows
+from retention_cli.spark.remember import remember_groups, remember_partitions
+from retention_cli.spark.schemas import COMMITS, DECIDED, PLAN, SLICES, ddl
+
+_ATTEMPTS: Final = 3
+_CLIENTS: Final = 8
+"""How many clusters the client reads at a time."""
+_TASKS_AT_MOST: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A cluster that could not be planned, and why: it is held, and the others go on."""
+
+    name: str
+    text: str
+
+
+@dataclass(slots=True)
+class SparkPlan:
+    """What was decided of all clusters that could be read. A context manager: it lets go of what Spark keeps.
+
+    ``rows`` is a frame of ``schemas.DECIDED``; ``plans`` are the clusters' plans by the targets' names, without
+    rows, ``failures`` those that failed.
+    """
+
+    rows: Any
+    plans: dict[str, Plan] = field(default_factory=dict)
+    totals: dict[str, Totals] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.rows is not None:
+            self.rows.unpersist()
+
+    def decisions(self, cluster: str) -> Iterator[Decision]:
+        """Yield a cluster's decisions in order, as they are asked for."""
+        some = self.rows.where(self.rows.cluster == cluster).select(*PLAN.names).orderBy("topic", "partition")
+        for row in some.toLocalIterator(prefetchPartitions=True):
+            yield decision_of(row.asDict(recursive=True))
+
+    def write_parquet(self, url: str) -> None:
+        """Write all rows as Parquet, from the executors."""
+        self.rows.select(*PLAN.names).repartitionByRange(*PLACE).sortWithinPartitions(*PLACE).write.mode(
+            "errorifexists"
+        ).parquet(url)
+
+
+def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: Progress = silent) -> SparkPlan:
+    """Read and decide every target. Nothing of any cluster is changed; what was seen is remembered.
+
+    Raises:
+        PolicyError, NothingMatchesError: as :func:`retention_cli.planning.make_plan` does, where there is one target.
+    """
+    progress("topics and groups")
+    prepared, failures = _prepared(targets, now_ms)
+    if not prepared:
+        return SparkPlan(None, failures=failures)
+    notes = {one.cluster: _match_notes(one) for one in prepared}
+    commits = _commits(session, prepared, progress)
+    required = sorted({group for one in prepared for item in one.settings.values() for group in item.require_groups})
+    slices = _frame(session, (row for one in prepared for row in slice_rows(one)), SLICES)
+    tasks = _tasks(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))
+    jobs = {one.cluster: one.job for one in prepared}
+    decided = decided_frame(session, laid_beside(slices, commits, required), jobs, tasks).persist()
+    progress("log ends, look-ups and decisions")
+    totals = totals_of(decided)
+    for one in prepared:
+        remember_groups(one, commits)
+        remember_partitions(one, decided)
+    progress("totals")
+    result = SparkPlan(decided, failures=failures)
+    unread = _unread_by_group(decided, commits, totals)
+    for one in prepared:
+        plan = _plan(one, totals, notes[one.cluster], unread.get(one.cluster, {}), decided, now_ms)
+        result.plans[one.target.name] = plan
+        result.totals[one.target.name] = totals.get(one.cluster, Totals.of(()))
+    commits.unpersist()
+    return result
+
+
+def decided_frame(session: Any, rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
+    """Read facts where their partitions are led, a leader's slices one after the other, and decide them.
+
+    One task a leader at a time, so that no broker sees more connections than that.
+    """
+    del session
+    sliced = rows.repartition(tasks, "cluster", "leader").sortWithinPartitions("cluster", "slice", "topic", "partition")
+    return decided_of(sliced.mapInArrow(fact_reader(jobs), ddl(FACTS_AND_STANDING)), jobs)
+
+
+def decided_of(facts: Any, jobs: Mapping[str, ClusterJob]) -> Any:
+    """Decide facts that lie beside their standing: rows of ``schemas.DECIDED``."""
+    return facts.mapInArrow(decider(jobs), ddl(DECIDED))
+
+
+def totals_of(decided: Any) -> dict[str, Totals]:
+    """Return each cluster's totals. This is what makes Spark read and decide."""
+    from pyspark.sql import functions as f
+
+    trims = f.col("action") == "trim"
+    rows = (
+        decided.groupBy("cluster")
+        .agg(
+            f.count("*").alias("partitions"),
+            *(f.count_if(f.col("action") == name).alias(name) for name in ("trim", "keep", "hold", "skip")),
+            f.sum(f.when(trims, f.col("records"))).alias("records"),
+            f.sum(f.when(trims, f.col("bytes"))).alias("bytes"),
+            f.count_if(trims & f.col("bytes").isNull()).alias("unsized"),
+            f.sum(f.when(trims, f.col("unconsumed"))).alias("unconsumed"),
+        )
+        .collect()
+    )
+    return {
+        row["cluster"]: Totals(
+            row["partitions"],
+            row["trim"],
+            row["keep"],
+            row["hold"],
+            row["skip"],
+            records=row["records"] or 0,
+            size_bytes=None if row["unsized"] else row["bytes"] or 0,
+            unconsumed=row["unconsumed"] or 0,
+        )
+        for row in rows
+    }
+
+
+def _prepared(targets: Sequence[Target], now_ms: int) -> tuple[list[Prepared], list[Failure]]:
+    """Read all clusters, some at a time. With one target an error is an error; of several, it is held."""
+    if len(targets) == 1:
+        return [prepare(targets[0], now_ms)], []
+
+    def one(target: Target) -> Prepared | Failure:
+        try:
+            return prepare(target, now_ms)
+        except BrokerError as error:
+            return Failure(target.name, str(error))
+
+    with ThreadPoolExecutor(min(_CLIENTS, len(targets)), "kretain-prepare") as pool:
+        found = list(pool.map(one, targets))
+    return [one for one in found if isinstance(one, Prepared)], [one for one in found if isinstance(one, Failure)]
+
+
+def _match_notes(prepared: Prepared) -> list[Reason]:
+    return [
+        *prepared.selection.policy.live.notes,
+        *check_matches(prepared.selection, prepared.metadata.topics.keys()),
+    ]
+
+
+def _partitions(prepared: Prepared) -> Iterator[Any]:
+    for topic in prepared.settings:
+        yield from prepared.metadata.topics[topic].partitions.values()
+
+
+def _tasks(count: int) -> int:
+    return max(1, min(_TASKS_AT_MOST, count))
+
+
+def _commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> Any:
+    """Read every group's commits; all of a cluster's once more where coordinators moved meanwhile (F9).
+
+    They are read before any log end is: counting them makes it so. A block that is lost later is read again,
+    which is as safe: a commit is true when it is read.
+    """
+    pending, parts = list(prepared), []
+    for attempt in range(1, _ATTEMPTS + 1):
+        groups = sum(len(one.listing.counted) for one in pending if one.listing is not None)
+        progress(f"committed offsets of {groups:,} groups")
+        frame = _read_commits(session, pending).persist()
+        frame.count()
+        doubtful = [one for one in pending if one.listing is not None and _moved(one)]
+        sound = [one.cluster for one in pending if one not in doubtful or attempt == _ATTEMPTS]
+        parts.append(frame.where(frame.cluster.isin(*sound)))
+        pending = [one for one in doubtful if attempt < _ATTEMPTS]
+        for one in pending:
+            one.before = None
+            list_groups(one)
+        if not pending:
+            break
+    own = [commit_batch(one.cluster, rows) for one in prepared if (rows := own_rows(one))]
+    commits = parts[0]
+    for more in parts[1:]:
+        commits = commits.unionByName(more)
+    if own:
+        commits = commits.unionByName(session.createDataFrame(pa.Table.from_batches(own)))
+    return commits
+
+
+def _moved(prepared: Prepared) -> bool:
+    """Look whether the listing was whole; ``doubt`` is set where it was not."""
+    assert prepared.before is not None  # noqa: S101  (a listing has it)
+    try:
+        prepared.doubt = changed_since(prepared.target.reader, prepared.before)
+    except BrokerError as error:
+        prepared.doubt = not_listed(error)
+    return prepared.doubt is not None
+
+
+def _read_commits(session: Any, prepared: Sequence[Prepared]) -> Any:
+    jobs = {one.cluster: one.job for one in prepared}
+    rows = [row for one in prepared for row in group_rows(one)]
+    if not rows:
+        return session.createDataFrame(pa.Table.from_batches([], COMMITS))
+    tasks = _tasks(len({(row["cluster"], row["broker"]) for row in rows}))
+    groups = _frame(session, rows, GROUPS)
+    sliced = groups.repartition(tasks, "cluster", "broker").sortWithinPartitions("cluster", "slice", "name")
+    return sliced.mapInArrow(commit_reader(jobs), ddl(COMMITS))
+
+
+def _frame(session: Any, rows: Iterable[Mapping[str, Any]], schema: Any) -> Any:
+    """Return rows as a frame, packed as they come."""
+    batches, some = [], []
+    for row in rows:
+        some.append(row)
+        if len(some) == 10_000:
+            batches.append(pa.RecordBatch.from_pylist(some, schema))
+            some = []
+    batches.append(pa.RecordBatch.from_pylist(some, schema))
+    return session.createDataFrame(pa.Table.from_batches(batches, schema))
+
+
+def _unread_by_group(decided: Any, commits: Any, totals: Mapping[str, Totals]) -> dict[str, dict[str, int]]:
+    """Return, per cluster and group, how many records would go before it has read them (RULES.md G2)."""
+    from pyspark.sql import functions as f
+
+    if not any(one.unconsumed for one in totals.values()):
+        return {}
+    losing = decided.where("action = 'trim' and unconsumed > 0").select(*PLACE, "log_start", "trim_to")
+    lost = f.col("trim_to") - f.greatest("offset", "log_start")
+    rows = (
+        commits.where("kind = 'commit'")
+        .join(losing, [*PLACE])
+        .where(lost > 0)
+        .groupBy("cluster", "group")
+        .agg(f.sum(lost).alias("lost"))
+        .collect()
+    )
+    found: dict[str, dict[str, int]] = {}
+    for row in rows:
+        found.setdefault(row["cluster"], {})[f"group:{row['group']}"] = row["lost"]
+    return {cluster: dict(sorted(groups.items())) for cluster, groups in found.items()}
+
+
+def _plan(
+    prepared: Prepared,
+    totals: Mapping[str, Totals],
+    notes: list[Reason],
+    unread: Mapping[str, int],
+    decided: Any,
+    now_ms: int,
+) -> Plan:
+    from pyspark.sql import functions as f
+
+    mine = decided.where(decided.cluster == prepared.cluster)
+    about = mine.agg(f.sum(f.col("high_watermark") - f.col("log_start")).alias("managed"), f.min("note").alias("note"))
+    row = about.collect()[0]
+    if row["note"] is not None:
+        notes.append(Reason("size", f"sizes on disk are not known: {row['note']}"))
+    target, memories = prepared.target, prepared.target.memories
+    if memories is not None:
+        notes += memories.notes
+    total = totals.get(prepared.cluster, Totals.of(()))
+    amount = Amount(total.records, total.size_bytes)
+    policy = prepared.selection.policy
+    return Plan(
+        created_at_ms=now_ms,
+        cluster_id=prepared.cluster,
+        bootstrap=target.reader.settings.bootstrap,
+        policy_source=policy.source,
+        policy_digest=policy.digest,
+        flags=policy.one_off.flags(),
+        topics=prepared.selection.topics,
+        decisions=(),
+        unconsumed_by=unread,
+        refusals=over_limits(amount, target.past_day(prepared.cluster), row["managed"] or 0, policy.limits),
+        notes=notes,
+        memory_since_ms=None if memories is None else memories.since_ms(prepared.cluster),
+        memory="local" if memories is None else memories.kind,
+    )

@@ -1,0 +1,234 @@
+"""Facts and decisions as rows and back: what travels between tasks (schemas.FACTS, schemas.DECIDED). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from retention_cli.memory import PartitionMemory, pack, unpack
+from retention_cli.model import (
+    Decision,
+    EventMax,
+    LookUp,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    TopicFacts,
+    Unknown,
+)
+
+Row = dict[str, Any]
+_DEFAULTS: Final = {
+    one.name: one.default_factory()
+    for one in fields(PartitionFacts)
+    if one.name in ("newest", "event_prefix", "size_bytes") and callable(one.default_factory)
+}
+_NO_TYPE: Final = next(one for one in fields(TopicFacts) if one.name == "timestamp_type").default_factory()
+
+
+def facts_row(facts: PartitionFacts) -> Row:
+    """Return a partition's facts but for its floor, as a row of ``schemas.OFFSETS`` (names of the place left out)."""
+    unknown: list[Row] = []
+
+    def plain(name: str, value: Any, default: Unknown | None = None) -> Any:
+        if not isinstance(value, Unknown):
+            return value
+        if value != default:
+            unknown.extend({"field": name, "code": one.code, "text": one.text} for one in value.reasons)
+        return None
+
+    topic = facts.topic
+    policy = plain("cleanup_policy", topic.cleanup_policy)
+    newest = plain("newest", facts.newest, _DEFAULTS["newest"])
+    prefix = plain("event_prefix", facts.event_prefix, _DEFAULTS["event_prefix"])
+    samples = plain("samples", facts.samples)
+    row = {
+        "topic": topic.name,
+        "partition": facts.partition,
+        "topic_id": plain("topic_id", topic.topic_id),
+        "internal": topic.internal,
+        "cleanup_policy": None if policy is None else ",".join(sorted(policy)),
+        "retention_ms": plain("retention_ms", topic.retention_ms),
+        "timestamp_type": plain("timestamp_type", topic.timestamp_type, _NO_TYPE),
+        "log_start": plain("log_start", facts.log_start),
+        "high_watermark": plain("high_watermark", facts.high_watermark),
+        "last_stable_offset": plain("last_stable_offset", facts.last_stable_offset),
+        "newest": None
+        if isinstance(facts.newest, Unknown)
+        else {"time": None, "offset": None, "exact": True}
+        if newest is None
+        else {"time": newest.time_ms, "offset": newest.offset, "exact": newest.exact},
+        "event_prefix": None if prefix is None else _lookup_row(prefix),
+        "samples": None if samples is None else pack(samples),
+        "size_bytes": plain("size_bytes", facts.size_bytes, _DEFAULTS["size_bytes"]),
+    }
+    row["lookups"] = [
+        *_lookup_rows(facts.lookups, unknown, data=False),
+        *_lookup_rows(facts.data_lookups, unknown, data=True),
+    ]
+    row["unknown"] = unknown
+    return row
+
+
+def _lookup_row(found: LookUp) -> Row:
+    note = found.note
+    return {
+        "offset": found.offset,
+        "timestamp": found.timestamp,
+        "code": None if note is None else note.code,
+        "text": None if note is None else note.text,
+    }
+
+
+def _lookup_rows(lookups: Mapping[int, Maybe[LookUp]], unknown: list[Row], *, data: bool) -> list[Row]:
+    rows = []
+    for time_ms, found in lookups.items():
+        if isinstance(found, Unknown):
+            name = f"{'data' if data else 'time'}:{time_ms}"
+            unknown.extend({"field": name, "code": one.code, "text": one.text} for one in found.reasons)
+            row = dict.fromkeys(("offset", "timestamp", "code", "text"))
+        else:
+            row = _lookup_row(found)
+        rows.append({"time": time_ms, "data": data, **row})
+    return rows
+
+
+def facts_of(row: Mapping[str, Any], floor: Any) -> PartitionFacts:
+    """Return the facts of a row, with the partition's floor."""
+    unknown: dict[str, Unknown] = {}
+    if row["unknown"]:
+        reasons: dict[str, list[Reason]] = {}
+        for one in row["unknown"]:
+            reasons.setdefault(one["field"], []).append(Reason(one["code"], one["text"]))
+        unknown = {name: Unknown(tuple(some)) for name, some in reasons.items()}
+
+    def value(name: str, default: Any = None) -> Any:
+        found = row[name]
+        return found if found is not None else unknown.get(name, default or _unread(name))
+
+    policy = value("cleanup_policy")
+    lookups: dict[int, Maybe[LookUp]] = {}
+    data_lookups: dict[int, Maybe[LookUp]] = {}
+    for one in row["lookups"] or ():
+        time_ms = one["time"]
+        into = data_lookups if one["data"] else lookups
+        if one["offset"] is None:
+            name = f"{'data' if one['data'] else 'time'}:{time_ms}"
+            into[time_ms] = unknown.get(name) or _unread(name)
+        else:
+            into[time_ms] = _lookup(one)
+    newest, prefix = row["newest"], row["event_prefix"]
+    samples = row["samples"]
+    return PartitionFacts(
+        topic=TopicFacts(
+            row["topic"],
+            value("topic_id"),
+            bool(row["internal"]),
+            policy if isinstance(policy, Unknown) else frozenset(part for part in policy.split(",") if part),
+            value("retention_ms"),
+            value("timestamp_type", _NO_TYPE),
+        ),
+        partition=row["partition"],
+        log_start=value("log_start"),
+        high_watermark=value("high_watermark"),
+        last_stable_offset=value("last_stable_offset"),
+        floor=floor,
+        lookups=lookups,
+        data_lookups=data_lookups,
+        newest=unknown.get("newest", _DEFAULTS["newest"])
+        if newest is None
+        else None
+        if newest["time"] is None
+        else EventMax(newest["time"], newest["offset"], newest["exact"]),
+        event_prefix=unknown.get("event_prefix", _DEFAULTS["event_prefix"]) if prefix is None else _lookup(prefix),
+        samples=unknown.get("samples", ()) if samples is None else unpack(samples),
+        size_bytes=value("size_bytes", _DEFAULTS["size_bytes"]),
+        has_leader=row["leader"] is not None,
+    )
+
+
+def _lookup(row: Mapping[str, Any]) -> LookUp:
+    note = None if row["code"] is None else Reason(row["code"], row["text"])
+    return LookUp(row["offset"], note, row["timestamp"])
+
+
+def _unread(name: str) -> Unknown:
+    return Unknown.because("facts", f"{name} is missing, and nothing says why")
+
+
+def decision_row(decision: Decision) -> Row:
+    """Return a decision as a row of ``schemas.PLAN``, the cluster left out."""
+    return {
+        "topic": decision.topic,
+        "topic_id": decision.topic_id,
+        "partition": decision.partition,
+        "action": decision.action,
+        "log_start": decision.log_start,
+        "high_watermark": decision.high_watermark,
+        "last_stable_offset": decision.last_stable_offset,
+        "min_commit": decision.min_commit,
+        "min_commit_by": decision.min_commit_by,
+        "trim_to": decision.trim_to,
+        "records": decision.records,
+        "bytes": decision.size_bytes,
+        "unconsumed": decision.unconsumed,
+        "rule": decision.rule,
+        "limited_by": decision.limited_by,
+        "reasons": [{"code": one.code, "text": one.text} for one in decision.reasons],
+    }
+
+
+def decision_of(row: Mapping[str, Any]) -> Decision:
+    """Return the decision of a row."""
+    return Decision(
+        topic=row["topic"],
+        topic_id=row["topic_id"],
+        partition=row["partition"],
+        action=row["action"],
+        log_start=row["log_start"],
+        high_watermark=row["high_watermark"],
+        last_stable_offset=row["last_stable_offset"],
+        min_commit=row["min_commit"],
+        min_commit_by=row["min_commit_by"],
+        trim_to=row["trim_to"],
+        records=row["records"],
+        size_bytes=row["bytes"],
+        unconsumed=row["unconsumed"],
+        rule=row["rule"],
+        limited_by=row["limited_by"],
+        reasons=tuple(Reason(one["code"], one["text"]) for one in row["reasons"] or ()),
+    )
+
+
+def memory_row(memory: PartitionMemory) -> Row:
+    """Return what is remembered of a partition as ``schemas.MEMORY``."""
+    newest = memory.newest
+    return {
+        "packed": memory.packed,
+        "newest_time": None if newest is None else newest.time_ms,
+        "newest_offset": None if newest is None else newest.offset,
+        "newest_exact": None if newest is None else newest.exact,
+        "data_at": list(memory.data_at),
+        "scan": memory.scan,
+    }
+
+
+def memory_of(row: Mapping[str, Any] | None) -> PartitionMemory:
+    """Return what :func:`memory_row` made; nothing is remembered where there is no row."""
+    if row is None:
+        return PartitionMemory()
+    newest = None
+    if row["newest_time"] is not None:
+        newest = EventMax(row["newest_time"], row["newest_offset"], row["newest_exact"])
+    return PartitionMemory(
+        packed=bytes(row["packed"] or b""),
+        newest=newest,
+        data_at=tuple(row["data_at"] or ()),
+        scan=None if row["scan"] is None else bytes(row["scan"]),
+    )
+
+
+def rows_to_columns(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return rows as columns; what a row lacks is null."""
+    return {name: [row.get(name) for row in rows] for name in names}

@@ -1,0 +1,235 @@
+"""Tasks that read a slice of partitions, and tasks that decide (DESIGN.md, observe and decide)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, Final
+
+import pyarrow as pa
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.decide import decide
+from retention_cli.floors.standing import Best, Standing, diverged_reason, floor_of
+from retention_cli.memory import PartitionMemory
+from retention_cli.model import Floor, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
+from retention_cli.observation import Prepared, Request
+from retention_cli.observe import observe
+from retention_cli.spark.connections import Readers
+from retention_cli.spark.fact_rows import (
+    Row,
+    decision_row,
+    facts_of,
+    facts_row,
+    memory_of,
+    memory_row,
+    rows_to_columns,
+)
+from retention_cli.spark.jobs import ClusterJob, SettingsCache
+from retention_cli.spark.schemas import DECIDED, FACTS, STANDING
+from retention_cli.spark.slice_memory import SliceMemory
+from retention_cli.topic_facts import bare_facts, configured
+
+ROWS_A_BATCH: Final = 5_000
+STANDING_NAMES: Final = tuple(STANDING.names)
+FACTS_AND_STANDING: Final = pa.schema([*FACTS, *STANDING])
+
+
+def standing_of(row: Mapping[str, Any], require: Iterable[str]) -> Standing:
+    """Return a partition's standing from its row of ``schemas.STANDING``."""
+    best = None if row["low"] is None else Best(row["low"], row["low_by"], row["high"], row["high_by"])
+    present = row["present"] or ()
+    missing = row["missing"]
+    return Standing(
+        best=best,
+        failed=_reasons(row["failed"]),
+        failed_topic=_reasons(row["failed_topic"]),
+        diverged=_reasons(row["diverged"]),
+        missing=[(one["group"], one["text"]) for one in missing] if missing else (),
+        missing_count=row["missing_count"] or 0,
+        absent=[group for group in require if group not in present],
+        recalled=row["recalled"],
+    )
+
+
+def _reasons(rows: Iterable[Mapping[str, str]] | None) -> set[Reason]:
+    return {Reason(one["code"], one["text"]) for one in rows} if rows else set()
+
+
+class SliceFloors:
+    """The floors of a slice's partitions (:class:`retention_cli.observation.Floors`)."""
+
+    def __init__(self, rows: Mapping[TopicPartition, Row], require: Callable[[str], Iterable[str]]) -> None:
+        self._rows = rows
+        self._require = require
+
+    def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
+        """Return the partition's floor."""
+        return floor_of(standing_of(self._rows[tp], self._require(tp.topic)), log_start, high_watermark)
+
+    def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
+        """Return the leader epochs of commits that are not the partition's current one (F5)."""
+        return sorted(
+            (tp, one["leader_epoch"])
+            for tp, row in self._rows.items()
+            for one in row["epochs"] or ()
+            if one["leader_epoch"] != row["leader_epoch"]
+        )
+
+    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: Maybe[int]) -> None:
+        """Take the end of such an epoch: a commit beyond it belongs to a log that was lost (F5)."""
+        row = self._rows[tp]
+        commit = next(one for one in row["epochs"] if one["leader_epoch"] == epoch)
+        reasons: Iterable[Reason] = ()
+        if isinstance(end, Unknown):
+            reasons = end.reasons
+        elif commit["offset"] > end:
+            reasons = (diverged_reason(commit["group"], commit["offset"], epoch, end),)
+        row["diverged"] = [*(row["diverged"] or ()), *({"code": one.code, "text": one.text} for one in reasons)]
+
+
+def fact_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task for ``mapInArrow``: rows of ``schemas.SLICES`` with their standing, to facts with theirs.
+
+    A slice's rows must come together. What can't be read is unknown, with its reason; nothing is left out.
+    """
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        settings = SettingsCache(jobs)
+        with Readers({name: (one.connection, one.timeout_s) for name, one in jobs.items()}) as readers:
+            rows = (row for batch in batches for row in batch.to_pylist())
+            for (cluster, _slice), some in groupby(rows, key=lambda row: (row["cluster"], row["slice"])):
+                slice_rows = {TopicPartition(row["topic"], row["partition"]): row for row in some}
+                yield from _read(jobs[cluster], readers, settings, slice_rows)
+
+    return run
+
+
+def _read(
+    job: ClusterJob, readers: Readers, settings: SettingsCache, rows: dict[TopicPartition, Row]
+) -> Iterator[pa.RecordBatch]:
+    metadata = _metadata(job, rows)
+    memory = SliceMemory(lost=None if job.lost is None else Unknown.because("ledger", job.lost))
+    sent = {}
+    for tp, row in rows.items():
+        if row["memory"] is not None:
+            sent[tp] = memory.partitions[tp] = memory_of(row["memory"])
+
+    def require(topic: str) -> tuple[str, ...]:
+        found = settings(job.cluster, topic)
+        return () if found is None else found.require_groups
+
+    floors = SliceFloors(rows, require)
+    request = Request(
+        lambda topic: settings(job.cluster, topic),
+        job.policy.groups,
+        job.now_ms,
+        only=rows.keys(),
+        memory_for=lambda _cluster: memory,
+        scan_all=True,
+        prepared=Prepared(metadata, floors, job.configs),
+    )
+    note, read_ms = None, 0
+    facts: Mapping[TopicPartition, PartitionFacts]
+    try:
+        observation = observe(readers.get(job.cluster), request)
+        facts, note, read_ms = observation.facts, observation.sizes_problem, observation.ends_read_ms
+    except BrokerError as error:
+        facts = _unread(job, metadata, rows, Unknown.because("offsets", f"could not be read: {error}"))
+    yield from _batches(job, rows, facts, sent, read_ms, note)
+
+
+def _metadata(job: ClusterJob, rows: Mapping[TopicPartition, Row]) -> ClusterMetadata:
+    """Return the first metadata read, as far as the slice goes."""
+    topics: dict[str, TopicMetadata] = {}
+    for tp, row in rows.items():
+        topic = topics.setdefault(tp.topic, TopicMetadata(tp.topic, row["topic_id"], row["internal"], {}))
+        leader = PartitionMetadata(row["leader"], row["leader_epoch"])
+        assert isinstance(topic.partitions, dict)  # noqa: S101  (made two lines above)
+        topic.partitions[tp.partition] = leader
+    return ClusterMetadata(job.cluster, frozenset(), topics)
+
+
+def _unread(
+    job: ClusterJob, metadata: ClusterMetadata, rows: Mapping[TopicPartition, Row], why: Unknown
+) -> dict[TopicPartition, PartitionFacts]:
+    return {
+        tp: PartitionFacts(
+            topic=configured(bare_facts(metadata.topics[tp.topic]), job.configs.get(tp.topic)),
+            partition=tp.partition,
+            log_start=why,
+            high_watermark=why,
+            last_stable_offset=why,
+            floor=why,
+            has_leader=row["leader"] is not None,
+        )
+        for tp, row in rows.items()
+    }
+
+
+def _batches(
+    job: ClusterJob,
+    rows: Mapping[TopicPartition, Row],
+    facts: Mapping[TopicPartition, PartitionFacts],
+    sent: Mapping[TopicPartition, PartitionMemory],
+    read_ms: int,
+    note: str | None,
+) -> Iterator[pa.RecordBatch]:
+    found: list[Row] = []
+    for tp, row in rows.items():
+        memory = sent.get(tp)
+        found.append(
+            {
+                **{name: row[name] for name in STANDING_NAMES},
+                **facts_row(facts[tp]),
+                "cluster": job.cluster,
+                "leader": row["leader"],
+                "leader_epoch": row["leader_epoch"],
+                "read_ms": read_ms,
+                "memory": memory_row(memory) if memory is not None and memory.changed else None,
+                "note": note,
+            }
+        )
+        note = None  # once a slice
+        if len(found) >= ROWS_A_BATCH:
+            yield _batch(found, FACTS_AND_STANDING)
+            found = []
+    if found:
+        yield _batch(found, FACTS_AND_STANDING)
+
+
+def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(rows_to_columns(rows, schema.names), schema=schema)
+
+
+def decider(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task for ``mapInArrow``: facts with their standing to rows of ``schemas.DECIDED``. Pure."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        settings = SettingsCache(jobs)
+        for batch in batches:
+            for start in range(0, batch.num_rows, ROWS_A_BATCH):
+                rows = batch.slice(start, ROWS_A_BATCH).to_pylist()
+                yield _batch([_decided(row, jobs, settings) for row in rows], DECIDED)
+
+    return run
+
+
+def _decided(row: Row, jobs: Mapping[str, ClusterJob], settings_for: SettingsCache) -> Row:
+    cluster = row["cluster"]
+    settings = settings_for(cluster, row["topic"])
+    assert settings is not None, f"{row['topic']} is not managed"  # noqa: S101  (no slice has it)
+    facts = facts_of(row, Unknown.because("facts", "no floor yet"))
+    floor = floor_of(standing_of(row, settings.require_groups), facts.log_start, facts.high_watermark)
+    decision = decide(replace(facts, floor=floor), settings, jobs[cluster].now_ms)
+    return {
+        **decision_row(decision),
+        "cluster": cluster,
+        "leader_epoch": row["leader_epoch"],
+        "read_ms": row["read_ms"],
+        "memory": row["memory"],
+        "note": row["note"],
+        "leftover": isinstance(floor, Unknown) and any(one.code == "F5" for one in floor.reasons),
+    }

@@ -1,0 +1,78 @@
+"""Commits to standings: the least of millions of rows, by groupBy, with what is unknown kept (RULES.md F1–F6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from retention_cli.floors.standing import NAMED_AT_MOST
+
+PLACE: Final = ("cluster", "topic", "partition")
+
+
+def standings(commits: Any, required: Sequence[str] = ()) -> Any:
+    """Return one row for each partition that any row of ``schemas.COMMITS`` names, with ``schemas.STANDING``'s columns.
+
+    All but ``failed`` and ``failed_topic``, which :func:`with_failures` adds: they hold for more than a partition.
+
+    Args:
+        commits: the rows.
+        required: every group that the policy requires anywhere (RULES.md F4).
+    """
+    from pyspark.sql import functions as f
+
+    counted = commits.where(f.col("kind").isin("commit", "recalled"))
+    measures = [
+        f.min(f.struct("offset", "group", "text")).alias("least"),
+        f.min(f.struct((-f.col("offset")).alias("minus"), "group")).alias("most"),
+    ]
+    by_epoch = counted.groupBy(*PLACE, "leader_epoch").agg(*measures)
+    epoch = f.struct("leader_epoch", (-f.col("most.minus")).alias("offset"), f.col("most.group").alias("group"))
+    best = by_epoch.groupBy(*PLACE).agg(
+        f.min("least").alias("least"),
+        f.min("most").alias("most"),
+        f.collect_list(f.when(f.col("leader_epoch").isNotNull(), epoch)).alias("epochs"),
+    )
+    best = best.select(
+        *PLACE,
+        f.col("least.offset").alias("low"),
+        f.col("least.group").alias("low_by"),
+        (-f.col("most.minus")).alias("high"),
+        f.col("most.group").alias("high_by"),
+        f.col("least.text").alias("recalled"),
+        "epochs",
+    )
+    reason = f.struct("code", "text")
+    leftovers = commits.where("kind = 'leftover'").groupBy(*PLACE).agg(f.collect_set(reason).alias("diverged"))
+    joined = best.join(leftovers, [*PLACE], "full_outer").join(_missing(commits), [*PLACE], "full_outer")
+    if required:
+        present = counted.where(f.col("group").isin(*required)).groupBy(*PLACE)
+        return joined.join(present.agg(f.collect_set("group").alias("present")), [*PLACE], "full_outer")
+    return joined.withColumn("present", f.lit(None).cast("array<string>"))
+
+
+def _missing(commits: Any) -> Any:
+    """Return the first few groups by name without a commit on a partition, and how many there are (F2)."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    window = Window.partitionBy(*PLACE).orderBy("group")
+    ranked = commits.where("kind = 'missing'").withColumn("rank", f.row_number().over(window))
+    few = f.when(f.col("rank") <= NAMED_AT_MOST, f.struct("group", "text"))
+    return ranked.groupBy(*PLACE).agg(f.collect_list(few).alias("missing"), f.count("*").alias("missing_count"))
+
+
+def with_failures(rows: Any, commits: Any) -> Any:
+    """Add to each partition what could not be read in its topic and its cluster (F3, F8, F9)."""
+    from pyspark.sql import functions as f
+
+    reasons = f.collect_set(f.struct("code", "text"))
+    failed = commits.where("kind = 'failed'")
+    topics = failed.where("topic is not null").groupBy("cluster", "topic").agg(reasons.alias("failed_topic"))
+    clusters = failed.where("topic is null").groupBy("cluster").agg(reasons.alias("failed"))
+    return rows.join(f.broadcast(topics), ["cluster", "topic"], "left").join(f.broadcast(clusters), ["cluster"], "left")
+
+
+def laid_beside(places: Any, commits: Any, required: Sequence[str] = ()) -> Any:
+    """Return every partition of ``places`` (``schemas.SLICES`` or ``OFFSETS``) with its standing."""
+    return with_failures(places.join(standings(commits, required), [*PLACE], "left"), commits)

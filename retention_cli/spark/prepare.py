@@ -1,0 +1,213 @@
+"""What the client reads of a cluster before the tasks do: metadata, settings, and which groups there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from retention_cli import policy_topic
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
+from retention_cli.floors.rows import CommitRow, CommitRows
+from retention_cli.memory import Memory, NoMemory
+from retention_cli.observation import wall_clock_ms
+from retention_cli.planning import PastDay, Selection
+from retention_cli.policy.settings import Settings
+from retention_cli.spark.connections import ConnectionRef
+from retention_cli.spark.fact_rows import memory_row
+from retention_cli.spark.jobs import ClusterJob
+from retention_cli.state.ledger import Ledger
+from retention_cli.state.memories import Memories
+from retention_cli.topic_facts import bare_facts, configured, never_touched
+
+GROUPS_A_SLICE: Final = 50
+PARTITIONS_A_SLICE: Final = 1_000
+_AGAIN_AFTER_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster to plan: its open reader, what is wanted of it, and where executors find its settings.
+
+    ``name`` is what a fleet calls it.
+    """
+
+    name: str
+    reader: ClusterReader
+    selection: Selection
+    connection: ConnectionRef
+    past_day: PastDay
+    memories: Memories | None = None
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A target, as far as the client has read it."""
+
+    target: Target
+    selection: Selection
+    metadata: ClusterMetadata
+    job: ClusterJob
+    settings: Mapping[str, Settings]
+    memory: Memory
+    listing: Listing | None = None
+    doubt: Doubt | None = None
+    before: ClusterMetadata | None = None
+    slices: int = 0
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.metadata.cluster_id
+
+
+def prepare(target: Target, now_ms: int) -> Prepared:
+    """Read what is small: proportional to topics, partitions and groups, never to commits.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+        PolicyError: R1 is enabled for a topic without a time.
+    """
+    reader = target.reader
+    selection = replace(target.selection, policy=policy_topic.with_live(reader, target.selection.policy))
+    metadata = reader.metadata()
+    settings = {name: found for name in sorted(metadata.topics) if (found := selection.settings_for(name)) is not None}
+    bare = {name: bare_facts(metadata.topics[name]) for name in settings}
+    asked = [name for name, topic in bare.items() if not never_touched(topic, settings[name])]
+    configs = reader.topic_configs(asked) if asked else {}
+    touched = [name for name in asked if not never_touched(configured(bare[name], configs.get(name)), settings[name])]
+    memory: Memory = NoMemory() if target.memories is None else target.memories(metadata.cluster_id)
+    ids = {name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None}
+    memory.begin(ids)
+    job = ClusterJob(
+        cluster=metadata.cluster_id,
+        connection=target.connection,
+        timeout_s=reader.timeout_s,
+        policy=selection.policy,
+        topics=selection.topics,
+        now_ms=now_ms,
+        partitions={name: max(metadata.topics[name].partitions) + 1 for name in touched},
+        topic_ids={name: one for name, one in ids.items() if name in settings},
+        configs=configs,
+        lost=None if memory.lost is None else memory.lost.reasons[0].text,
+    )
+    prepared = Prepared(target, selection, metadata, job, settings, memory, before=metadata)
+    if touched:
+        list_groups(prepared)
+    return prepared
+
+
+def list_groups(prepared: Prepared) -> None:
+    """List the groups that count, again while that may help; ``doubt`` then says why the listing is not whole."""
+    reader, rules = prepared.target.reader, prepared.selection.policy.groups
+    deadline = time.monotonic() + reader.timeout_s
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            before = prepared.before or reader.metadata([OFFSETS_TOPIC])
+            prepared.before = before
+            found = list_counted(reader, rules, before, deadline)
+        except BrokerError as error:
+            found = not_listed(error)
+        if isinstance(found, Listing):
+            prepared.listing, prepared.doubt = found, None
+            prepared.job = replace(prepared.job, latest=tuple(found.latest(rules)))
+            return
+        prepared.listing, prepared.doubt, prepared.before = None, found, None
+        late = attempts > 1 and (found.again == "once" or time.monotonic() > deadline)
+        if found.again == "no" or late:
+            return
+        time.sleep(_AGAIN_AFTER_S)
+
+
+def group_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
+    """Yield the groups that count with the slice that reads each: a coordinator's together."""
+    if prepared.listing is None:
+        return
+    counted = {group.name: group for group in prepared.listing.counted}
+    try:
+        coordinators = prepared.target.reader.coordinators(list(counted))
+    except BrokerError:  # the tasks look them up, too, and say what is wrong
+        coordinators = {}
+    ordered = sorted(counted.values(), key=lambda group: (coordinators.get(group.name, -1), group.name))
+    count, last = 0, None
+    for group in ordered:
+        coordinator = coordinators.get(group.name, -1)
+        if coordinator != last or count == GROUPS_A_SLICE:
+            prepared.slices += 1
+            count, last = 0, coordinator
+        count += 1
+        yield _group_row(prepared, group, coordinator)
+
+
+def _group_row(prepared: Prepared, group: ListedGroup, coordinator: int) -> dict[str, Any]:
+    memory = None
+    if isinstance(prepared.memory, Ledger) and prepared.memory.remembers_group(group.name):
+        memory = prepared.memory.group(group.name).as_bytes()
+    return {
+        "cluster": prepared.cluster,
+        "broker": coordinator,
+        "slice": prepared.slices,
+        "name": group.name,
+        "kind": group.kind,
+        "protocol_type": group.protocol_type,
+        "state": group.state,
+        "memory": memory,
+    }
+
+
+def own_rows(prepared: Prepared) -> list[CommitRow]:
+    """Return what the client itself knows of commits: groups that are gone (F6), and why none can be told (F8, F9)."""
+    sink = CommitRows(prepared.job.partitions, prepared.job.latest)
+    if prepared.doubt is not None:
+        sink.fail_all(prepared.doubt.reason)
+    elif prepared.listing is not None:
+        recall = Recall(prepared.memory, prepared.selection.policy.groups, wall_clock_ms())
+        recall.add_gone(sink, prepared.listing.names)
+    return sink.take()
+
+
+def slice_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
+    """Yield every managed partition, with the slice that reads it: a leader's together."""
+    slices: dict[int, list[int]] = {}
+    new = _counter()
+    for topic, settings in prepared.settings.items():
+        about = prepared.metadata.topics[topic]
+        recalled = settings.event_time_ms is not None or settings.min_wallclock_ms is not None
+        for number, one in sorted(about.partitions.items()):
+            leader = -1 if one.leader is None else one.leader
+            current = slices.get(leader)
+            if current is None or current[1] == PARTITIONS_A_SLICE:
+                current = slices[leader] = [new(), 0]
+            current[1] += 1
+            memory = None
+            if recalled and about.topic_id is not None:
+                memory = memory_row(prepared.memory.partition(topic, about.topic_id, number))
+            yield {
+                "cluster": prepared.cluster,
+                "slice": current[0],
+                "topic": topic,
+                "partition": number,
+                "topic_id": about.topic_id,
+                "internal": about.internal,
+                "leader": one.leader,
+                "leader_epoch": one.leader_epoch,
+                "memory": memory,
+            }
+
+
+def _counter() -> Callable[[], int]:
+    count = 0
+
+    def new() -> int:
+        nonlocal count
+        count += 1
+        return count
+
+    return new

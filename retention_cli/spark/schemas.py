@@ -1,0 +1,165 @@
+"""The columns of every frame, as Arrow schemas: what readers yield and notebooks see.
+
+Times are Unix ms, sizes bytes. A null is never a number: where a value could not be read, ``unknown`` names the
+column with the reason's code and text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+REASON: Final = pa.struct([("code", pa.string()), ("text", pa.string())])
+UNKNOWN: Final = pa.list_(pa.struct([("field", pa.string()), ("code", pa.string()), ("text", pa.string())]))
+
+COMMITS: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("kind", pa.string()),
+        ("offset", pa.int64()),
+        ("leader_epoch", pa.int32()),
+        ("code", pa.string()),
+        ("text", pa.string()),
+    ]
+)
+"""One row a group and partition; ``kind`` as :class:`retention_cli.floors.rows.CommitRow` has it."""
+
+STANDING: Final = pa.schema(
+    [
+        ("low", pa.int64()),
+        ("low_by", pa.string()),
+        ("high", pa.int64()),
+        ("high_by", pa.string()),
+        ("recalled", pa.string()),
+        (
+            "epochs",
+            pa.list_(pa.struct([("leader_epoch", pa.int32()), ("offset", pa.int64()), ("group", pa.string())])),
+        ),
+        ("diverged", pa.list_(REASON)),
+        ("missing", pa.list_(pa.struct([("group", pa.string()), ("text", pa.string())]))),
+        ("missing_count", pa.int64()),
+        ("present", pa.list_(pa.string())),
+        ("failed", pa.list_(REASON)),
+        ("failed_topic", pa.list_(REASON)),
+    ]
+)
+"""What a partition's commits come to (:class:`retention_cli.floors.standing.Standing`)."""
+
+MEMORY: Final = pa.struct(
+    [
+        ("packed", pa.binary()),
+        ("newest_time", pa.int64()),
+        ("newest_offset", pa.int64()),
+        ("newest_exact", pa.bool_()),
+        ("data_at", pa.list_(pa.int64())),
+        ("scan", pa.binary()),
+    ]
+)
+
+SLICES: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("slice", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("topic_id", pa.string()),
+        ("internal", pa.bool_()),
+        ("leader", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("memory", MEMORY),
+    ]
+)
+"""The partitions as the first metadata read named them, and which slice reads each."""
+
+OFFSETS: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("topic_id", pa.string()),
+        ("internal", pa.bool_()),
+        ("leader", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("cleanup_policy", pa.string()),
+        ("retention_ms", pa.int64()),
+        ("timestamp_type", pa.string()),
+        ("log_start", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("last_stable_offset", pa.int64()),
+        (
+            "lookups",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("time", pa.int64()),
+                        ("data", pa.bool_()),
+                        ("offset", pa.int64()),
+                        ("timestamp", pa.int64()),
+                        ("code", pa.string()),
+                        ("text", pa.string()),
+                    ]
+                )
+            ),
+        ),
+        ("newest", pa.struct([("time", pa.int64()), ("offset", pa.int64()), ("exact", pa.bool_())])),
+        (
+            "event_prefix",
+            pa.struct(
+                [("offset", pa.int64()), ("timestamp", pa.int64()), ("code", pa.string()), ("text", pa.string())]
+            ),
+        ),
+        ("samples", pa.binary()),
+        ("size_bytes", pa.int64()),
+        ("unknown", UNKNOWN),
+        ("read_ms", pa.int64()),
+    ]
+)
+"""One row a partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null where it is unknown."""
+
+FACTS: Final = pa.schema([*OFFSETS, ("memory", MEMORY), ("note", pa.string())])
+
+PLAN: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("action", pa.string()),
+        ("log_start", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("last_stable_offset", pa.int64()),
+        ("min_commit", pa.int64()),
+        ("min_commit_by", pa.string()),
+        ("trim_to", pa.int64()),
+        ("records", pa.int64()),
+        ("bytes", pa.int64()),
+        ("unconsumed", pa.int64()),
+        ("rule", pa.string()),
+        ("limited_by", pa.string()),
+        ("reasons", pa.list_(REASON)),
+    ]
+)
+"""The plan's rows (DESIGN.md, The plan)."""
+
+DECIDED: Final = pa.schema(
+    [
+        *PLAN,
+        ("leader_epoch", pa.int32()),
+        ("read_ms", pa.int64()),
+        ("memory", MEMORY),
+        ("note", pa.string()),
+        ("leftover", pa.bool_()),
+    ]
+)
+"""The plan's rows, and what the client remembers of each."""
+
+
+def ddl(schema: Any) -> str:
+    """Return an Arrow schema as Spark's own type string."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return str(from_arrow_schema(schema).simpleString())

@@ -1,0 +1,137 @@
+"""Opening Spark, by ``--master`` or Spark's own configuration: local, standalone, YARN, Kubernetes, Connect."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import retention_cli
+
+REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential|sasl|jaas|ssl[.]key|[.]pem"
+"""Names of settings whose values Spark shows nowhere."""
+_QUIET_LOG: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
+logger.heartbeat.name = org.apache.spark.executor.Executor
+logger.heartbeat.level = off
+"""
+
+
+class SparkError(Exception):
+    """Spark can't be used; the text says what is missing and what to do."""
+
+
+def is_connect(master: str | None) -> bool:
+    """Return whether this is the address of a Spark Connect server."""
+    return master is not None and master.startswith("sc://")
+
+
+def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
+    """Return a session, with kretain's own code on its way to the executors.
+
+    Args:
+        master: ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``, ``sc://…``; None: Spark's own configuration, else
+            all cores of this machine.
+        conf: further settings of Spark.
+        folder: a temporary folder of this run.
+
+    Raises:
+        SparkError: PySpark or Java is not there, or the master does not answer.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkError("--spark needs PySpark: pip install 'kretain[spark]'")
+    try:
+        session = _connect(str(master), conf) if is_connect(master) else _classic(master, conf, folder)
+        ship_code(session, folder)
+    except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
+        raise SparkError(f"Spark at {master or 'its default master'} can't be used: {_first_line(error)}") from None
+    return session
+
+
+def _connect(url: str, conf: Mapping[str, str]) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(url).appName("kretain")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
+    from pyspark.conf import SparkConf
+    from pyspark.sql import SparkSession
+
+    given = dict(SparkConf().getAll()) | dict(conf)  # a spark-submit's own settings are there already
+    master = master or given.get("spark.master") or "local[*]"
+    log = folder / "log4j2.properties"
+    log.write_text(_QUIET_LOG, encoding="utf-8")
+    defaults = {
+        "spark.master": master,
+        "spark.app.name": "kretain",
+        "spark.redaction.regex": REDACTED,
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
+        # What a task has read is not read again by another one that was meant to be quicker.
+        "spark.speculation": "false",
+    }
+    if master.startswith("local"):
+        defaults |= {"spark.ui.enabled": "false", "spark.driver.memory": "2g", "spark.driver.host": "127.0.0.1"}
+    if master.startswith(("local", "spark://")) and "PYSPARK_PYTHON" not in os.environ:
+        defaults["spark.pyspark.python"] = sys.executable
+    builder = SparkSession.builder
+    for key, value in (defaults | given | {"spark.master": master}).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def runs_here(session: Any) -> bool:
+    """Return whether the tasks run on this very machine, in this process's own Spark."""
+    context = getattr(session, "_jsc", None)
+    if context is None:
+        return False
+    return str(session.sparkContext.master).startswith("local")
+
+
+def ship_code(session: Any, folder: Path) -> None:
+    """Send the engine to the executors, as a zip: they need no kretain of their own."""
+    path = zip_engine(folder)
+    if getattr(session, "_jsc", None) is None:
+        session.addArtifacts(str(path), pyfile=True)
+    else:
+        session.sparkContext.addPyFile(str(path))
+
+
+def ship_file(session: Any, path: Path) -> None:
+    """Send a file to the executors, by Spark's own distribution of files."""
+    if getattr(session, "_jsc", None) is None:
+        session.addArtifacts(str(path), file=True)
+    else:
+        session.sparkContext.addFile(str(path))
+
+
+def zip_engine(folder: Path) -> Path:
+    """Zip ``retention_cli`` as it runs here; return the file."""
+    root = Path(retention_cli.__file__).parent
+    target = folder / f"kretain-engine-{retention_cli.__version__}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(root.rglob("*.py")):
+            if "embedded" not in file.relative_to(root).parts:  # it starts brokers: it stays here
+                archive.write(file, Path("retention_cli") / file.relative_to(root))
+    return target
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

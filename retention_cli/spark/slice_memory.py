@@ -1,0 +1,50 @@
+"""What is remembered, as far as one task needs it: sent along with its slice, and handed back where it grew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from retention_cli.group_memory import GroupMemory, digest_of
+from retention_cli.memory import Commits, PartitionMemory, RecalledGroup, Rows
+from retention_cli.model import Unknown
+
+
+@dataclass(slots=True)
+class SliceMemory:
+    """The memory of some groups or partitions (:class:`retention_cli.memory.Memory`).
+
+    ``changed`` names the groups of which something new was seen. ``partitions`` are by topic and partition.
+    """
+
+    groups: dict[str, GroupMemory] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], PartitionMemory] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    lost: Unknown | None = None
+    _ids: Mapping[str, str] = field(default_factory=dict)
+
+    def begin(self, topic_ids: Mapping[str, str]) -> None:
+        """Take the ids that the cluster's topics have now."""
+        self._ids = topic_ids
+
+    def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
+        """Return what is remembered of a partition; the client has sent what belongs to its topic id."""
+        del topic_id
+        return self.partitions.setdefault((topic, partition), PartitionMemory())
+
+    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
+        """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
+        group = self.groups.setdefault(name, GroupMemory())
+        digest = digest_of(commits, self._ids)
+        if group.digest != digest:
+            group.update(commits, self._ids, digest, now_ms)
+            self.changed.add(name)
+        return group.recalled(self._ids, since_ms)
+
+    def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
+        """Return nothing: the client adds those."""
+        del present, since_ms
+        return ()
+
+    def note_leftovers(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Leave it to the client: it sees all partitions."""
