@@ -24,7 +24,7 @@ _DEFAULTS: Final = {
     for one in fields(PartitionFacts)
     if one.name in ("newest", "event_prefix", "size_bytes") and callable(one.default_factory)
 }
-_NO_TYPE: Final = next(one for one in fields(TopicFacts) if one.name == "timestamp_type").default_factory()
+_NO_TYPE: Final[Any] = TopicFacts("", "", internal=False, cleanup_policy=frozenset(), retention_ms=0).timestamp_type
 
 
 def facts_row(facts: PartitionFacts) -> Row:

@@ -13,6 +13,7 @@ from kretain import rules
 from kretain.exits import Exit, UsageError, worst
 from kretain.options import COMMON, Common, PlanOutput, command, option
 from kretain.rules import RuleFlags, Topics
+from kretain.spark import SparkFlags, maker
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -31,6 +32,7 @@ def plan(
         bool, option("--detailed-exitcode", help="Leave with 3 where there is something to trim.")
     ] = False,
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions are on hold.")] = False,
+    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Decide what may go, partition by partition, and show it. Nothing is changed.
 
@@ -47,7 +49,6 @@ def plan(
     from kretain.render.plan import print_plan
     from kretain.render.screen import warn
     from retention_cli.plan import plan_text
-    from retention_cli.planning import make_plan
     from retention_cli.state.history import past_day
 
     if out is not None and out.suffix == ".parquet":
@@ -56,7 +57,7 @@ def plan(
     chosen = rules.selection(settings.policy, topics, flags.for_topics(topics))
     now_ms = time.time_ns() // 1_000_000
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
-        made = make_plan(
+        made = maker(spark)(
             reader,
             chosen,
             now_ms,

@@ -1,0 +1,160 @@
+"""``--spark``: the options, and a session for as long as a command needs it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from kretain.exits import UsageError
+from kretain.options import OptionGroup, option
+
+if TYPE_CHECKING:
+    from retention_cli.brokers.reader import ClusterReader
+    from retention_cli.brokers.settings import ConnectionSettings
+    from retention_cli.plan import Plan
+    from retention_cli.planning import PastDay, Selection
+    from retention_cli.progress import Progress
+    from retention_cli.spark.connections import ConnectionRef
+    from retention_cli.state.memories import Memories
+
+SPARK = "Spark"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFlags(OptionGroup):
+    """Whether the work is spread over Spark, and over which."""
+
+    spark: Annotated[
+        bool, option("--spark", panel=SPARK, help="Spread the analysis over Spark; deletes stay with this process.")
+    ] = False
+    master: Annotated[
+        str | None,
+        option(
+            "--master",
+            metavar="URL",
+            panel=SPARK,
+            help="local[2], spark://…, yarn, k8s://…, sc://…. Default: Spark's own configuration, else local.",
+        ),
+    ] = None
+    spark_conf: Annotated[
+        list[str] | None,
+        option("--spark-conf", metavar="KEY=VALUE", panel=SPARK, help="A setting of Spark; may be given again."),
+    ] = None
+    executor_command_config: Annotated[
+        str | None,
+        option(
+            "--executor-command-config",
+            metavar="FILE",
+            panel=SPARK,
+            help="Connection settings that lie at this path on every executor. Default: they are sent as a file.",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse Spark's options without Spark.
+
+        Raises:
+            UsageError: ``--spark`` is missing, or a setting is no KEY=VALUE.
+        """
+        if not self.spark and (self.spark_conf or self.executor_command_config):
+            raise UsageError("--spark-conf and --executor-command-config need --spark")
+        self.conf()
+
+    def conf(self) -> dict[str, str]:
+        """Return the settings of Spark that were given."""
+        found = {}
+        for one in self.spark_conf or ():
+            key, equals, value = one.partition("=")
+            if not equals or not key.startswith("spark."):
+                raise UsageError(f"--spark-conf {key}: is not spark.….=VALUE")
+            found[key] = value
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSpark:
+    """A session, and how executors come to connections' settings."""
+
+    session: Any
+    folder: Path
+    flags: SparkFlags
+
+    def connection(self, settings: ConnectionSettings, number: int = 0) -> ConnectionRef:
+        """Return where executors find a cluster's settings, once they are there."""
+        from retention_cli.spark.connections import ConnectionRef, write_connection
+        from retention_cli.spark.session import runs_here, ship_file
+
+        if self.flags.executor_command_config is not None:
+            return ConnectionRef(path=self.flags.executor_command_config, bootstrap=settings.bootstrap)
+        path = write_connection(settings, self.folder, f"kretain-connection-{number}.json")
+        if runs_here(self.session):
+            return ConnectionRef(path=str(path))
+        ship_file(self.session, path)
+        return ConnectionRef(shipped=path.name)
+
+
+@contextmanager
+def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
+    """Open Spark, check what executors have, and let go of it in the end.
+
+    Raises:
+        SparkError: Spark can't be used, or an executor lacks something.
+    """
+    from retention_cli.spark.session import is_connect, open_session
+
+    with tempfile.TemporaryDirectory(prefix="kretain-spark-") as name:
+        folder = Path(name)
+        progress(f"starting Spark ({flags.master or 'its own configuration'})")
+        session = open_session(flags.master, flags.conf(), folder)
+        try:
+            from retention_cli.spark.environment import check_executors
+
+            progress("Spark's executors")
+            tasks = 4 if is_connect(flags.master) else max(2, session.sparkContext.defaultParallelism)
+            check_executors(session, tasks)
+            yield OpenSpark(session, folder, flags)
+        finally:
+            session.stop()
+
+
+def plan_one(
+    spark: OpenSpark,
+    reader: ClusterReader,
+    selection: Selection,
+    now_ms: int,
+    *,
+    past_day: PastDay,
+    memories: Memories | None,
+    progress: Progress,
+) -> Plan:
+    """Return one cluster's plan with its rows, as :func:`retention_cli.planning.make_plan` does."""
+    from dataclasses import replace
+
+    from retention_cli.spark.engine import make_plans
+    from retention_cli.spark.prepare import Target
+
+    target = Target("", reader, selection, spark.connection(reader.settings), past_day, memories)
+    with make_plans(spark.session, [target], now_ms, progress) as made:
+        plan = made.plans[""]
+        return replace(plan, decisions=tuple(made.decisions(plan.cluster_id)))
+
+
+
+
+def maker(flags: SparkFlags) -> Callable[..., Plan]:
+    """Return what makes a plan: this process by itself, or Spark."""
+    flags.check()
+    if not flags.spark:
+        from retention_cli.planning import make_plan
+
+        return make_plan
+
+    def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
+        with opened(flags, progress) as spark:
+            return plan_one(spark, reader, selection, now_ms, progress=progress, **more)
+
+    return make
