@@ -143,8 +143,6 @@ def plan_one(
         return replace(plan, decisions=tuple(made.decisions(plan.cluster_id)))
 
 
-
-
 def maker(flags: SparkFlags) -> Callable[..., Plan]:
     """Return what makes a plan: this process by itself, or Spark."""
     flags.check()

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
-from retention_cli.spark.session import SparkError
+from retention_cli.spark.session import SparkError, last_words
 
 NEEDED: Final = {
     "confluent_kafka": "confluent-kafka",
@@ -49,7 +49,13 @@ def check_executors(session: Any, tasks: int) -> list[str]:
         SparkError: one of them lacks something; the text names it, and how to get it there.
     """
     frame = session.range(0, tasks, 1, tasks).mapInArrow(probe, "host string, python string, missing string")
-    rows = frame.distinct().collect()
+    try:
+        rows = frame.distinct().collect()
+    except Exception as error:  # noqa: BLE001  (not even the probe can run)
+        raise SparkError(
+            f"Spark's executors can't run Python as kretain needs it: {last_words(error)} (is it the Python that you "
+            f"mean? PYSPARK_PYTHON names it; or ship an environment: kretain spark pack ENV.tar.gz)"
+        ) from None
     for row in rows:
         if row["missing"]:
             raise SparkError(

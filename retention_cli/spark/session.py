@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import retention_cli
 
+LOG: Final = "spark.log"
+"""What Spark itself has to say, in the run's folder."""
 REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential|sasl|jaas|ssl[.]key|[.]pem"
 """Names of settings whose values Spark shows nowhere."""
+_NAMED: Final = re.compile(r"(?!.*PythonException)[\w.]*(Error|Exception|Interrupt)\b: ")
 _QUIET_LOG: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -54,7 +59,7 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
         session = _connect(str(master), conf) if is_connect(master) else _classic(master, conf, folder)
         ship_code(session, folder)
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
-        raise SparkError(f"Spark at {master or 'its default master'} can't be used: {_first_line(error)}") from None
+        raise SparkError(f"Spark at {master or 'its default master'} can't be used: {last_words(error)}") from None
     return session
 
 
@@ -86,14 +91,30 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     }
     if master.startswith("local"):
         defaults |= {"spark.ui.enabled": "false", "spark.driver.memory": "2g", "spark.driver.host": "127.0.0.1"}
-    if master.startswith(("local", "spark://")) and "PYSPARK_PYTHON" not in os.environ:
-        defaults["spark.pyspark.python"] = sys.executable
+    if master.startswith(("local", "spark://")) and "spark.pyspark.python" not in given:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the only place where PySpark itself looks
     builder = SparkSession.builder
     for key, value in (defaults | given | {"spark.master": master}).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    with _stderr_to(folder / LOG):
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextmanager
+def _stderr_to(file: Path) -> Iterator[None]:
+    """Let the JVM that is started meanwhile say what it has to say to a file, for as long as it lives."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def runs_here(session: Any) -> bool:
@@ -132,6 +153,8 @@ def zip_engine(folder: Path) -> Path:
     return target
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+def last_words(error: BaseException) -> str:
+    """Return the line of Spark's many that says what went wrong: of a worker's traceback, its last."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if _NAMED.match(line)]
+    return (told or lines or [type(error).__name__])[-1 if told else 0]
