@@ -104,18 +104,19 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
     """
-    from retention_cli.spark.session import is_connect, open_session
+    from retention_cli.spark.session import is_connect, open_session, runs_here
 
     with tempfile.TemporaryDirectory(prefix="kretain-spark-") as name:
         folder = Path(name)
         progress(f"starting Spark ({flags.master or 'its own configuration'})")
         session = open_session(flags.master, flags.conf(), folder)
         try:
-            from retention_cli.spark.environment import check_executors
+            if not runs_here(session):
+                from retention_cli.spark.environment import check_executors
 
-            progress("Spark's executors")
-            tasks = 4 if is_connect(flags.master) else max(2, session.sparkContext.defaultParallelism)
-            check_executors(session, tasks)
+                progress("Spark's executors")
+                tasks = 4 if is_connect(flags.master) else max(2, session.sparkContext.defaultParallelism)
+                check_executors(session, tasks)
             yield OpenSpark(session, folder, flags)
         finally:
             session.stop()

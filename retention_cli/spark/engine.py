@@ -22,7 +22,7 @@ from retention_cli.planning import check_matches
 from retention_cli.progress import Progress, silent
 from retention_cli.spark.commit_tasks import GROUPS, commit_batch, commit_reader
 from retention_cli.spark.fact_rows import decision_of
-from retention_cli.spark.fact_tasks import FACTS_AND_STANDING, decider, fact_reader
+from retention_cli.spark.fact_tasks import decider, fact_reader
 from retention_cli.spark.frames import PLACE, laid_beside
 from retention_cli.spark.jobs import ClusterJob
 from retention_cli.spark.prepare import Prepared, Target, group_rows, list_groups, own_rows, prepare, slice_rows
@@ -64,10 +64,12 @@ class SparkPlan:
             self.rows.unpersist()
 
     def decisions(self, cluster: str) -> Iterator[Decision]:
-        """Yield a cluster's decisions in order, as they are asked for."""
-        some = self.rows.where(self.rows.cluster == cluster).select(*PLAN.names).orderBy("topic", "partition")
-        for row in some.toLocalIterator(prefetchPartitions=True):
-            yield decision_of(row.asDict(recursive=True))
+        """Yield a cluster's decisions in order."""
+        some = self.rows.where(self.rows.cluster == cluster).select(*PLAN.names)
+        found = (decision_of(row.asDict(recursive=True)) for row in some.toLocalIterator(prefetchPartitions=True))
+        yield from sorted(
+            found, key=lambda one: one.tp
+        )  # (they are all wanted here: a sort by Spark costs two more jobs)
 
     def write_parquet(self, url: str) -> None:
         """Write all rows as Parquet, from the executors."""
@@ -92,31 +94,31 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     slices = _frame(session, (row for one in prepared for row in slice_rows(one)), SLICES)
     tasks = _tasks(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))
     jobs = {one.cluster: one.job for one in prepared}
-    decided = decided_frame(session, laid_beside(slices, commits, required), jobs, tasks).persist()
+    decided = decided_frame(laid_beside(slices, commits, required), jobs, tasks).persist()
     progress("log ends, look-ups and decisions")
-    totals = totals_of(decided)
-    for one in prepared:
-        remember_groups(one, commits)
-        remember_partitions(one, decided)
-    progress("totals")
+    summaries = summaries_of(decided)
+    progress("what is remembered")
+    remember_groups(prepared, commits)
+    remember_partitions(prepared, decided)
     result = SparkPlan(decided, failures=failures)
-    unread = _unread_by_group(decided, commits, totals)
+    unread = _unread_by_group(decided, commits, summaries.values())
     for one in prepared:
-        plan = _plan(one, totals, notes[one.cluster], unread.get(one.cluster, {}), decided, now_ms)
-        result.plans[one.target.name] = plan
-        result.totals[one.target.name] = totals.get(one.cluster, Totals.of(()))
+        summary = summaries.get(one.cluster, Summary(Totals.of(())))
+        result.plans[one.target.name] = _plan(one, summary, notes[one.cluster], unread.get(one.cluster, {}), now_ms)
+        result.totals[one.target.name] = summary.totals
     commits.unpersist()
     return result
 
 
-def decided_frame(session: Any, rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
+def decided_frame(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
     """Read facts where their partitions are led, a leader's slices one after the other, and decide them.
 
-    One task a leader at a time, so that no broker sees more connections than that.
+    One task a leader at a time, so that no broker sees more connections than that. What is read is decided in the
+    same Python process: :func:`decided_of` does the second half for facts that stand elsewhere.
     """
-    del session
     sliced = rows.repartition(tasks, "cluster", "leader").sortWithinPartitions("cluster", "slice", "topic", "partition")
-    return decided_of(sliced.mapInArrow(fact_reader(jobs), ddl(FACTS_AND_STANDING)), jobs)
+    read, decided = fact_reader(jobs), decider(jobs)
+    return sliced.mapInArrow(lambda batches: decided(read(batches)), ddl(DECIDED))
 
 
 def decided_of(facts: Any, jobs: Mapping[str, ClusterJob]) -> Any:
@@ -124,8 +126,17 @@ def decided_of(facts: Any, jobs: Mapping[str, ClusterJob]) -> Any:
     return facts.mapInArrow(decider(jobs), ddl(DECIDED))
 
 
-def totals_of(decided: Any) -> dict[str, Totals]:
-    """Return each cluster's totals. This is what makes Spark read and decide."""
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a cluster's rows come to: totals, the records of all of them (Σ H − S), and why sizes are missing."""
+
+    totals: Totals
+    managed: int = 0
+    note: str | None = None
+
+
+def summaries_of(decided: Any) -> dict[str, Summary]:
+    """Return each cluster's summary. This is what makes Spark read and decide."""
     from pyspark.sql import functions as f
 
     trims = f.col("action") == "trim"
@@ -138,19 +149,25 @@ def totals_of(decided: Any) -> dict[str, Totals]:
             f.sum(f.when(trims, f.col("bytes"))).alias("bytes"),
             f.count_if(trims & f.col("bytes").isNull()).alias("unsized"),
             f.sum(f.when(trims, f.col("unconsumed"))).alias("unconsumed"),
+            f.sum(f.col("high_watermark") - f.col("log_start")).alias("managed"),
+            f.min("note").alias("note"),
         )
         .collect()
     )
     return {
-        row["cluster"]: Totals(
-            row["partitions"],
-            row["trim"],
-            row["keep"],
-            row["hold"],
-            row["skip"],
-            records=row["records"] or 0,
-            size_bytes=None if row["unsized"] else row["bytes"] or 0,
-            unconsumed=row["unconsumed"] or 0,
+        row["cluster"]: Summary(
+            Totals(
+                row["partitions"],
+                row["trim"],
+                row["keep"],
+                row["hold"],
+                row["skip"],
+                records=row["records"] or 0,
+                size_bytes=None if row["unsized"] else row["bytes"] or 0,
+                unconsumed=row["unconsumed"] or 0,
+            ),
+            row["managed"] or 0,
+            row["note"],
         )
         for row in rows
     }
@@ -251,11 +268,11 @@ def _frame(session: Any, rows: Iterable[Mapping[str, Any]], schema: Any) -> Any:
     return session.createDataFrame(pa.Table.from_batches(batches, schema))
 
 
-def _unread_by_group(decided: Any, commits: Any, totals: Mapping[str, Totals]) -> dict[str, dict[str, int]]:
+def _unread_by_group(decided: Any, commits: Any, summaries: Iterable[Summary]) -> dict[str, dict[str, int]]:
     """Return, per cluster and group, how many records would go before it has read them (RULES.md G2)."""
     from pyspark.sql import functions as f
 
-    if not any(one.unconsumed for one in totals.values()):
+    if not any(one.totals.unconsumed for one in summaries):
         return {}
     losing = decided.where("action = 'trim' and unconsumed > 0").select(*PLACE, "log_start", "trim_to")
     lost = f.col("trim_to") - f.greatest("offset", "log_start")
@@ -273,26 +290,13 @@ def _unread_by_group(decided: Any, commits: Any, totals: Mapping[str, Totals]) -
     return {cluster: dict(sorted(groups.items())) for cluster, groups in found.items()}
 
 
-def _plan(
-    prepared: Prepared,
-    totals: Mapping[str, Totals],
-    notes: list[Reason],
-    unread: Mapping[str, int],
-    decided: Any,
-    now_ms: int,
-) -> Plan:
-    from pyspark.sql import functions as f
-
-    mine = decided.where(decided.cluster == prepared.cluster)
-    about = mine.agg(f.sum(f.col("high_watermark") - f.col("log_start")).alias("managed"), f.min("note").alias("note"))
-    row = about.collect()[0]
-    if row["note"] is not None:
-        notes.append(Reason("size", f"sizes on disk are not known: {row['note']}"))
+def _plan(prepared: Prepared, summary: Summary, notes: list[Reason], unread: Mapping[str, int], now_ms: int) -> Plan:
+    if summary.note is not None:
+        notes.append(Reason("size", f"sizes on disk are not known: {summary.note}"))
     target, memories = prepared.target, prepared.target.memories
     if memories is not None:
         notes += memories.notes
-    total = totals.get(prepared.cluster, Totals.of(()))
-    amount = Amount(total.records, total.size_bytes)
+    amount = Amount(summary.totals.records, summary.totals.size_bytes)
     policy = prepared.selection.policy
     return Plan(
         created_at_ms=now_ms,
@@ -304,7 +308,7 @@ def _plan(
         topics=prepared.selection.topics,
         decisions=(),
         unconsumed_by=unread,
-        refusals=over_limits(amount, target.past_day(prepared.cluster), row["managed"] or 0, policy.limits),
+        refusals=over_limits(amount, target.past_day(prepared.cluster), summary.managed, policy.limits),
         notes=notes,
         memory_since_ms=None if memories is None else memories.since_ms(prepared.cluster),
         memory="local" if memories is None else memories.kind,

@@ -50,7 +50,7 @@ def check_executors(session: Any, tasks: int) -> list[str]:
     """
     frame = session.range(0, tasks, 1, tasks).mapInArrow(probe, "host string, python string, missing string")
     try:
-        rows = frame.distinct().collect()
+        rows = frame.collect()
     except Exception as error:  # noqa: BLE001  (not even the probe can run)
         raise SparkError(
             f"Spark's executors can't run Python as kretain needs it: {last_words(error)} (is it the Python that you "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from retention_cli.group_memory import GroupMemory
 from retention_cli.memory import PartitionMemory
@@ -13,36 +14,49 @@ from retention_cli.spark.fact_rows import memory_of
 from retention_cli.spark.prepare import Prepared
 from retention_cli.state.ledger import Ledger
 
+_SEEN: Final = (
+    "cluster",
+    "topic",
+    "topic_id",
+    "partition",
+    "high_watermark",
+    "leader_epoch",
+    "read_ms",
+    "memory",
+    "leftover",
+)
 
-def remember_groups(prepared: Prepared, commits: Any) -> None:
+
+def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
     """Take in the groups whose commits have changed."""
-    memory = prepared.memory
-    if not isinstance(memory, Ledger):
+    ledgers = {one.cluster: one.memory for one in prepared if isinstance(one.memory, Ledger)}
+    if not ledgers:
         return
-    mine = commits.where((commits.cluster == prepared.cluster) & (commits.kind == "memory")).select("group", "text")
-    for row in mine.toLocalIterator():
-        memory.adopt_group(row["group"], GroupMemory.from_bytes(base64.b64decode(row["text"])))
+    changed = commits.where((commits.kind == "memory") & commits.cluster.isin(*ledgers))
+    for row in changed.select("cluster", "group", "text").toLocalIterator():
+        ledgers[row["cluster"]].adopt_group(row["group"], GroupMemory.from_bytes(base64.b64decode(row["text"])))
 
 
-def remember_partitions(prepared: Prepared, decided: Any) -> None:
+def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
     """Add each high watermark and when it was that, note leftovers (F5), and save."""
-    memories, memory = prepared.target.memories, prepared.memory
-    if memories is None:
+    remembering = {one.cluster: one for one in prepared if one.target.memories is not None}
+    if not remembering:
         return
-    names = ("topic", "topic_id", "partition", "high_watermark", "leader_epoch", "read_ms", "memory", "leftover")
-    mine = decided.where((decided.cluster == prepared.cluster) & decided.high_watermark.isNotNull()).select(*names)
-    ends: dict[tuple[str, int], int] = {}
-    for row in mine.toLocalIterator(prefetchPartitions=True):
+    known = decided.where(decided.high_watermark.isNotNull() & decided.cluster.isin(*remembering)).select(*_SEEN)
+    ends: dict[str, dict[tuple[str, int], int]] = {cluster: {} for cluster in remembering}
+    for row in known.toLocalIterator(prefetchPartitions=True):
         if row["leftover"]:
-            ends[row["topic"], row["partition"]] = row["high_watermark"]
+            ends[row["cluster"]][row["topic"], row["partition"]] = row["high_watermark"]
         if row["topic_id"] is None:
             continue
-        mine_now = memory.partition(row["topic"], row["topic_id"], row["partition"])
+        mine = remembering[row["cluster"]].memory.partition(row["topic"], row["topic_id"], row["partition"])
         if row["memory"] is not None:
-            _absorb(mine_now, memory_of(row["memory"].asDict(recursive=True)))
-        mine_now.add_sample(Sample(row["read_ms"], row["high_watermark"], row["leader_epoch"]))
-    memory.note_leftovers(ends)
-    memories.save(wall_clock_ms())
+            _absorb(mine, memory_of(row["memory"].asDict(recursive=True)))
+        mine.add_sample(Sample(row["read_ms"], row["high_watermark"], row["leader_epoch"]))
+    for cluster, one in remembering.items():
+        one.memory.note_leftovers(ends[cluster])
+        if one.target.memories is not None:
+            one.target.memories.save(wall_clock_ms())
 
 
 def _absorb(mine: PartitionMemory, theirs: PartitionMemory) -> None:

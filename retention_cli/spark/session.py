@@ -21,6 +21,8 @@ REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential|sasl|jaas|
 _NAMED: Final = re.compile(r"(?!.*PythonException)[\w.]*(Error|Exception|Interrupt)\b: ")
 _QUIET_LOG: Final = """\
 rootLogger.level = error
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -90,7 +92,12 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         "spark.speculation": "false",
     }
     if master.startswith("local"):
-        defaults |= {"spark.ui.enabled": "false", "spark.driver.memory": "2g", "spark.driver.host": "127.0.0.1"}
+        defaults |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "2g",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 2)),
+        }
     if master.startswith(("local", "spark://")) and "spark.pyspark.python" not in given:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the only place where PySpark itself looks
     builder = SparkSession.builder

@@ -13,6 +13,7 @@ from kretain import rules
 from kretain.exits import Exit, RefusedError, exit_code_for, tell, worst
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
+from kretain.spark import SparkFlags, maker
 
 if TYPE_CHECKING:
     from retention_cli.plan import Plan
@@ -52,6 +53,7 @@ def trim(
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions were held.")] = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
+    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Carry a plan out: recheck, delete, read back, report.
 
@@ -71,7 +73,7 @@ def trim(
     from kretain.render.screen import warn
     from kretain.render.trim import print_report
     from retention_cli.carry_out import Orders, carry_out, check_cluster, check_saved
-    from retention_cli.planning import Selection, make_plan
+    from retention_cli.planning import Selection
     from retention_cli.state.history import past_day
 
     settings = resolve(common)
@@ -102,7 +104,7 @@ def trim(
             made = saved
         else:
             with shown(quiet=common.quiet) as progress:
-                made = make_plan(
+                made = maker(spark)(
                     reader,
                     chosen,
                     _now_ms(),
