@@ -133,6 +133,8 @@ class Fleet:
 
     def _producer(self, **more: str) -> Producer:
         config = {"bootstrap.servers": self.world.bootstrap, "logger": QUIET, "linger.ms": 5}
+        if "transactional.id" in more:  # on a slow machine a transaction stays open for long
+            config["transaction.timeout.ms"] = 900_000
         return Producer({**config, "batch.num.messages": 5, **more})
 
     def _compact(self) -> None:

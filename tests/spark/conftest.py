@@ -1,0 +1,18 @@
+"""One local Spark a session; other masters have fixtures of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from retention_cli.spark.session import open_session
+
+
+@pytest.fixture(scope="session")
+def local_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Spark in this process, with two workers."""
+    session = open_session("local[2]", {}, tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()

@@ -1,0 +1,88 @@
+"""Every engine's plan of the same cluster at the same now, and what it means that they are the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from retention_cli.guards.limits import Amount
+from retention_cli.plan import Plan, plan_text
+from retention_cli.planning import make_plan
+from retention_cli.spark.connections import ConnectionRef, write_connection
+from retention_cli.spark.engine import make_plans
+from retention_cli.spark.prepare import Target
+from retention_cli.spark.session import runs_here, ship_file
+from retention_cli.state.memories import Memories
+from tests.kafka.world import World, reader_for
+
+
+def past_day(_cluster: str) -> Amount:
+    return Amount()
+
+
+@dataclass
+class Engines:
+    """One cluster, planned by this process and by Spark, each with a memory of its own."""
+
+    session: Any
+    world: World
+    folder: Path
+
+    def local(self, policy: str, now: int) -> Plan:
+        memories = Memories(self.folder / "local")
+        try:
+            with reader_for(self.world.bootstrap) as reader:
+                selection = self.world.selection(policy)
+                return make_plan(reader, selection, now, past_day=past_day, memories=memories)
+        finally:
+            memories.close()
+
+    def connection(self) -> ConnectionRef:
+        """Where tasks find the cluster's settings."""
+        path = self.folder / f"connection-{self.folder.name}.json"
+        if not path.exists():
+            write_connection(reader_for(self.world.bootstrap).settings, self.folder, path.name)
+            if not runs_here(self.session):
+                ship_file(self.session, path)
+        return ConnectionRef(path=str(path)) if runs_here(self.session) else ConnectionRef(shipped=path.name)
+
+    def spark(self, policy: str, now: int) -> Plan:
+        memories = Memories(self.folder / "spark")
+        try:
+            with reader_for(self.world.bootstrap) as reader:
+                selection = self.world.selection(policy)
+                target = Target("", reader, selection, self.connection(), past_day, memories)
+                with make_plans(self.session, [target], now) as made:
+                    plan = made.plans[""]
+                    rows = tuple(made.decisions(plan.cluster_id))
+                    assert made.totals[""] == replace(plan, decisions=rows).totals
+                    return replace(plan, decisions=rows)
+        finally:
+            memories.close()
+
+    def same(self, policy: str, clock: Callable[[], int]) -> Plan:
+        """Return the plan that both make, byte for byte.
+
+        Brokers sweep and roll files as they like, so that sizes may change between two looks: a pair counts where
+        this process says the same before and after.
+        """
+        for _ in range(5):
+            now = clock()
+            before, spark, after = self.local(policy, now), self.spark(policy, now), self.local(policy, now)
+            if text_of(before) == text_of(after):
+                assert text_of(spark) == text_of(before)
+                return spark
+        raise AssertionError("the cluster would not stand still")
+
+
+def text_of(plan: Plan) -> str:
+    """The plan as it is saved, but for when its memory was begun: each engine has one of its own here."""
+    return plan_text(replace(plan, memory_since_ms=None))
+
+
+def reasons_of(plan: Plan, topic: str, partition: int = 0) -> str:
+    row = next(one for one in plan.decisions if one.tp == (topic, partition))
+    return json.dumps([row.action, row.trim_to, [[one.code, one.text] for one in row.reasons]])

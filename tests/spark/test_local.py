@@ -1,0 +1,101 @@
+"""``--spark`` gives the plan that this process gives by itself, byte for byte (DESIGN.md's second promise)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka.fleet import Fleet
+from tests.kafka.world import DAY, HOUR, World, consumed, now_ms
+from tests.spark.engines import Engines, reasons_of
+
+
+@pytest.fixture
+def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
+    return Engines(local_spark, world, tmp_path)
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_the_same_plan_of_random_topics_and_groups(engines: Engines, seed: int) -> None:
+    fleet = Fleet(engines.world, seed, topics=12)
+    try:
+        fleet.build()
+        fleet.commit_somewhere()
+        fleet.trim_somewhere()
+        with fleet.members():
+            plan = engines.same(fleet.policy()[0], now_ms)
+        assert {one.action for one in plan.decisions} == {"trim", "keep", "hold", "skip"}
+    finally:
+        fleet.close()
+
+
+def test_a_group_that_is_gone_still_counts(engines: Engines) -> None:
+    """RULES.md F6: what a task has read of a group, the client's ledger remembers."""
+    world = engines.world
+    topic, policy = world.topic(), ""
+    world.produce(topic, [5 * HOUR] * 10)
+    world.commit(f"{topic}-slow", topic, 3)
+    world.commit(f"{topic}-quick", topic, 8)
+    policy = consumed(topic)
+    assert engines.same(policy, now_ms).decisions[0].trim_to == 3
+    world.admin.delete_consumer_groups([f"{topic}-slow"])[f"{topic}-slow"].result(30)
+    plan = engines.same(policy, now_ms)
+    assert plan.decisions[0].trim_to == 3
+    assert f"group {topic}-slow is gone" in reasons_of(plan, topic)
+
+
+def test_a_leftover_is_remembered_until_it_changes(engines: Engines) -> None:
+    """RULES.md F5: seen beyond H once, it counts for nothing when H has passed it."""
+    world = engines.world
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 5)
+    world.commit(f"{topic}-old", topic, 9)
+    assert engines.same(consumed(topic), now_ms).decisions[0].action == "hold"
+    world.produce(topic, [5 * HOUR] * 10)
+    plan = engines.same(consumed(topic), now_ms)
+    assert plan.decisions[0].action == "hold"
+    assert "committed 9 to an older topic of this name" in reasons_of(plan, topic)
+
+
+def test_samples_of_the_wall_clock_come_back(engines: Engines) -> None:
+    """RULES.md G3: a plan by Spark adds a sample, and the next one knows by it what is old enough."""
+    world = engines.world
+    topic = world.topic()
+    policy = consumed(topic) + "\n    retention.min.wallclock.ms: 1"
+    world.produce(topic, [5 * HOUR] * 6)
+    world.commit(f"{topic}-g", topic, 6)
+    assert engines.spark(policy, now_ms()).decisions[0].action == "hold"
+    assert engines.local(policy, now_ms()).decisions[0].action == "hold"
+    later = now_ms() + HOUR
+    spark, local = engines.spark(policy, later), engines.local(policy, later)
+    assert (spark.decisions[0].action, spark.decisions[0].trim_to) == ("trim", 6)
+    assert spark.decisions == local.decisions
+
+
+def test_event_times_out_of_headers(engines: Engines) -> None:
+    """RULES.md R2: a scan in a task goes on where the last one ended."""
+    world = engines.world
+    topic = world.topic(message_timestamp_type="LogAppendTime")
+    world.produce_many({topic: [0] * 20}, lambda n: [("at", str(now_ms() - (20 - n) * HOUR).encode())])
+    policy = (
+        f"version: 1\ntopics:\n  - match: {topic}\n    retention.max.eventtime.ms: {5 * HOUR}\n"
+        "    retention.eventtime.source: header:at\n    unconsumed: trim\n"
+    )
+    plan = engines.same(policy, now_ms)
+    assert plan.decisions[0].rule == "event-time"
+    assert engines.same(policy, now_ms).decisions == plan.decisions
+
+
+def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
+    """RULES.md G2: and a limit that the plan breaks is a refusal, whoever counted (G6)."""
+    world = engines.world
+    topic = world.topic(partitions=2)
+    for partition in (0, 1):
+        world.produce(topic, [40 * DAY] * 9, partition)
+    world.commit(f"{topic}-g", topic, {0: 4, 1: 9})
+    policy = f"version: 1\nlimits: {{max.records: 3}}\ntopics:\n  - match: {topic}\n    retention.ms: {DAY}\n"
+    plan = engines.same(policy, now_ms)
+    assert plan.unconsumed_by == {f"group:{topic}-g": 5}
+    assert plan.refusals
