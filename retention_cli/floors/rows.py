@@ -32,7 +32,7 @@ class CommitRow(NamedTuple):
     missing   the group reads the topic and has no commit here; ``text`` says what to do (F2)
     leftover  the group's commit here counts for nothing (F5)
     failed    the group could not be read (F3), or none could be (F8, F9)
-    memory    ``text`` is what the ledger is to have of the group; no fact of the cluster
+    memory    what the ledger is to have of the group; no fact of the cluster
     ========  ==============================================================================
     """
 

@@ -66,7 +66,8 @@ def commit_batch(cluster: str, rows: list[CommitRow]) -> pa.RecordBatch:
 def commit_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return the task for ``mapInArrow``: rows of :data:`GROUPS`, a slice's together, to rows of ``schemas.COMMITS``.
 
-    Rows of kind ``memory`` have in ``text`` what the ledger is to have of the group from now on (base64).
+    Rows of kind ``memory`` have in ``text`` what the ledger is to have of the group from now on (base64); null:
+    it stands where it stood, and was seen.
     A slice that fails is unknown: F3, for each of its groups.
     """
 
@@ -105,14 +106,15 @@ def _read(job: ClusterJob, readers: Readers, rows: list[dict[str, Any]]) -> Iter
         read_groups(reader, groups, sink, job.timeout_s, silent, None, recall)
     except BrokerError as error:
         sink = _Batches(job)  # what part of the slice was read proves nothing of the rest: all of it is unknown
-        memory.changed.clear()
+        memory.seen.clear()
         for group in groups:
             sink.fail(group.name, str(error), None)
     sink.pack()
     yield from sink.batches
-    changed = [
-        CommitRow(name, None, None, "memory", text=base64.b64encode(memory.groups[name].as_bytes()).decode())
-        for name in sorted(memory.changed)
-    ]
-    if changed:
-        yield commit_batch(job.cluster, changed)
+    if memory.seen:
+        yield commit_batch(job.cluster, [_remembered(name, memory) for name in sorted(memory.seen)])
+
+
+def _remembered(name: str, memory: SliceMemory) -> CommitRow:
+    text = base64.b64encode(memory.groups[name].as_bytes()).decode() if name in memory.changed else None
+    return CommitRow(name, None, None, "memory", text=text)

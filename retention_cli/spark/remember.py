@@ -28,13 +28,18 @@ _SEEN: Final = (
 
 
 def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
-    """Take in the groups whose commits have changed."""
+    """Take in the groups whose commits have changed, and that the others were seen again (RULES.md F6)."""
     ledgers = {one.cluster: one.memory for one in prepared if isinstance(one.memory, Ledger)}
     if not ledgers:
         return
+    now_ms = wall_clock_ms()
     changed = commits.where((commits.kind == "memory") & commits.cluster.isin(*ledgers))
     for row in changed.select("cluster", "group", "text").toLocalIterator():
-        ledgers[row["cluster"]].adopt_group(row["group"], GroupMemory.from_bytes(base64.b64decode(row["text"])))
+        ledger = ledgers[row["cluster"]]
+        if row["text"] is None:
+            ledger.saw_again(row["group"], now_ms)
+        else:
+            ledger.adopt_group(row["group"], GroupMemory.from_bytes(base64.b64decode(row["text"])))
 
 
 def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:

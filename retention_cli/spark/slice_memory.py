@@ -14,11 +14,13 @@ from retention_cli.model import Unknown
 class SliceMemory:
     """The memory of some groups or partitions (:class:`retention_cli.memory.Memory`).
 
-    ``changed`` names the groups of which something new was seen. ``partitions`` are by topic and partition.
+    ``seen`` names the groups that were there, ``changed`` those of which something new was seen. ``partitions`` are
+    by topic and partition.
     """
 
     groups: dict[str, GroupMemory] = field(default_factory=dict)
     partitions: dict[tuple[str, int], PartitionMemory] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
     lost: Unknown | None = None
     _ids: Mapping[str, str] = field(default_factory=dict)
@@ -34,6 +36,7 @@ class SliceMemory:
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
+        self.seen.add(name)
         group = self.groups.setdefault(name, GroupMemory())
         digest = digest_of(commits, self._ids)
         if group.digest != digest:

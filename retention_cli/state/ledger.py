@@ -85,7 +85,7 @@ class Ledger(LedgerFile):
         digest = digest_of(commits, self._ids)
         head = self._heads.get(name)
         if head is not None and head[1] == digest:
-            self._touched[name] = now_ms
+            self.saw_again(name, now_ms)
             return RecalledGroup() if head[2] else self._group(name).recalled(self._ids, since_ms)
         group = self._group(name)
         group.update(commits, self._ids, digest, now_ms)
@@ -122,6 +122,10 @@ class Ledger(LedgerFile):
     def groups(self) -> dict[str, GroupMemory]:
         """Return every group that is remembered, by name."""
         return {name: self._group(name) for name in sorted(self._heads)}
+
+    def saw_again(self, name: str, now_ms: int) -> None:
+        """Note that a group stands where it stood."""
+        self._touched[name] = now_ms
 
     def adopt_group(self, name: str, group: GroupMemory) -> None:
         """Take a group's memory as somebody else brought it up to date: a task that read its commits."""

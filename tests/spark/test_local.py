@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def test_the_same_plan_of_random_topics_and_groups(engines: Engines, seed: int) 
 def test_a_group_that_is_gone_still_counts(engines: Engines) -> None:
     """RULES.md F6: what a task has read of a group, the client's ledger remembers."""
     world = engines.world
-    topic, policy = world.topic(), ""
+    topic = world.topic()
     world.produce(topic, [5 * HOUR] * 10)
     world.commit(f"{topic}-slow", topic, 3)
     world.commit(f"{topic}-quick", topic, 8)
@@ -44,6 +45,22 @@ def test_a_group_that_is_gone_still_counts(engines: Engines) -> None:
     plan = engines.same(policy, now_ms)
     assert plan.decisions[0].trim_to == 3
     assert f"group {topic}-slow is gone" in reasons_of(plan, topic)
+
+
+def test_a_group_that_stands_still_is_seen_again(engines: Engines) -> None:
+    """RULES.md F6: it counts for 30 days from when it was last there, not from when it last moved."""
+    world = engines.world
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 10)
+    world.commit(f"{topic}-g", topic, 3)
+    engines.spark(consumed(topic), now_ms())
+    ledger = next((engines.folder / "spark").glob("*/ledger.sqlite*"))
+    aged = sqlite3.connect(ledger)
+    aged.execute("UPDATE groups SET seen_ms = seen_ms - ?", (10 * DAY,))
+    aged.commit()
+    engines.spark(consumed(topic), now_ms())
+    (seen_ms,) = aged.execute("SELECT seen_ms FROM groups WHERE name = ?", (f"{topic}-g",)).fetchone()
+    assert seen_ms > now_ms() - HOUR
 
 
 def test_a_leftover_is_remembered_until_it_changes(engines: Engines) -> None:
@@ -78,7 +95,8 @@ def test_event_times_out_of_headers(engines: Engines) -> None:
     """RULES.md R2: a scan in a task goes on where the last one ended."""
     world = engines.world
     topic = world.topic(message_timestamp_type="LogAppendTime")
-    world.produce_many({topic: [0] * 20}, lambda n: [("at", str(now_ms() - (20 - n) * HOUR).encode())])
+    stamps = [now_ms() - (20 - n) * HOUR for n in range(20)]
+    world.produce_many({topic: stamps}, lambda stamp: [("at", str(stamp).encode())])
     policy = (
         f"version: 1\ntopics:\n  - match: {topic}\n    retention.max.eventtime.ms: {5 * HOUR}\n"
         "    retention.eventtime.source: header:at\n    unconsumed: trim\n"

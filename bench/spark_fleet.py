@@ -1,0 +1,218 @@
+"""A synthetic fleet decided by Spark: commits and offsets as Parquet stand in for the readers, all else is the product.
+
+``python -m bench.spark_fleet`` prints seconds and peak memory for 2 and 20 million commits, and how they grow;
+``--master`` and ``--cores`` choose where.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from retention_cli.policy.load import parse_policy
+from retention_cli.spark.connections import ConnectionRef
+from retention_cli.spark.engine import decided_of, summaries_of
+from retention_cli.spark.frames import laid_beside
+from retention_cli.spark.jobs import ClusterJob
+from retention_cli.spark.schemas import COMMITS, FACTS, PLAN
+
+CLUSTERS: Final = 5
+PARTITIONS_A_TOPIC: Final = 100
+TOPICS_A_GROUP: Final = 8
+HOUR: Final = 3_600_000
+NOW: Final = 1_800_000_000_000
+POLICY: Final = """version: 1
+topics:
+  - match: "bench-*"
+    retention.commitoffset.enable: true
+    retention.commitoffset.hours: 1
+"""
+
+
+def make(folder: Path, partitions: int, groups: int) -> int:
+    """Write a fleet: each cluster so many partitions and groups; return how many commits there are."""
+    rng = np.random.default_rng(61)
+    topics = partitions // PARTITIONS_A_TOPIC
+    total = 0
+    for name in ("facts", "commits"):
+        (folder / name).mkdir(parents=True)
+    for number in range(CLUSTERS):
+        cluster = f"cluster-{number}"
+        ends = rng.integers(1_000, 1_000_000, partitions)
+        names = [f"bench-{t}" for t in range(topics)]
+        _facts(folder / "facts" / f"{cluster}.parquet", cluster, names, ends)
+        total += _commits(folder / "commits" / f"{cluster}.parquet", cluster, names, ends, groups, rng)
+    return total
+
+
+def _facts(path: Path, cluster: str, topics: list[str], ends: Any) -> None:
+    with pq.ParquetWriter(path, FACTS) as file:
+        rows = len(topics) * PARTITIONS_A_TOPIC
+        for start in range(0, rows, 50_000):
+            numbers = np.arange(start, min(rows, start + 50_000))
+            count = len(numbers)
+            some = ends[numbers]
+            look = [
+                [{"time": NOW - HOUR, "data": False, "offset": int(end * 9 // 10), "timestamp": NOW - HOUR // 2},
+                 {"time": 946_684_800_000, "data": False, "offset": 0, "timestamp": NOW - 9 * HOUR}]
+                for end in some
+            ]  # fmt: skip
+            known = {
+                "cluster": [cluster] * count,
+                "topic": [topics[n // PARTITIONS_A_TOPIC] for n in numbers],
+                "partition": (numbers % PARTITIONS_A_TOPIC).astype("int32"),
+                "topic_id": [f"id-{n // PARTITIONS_A_TOPIC}" for n in numbers],
+                "internal": [False] * count,
+                "leader": (numbers % 12).astype("int32"),
+                "leader_epoch": [3] * count,
+                "cleanup_policy": ["delete"] * count,
+                "retention_ms": [7 * 24 * HOUR] * count,
+                "timestamp_type": ["CreateTime"] * count,
+                "log_start": [0] * count,
+                "high_watermark": some,
+                "last_stable_offset": some,
+                "lookups": look,
+                "size_bytes": some * 300,
+                "read_ms": [NOW] * count,
+            }
+            arrays = [pa.array(known.get(one.name, [None] * count), one.type) for one in FACTS]
+            file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=FACTS))
+
+
+def _commits(path: Path, cluster: str, topics: list[str], ends: Any, groups: int, rng: Any) -> int:
+    total = 0
+    partitions = np.arange(PARTITIONS_A_TOPIC)
+    with pq.ParquetWriter(path, COMMITS) as file:
+        for first in range(0, groups, 50):
+            names: list[str] = []
+            places: list[Any] = []
+            for group in range(first, min(groups, first + 50)):
+                for number in range(TOPICS_A_GROUP):
+                    topic = (group * 7 + number * 131) % len(topics)
+                    names += [f"group-{group}"] * PARTITIONS_A_TOPIC
+                    places.append(topic * PARTITIONS_A_TOPIC + partitions)
+            numbers = np.concatenate(places)
+            lag = rng.random(len(numbers)) ** 4
+            columns = {
+                "cluster": [cluster] * len(numbers),
+                "group": names,
+                "topic": [topics[n // PARTITIONS_A_TOPIC] for n in numbers],
+                "partition": (numbers % PARTITIONS_A_TOPIC).astype("int32"),
+                "kind": ["commit"] * len(numbers),
+                "offset": (ends[numbers] * (1 - lag)).astype("int64"),
+                "leader_epoch": [3] * len(numbers),
+            }
+            arrays = [pa.array(columns.get(one.name, [None] * len(numbers)), one.type) for one in COMMITS]
+            file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=COMMITS))
+            total += len(numbers)
+    return total
+
+
+def decide(session: Any, folder: Path, out: Path) -> dict[str, Any]:
+    """Decide the fleet and write its plan as Parquet; return what that took."""
+    policy = parse_policy(POLICY, "bench.yaml", "sha256:bench")
+    jobs = {
+        f"cluster-{n}": ClusterJob(f"cluster-{n}", ConnectionRef(path="nowhere"), 30.0, policy, (), NOW)
+        for n in range(CLUSTERS)
+    }
+    began = time.perf_counter()
+    facts = session.read.parquet(str(folder / "facts"))
+    commits = session.read.parquet(str(folder / "commits"))
+    decided = decided_of(laid_beside(facts, commits), jobs).persist()
+    decided.select(*PLAN.names).write.parquet(str(out))
+    summaries = summaries_of(decided)
+    seconds = time.perf_counter() - began
+    decided.unpersist()
+    return {"seconds": seconds, "trim": sum(one.totals.trim for one in summaries.values())}
+
+
+class Watch(threading.Thread):
+    """Sums the resident memory of this process and all below it, and keeps the peak (MiB)."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0.0
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        """Look ten times a second."""
+        while not self.done.wait(0.1):
+            self.peak = max(self.peak, _tree_mib(os.getpid()))
+
+
+def _tree_mib(root: int) -> float:
+    parents, sizes = {}, {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(folder.name)], sizes[int(folder.name)] = (
+                int(stat[1]),
+                int(stat[21]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20),
+            )
+    found, waiting = 0.0, [root]
+    while waiting:
+        one = waiting.pop()
+        found += sizes.get(one, 0)
+        waiting += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def one(folder: str, master: str) -> None:
+    """Measure one size in a process of its own, and print it as JSON."""
+    from retention_cli.spark.session import open_session
+
+    with tempfile.TemporaryDirectory() as name:
+        watch = Watch()
+        watch.start()
+        session = open_session(master, {"spark.sql.shuffle.partitions": "32"}, Path(name))
+        found = decide(session, Path(folder), Path(name) / "plan.parquet")
+        watch.done.set()
+        session.stop()
+        client = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({**found, "peak_mib": watch.peak, "client_mib": client}))
+
+
+def main() -> None:
+    """Measure both sizes and print the ratios."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--groups", type=int, nargs=2, default=[500, 5_000])
+    parser.add_argument("--partitions", type=int, nargs=2, default=[20_000, 200_000])
+    parser.add_argument("--one", metavar="FOLDER")
+    given = parser.parse_args()
+    if given.one:
+        one(given.one, given.master)
+        return
+    told = []
+    with tempfile.TemporaryDirectory() as name:
+        for partitions, groups in zip(given.partitions, given.groups, strict=True):
+            folder = Path(name) / str(groups)
+            commits = make(folder, partitions, groups)
+            command = [sys.executable, "-m", "bench.spark_fleet", "--master", given.master, "--one", str(folder)]
+            said = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=True).stdout
+            told.append((commits, json.loads(said)))
+            print(f"{commits:>12,} commits of {CLUSTERS * partitions:,} partitions: {told[-1][1]}", flush=True)
+    (few, less), (many, more) = told
+    print(f"commits x {many / few:.1f}: seconds x {more['seconds'] / less['seconds']:.1f}")
+    print(f"the client's own memory x {more['client_mib'] / less['client_mib']:.2f} (<= 1.2)")
+    print(f"seconds {more['seconds']:.0f} (<= 180), peak {more['peak_mib']:.0f} MiB (<= 6144)")
+
+
+if __name__ == "__main__":
+    main()
