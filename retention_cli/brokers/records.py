@@ -153,6 +153,19 @@ def _read(
     scan: bool,
 ) -> dict[TopicPartition, int | RequestFailedError]:
     """Read partitions from their starts on; return where logs ended, or what failed, for those not asked to stop."""
+    ended: dict[TopicPartition, int | RequestFailedError] = {}
+    for chunk in chunks(starts):
+        # A new consumer for each: one that is given other topics looks for their leaders once a second only.
+        consumer = open_consumer(settings, scan=scan)
+        try:
+            ended |= _read_chunk(consumer, chunk, deadline, on_record, _SCAN_AT_ONCE if scan else _MESSAGES_AT_ONCE)
+        finally:
+            consumer.close()
+    return ended
+
+
+def open_consumer(settings: ConnectionSettings, *, scan: bool) -> Any:
+    """Return a consumer of committed records that is in no group. ``scan``: it fetches much at once."""
     from confluent_kafka import Consumer
 
     quiet = logging.getLogger("retention_cli.brokers.records")
@@ -173,15 +186,7 @@ def _read(
         "fetch.queue.backoff.ms": 5,  # the default second is waited for whenever that queue is full
         "log_level": 0,
     }
-    ended: dict[TopicPartition, int | RequestFailedError] = {}
-    for chunk in _chunks(starts):
-        # A new consumer for each: one that is given other topics looks for their leaders once a second only.
-        consumer = Consumer(config, logger=quiet)
-        try:
-            ended |= _read_chunk(consumer, chunk, deadline, on_record, _SCAN_AT_ONCE if scan else _MESSAGES_AT_ONCE)
-        finally:
-            consumer.close()
-    return ended
+    return Consumer(config, logger=quiet)
 
 
 def _read_chunk(
@@ -222,7 +227,8 @@ def _read_chunk(
     return ended
 
 
-def _chunks(starts: Mapping[TopicPartition, int]) -> Iterator[dict[TopicPartition, int]]:
+def chunks(starts: Mapping[TopicPartition, int]) -> Iterator[dict[TopicPartition, int]]:
+    """Yield partitions, in order, as many at a time as one consumer should read."""
     items = sorted(starts.items())
     for i in range(0, len(items), PARTITIONS_AT_ONCE):
         yield dict(items[i : i + PARTITIONS_AT_ONCE])
