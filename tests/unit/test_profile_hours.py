@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,10 +86,9 @@ def rows(hours: PartitionHours) -> dict[tuple[str, int | None], dict[str, int]]:
 
 
 def add(hours: PartitionHours, records: Sequence[Record]) -> PartitionHours:
-    offsets, times, sizes, tombstones, unreadable = (
-        np.array([one[i] for one in records], dtype) for i, dtype in enumerate(("i8", "i8", "i8", bool, bool))
-    )
-    hours.add(offsets, times, sizes, tombstones, unreadable)
+    numbers = np.array([one[:3] for one in records], np.int64).reshape(-1, 3)
+    flags = np.array([one[3:] for one in records], np.bool_).reshape(-1, 2)
+    hours.add(*numbers.T, *flags.T)
     return hours
 
 
@@ -119,7 +119,7 @@ def logs(draw: Any) -> list[Record]:
 
 def cut(records: Sequence[Record], places: Sequence[int]) -> list[list[Record]]:
     bounds = [0, *sorted(min(one, len(records)) for one in places), len(records)]
-    return [list(records[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [list(records[a:b]) for a, b in pairwise(bounds)]
 
 
 @given(logs(), st.lists(st.integers(0, 60), max_size=5))
@@ -144,7 +144,7 @@ def pieces_of(records: Sequence[Record], places: Sequence[int]) -> list[Partitio
     starts = [0]
     for part in parts:
         starts.append(max(starts[-1], part[-1].offset + 1 if part else 0))
-    return [piece(part, a, b) for part, a, b in zip(parts, starts, starts[1:], strict=False)]
+    return [piece(part, a, b) for part, (a, b) in zip(parts, pairwise(starts), strict=True)]
 
 
 def joined(pieces: list[PartitionHours], order: Any) -> PartitionHours:
