@@ -24,6 +24,11 @@ _MESSAGES_AT_ONCE: Final = 10_000
 _RECORDS_A_SLICE: Final = 65_536
 _RECORDS_WAITING: Final = 500_000
 """So many records of all partitions together wait to be handed over: each is some 40 bytes then."""
+_FETCHING: Final = {
+    "fetch.message.max.bytes": 1_048_576,  # of each partition, compressed: it may be thirty times as much in memory
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 16_384,
+}
 _NO_TIME: Final = -1
 _STOPPED: Final = RequestFailedError("reading was interrupted", retriable=True)
 
@@ -57,8 +62,9 @@ class Ended:
 
 OnColumns = Callable[[TopicPartition, Columns], None]
 _Place = tuple[str, int]
-EventTimeOf = Callable[[Any], int | None]
-"""Gives a message of confluent-kafka's its event time in Unix ms, None where it has none that can be read."""
+EventTimeOf = Callable[[Any, bytes | None], int | None]
+"""Gives a record's event time in Unix ms from its headers (name and bytes, or None) and its value, None where it has
+none that can be read."""
 
 
 def read_columns(
@@ -94,7 +100,7 @@ def read_columns(
         reading = _Reading(on_columns, on_read)
         for tp, start in chunk.items():
             reading.open(tp, start, ranges[tp].end, event_time.get(tp.topic))
-        consumer = open_consumer(settings, scan=True)
+        consumer = open_consumer(settings, _FETCHING)
         try:
             reading.run(consumer, patience_s, stop)
         finally:
@@ -132,7 +138,7 @@ class _Waiting:
         self.sizes.extend(sizes)
         self.tombstones.extend([value is None for value in values])
         if self.event_time is not None:
-            found = map(self.event_time, messages)
+            found = map(self.event_time, headers, values)
             self.event_times.extend([_NO_TIME if one is None else one for one in found])
 
     def hand_over(self, on_columns: OnColumns) -> None:
@@ -152,7 +158,10 @@ class _Waiting:
 
 
 def _headers_size(headers: Any) -> int:
-    return sum(len(name.encode()) + len(content or b"") for name, content in headers or ())
+    size = 0
+    for name, content in headers or ():
+        size += (len(name) if name.isascii() else len(name.encode())) + len(content or b"")
+    return size
 
 
 class _Reading:

@@ -13,7 +13,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.record_columns import Columns, Ended, EventTimeOf
+from retention_cli.brokers.record_columns import Columns, Ended
 from retention_cli.brokers.records import Range
 from retention_cli.columns import numpy
 from retention_cli.event_scan import read_time
@@ -139,7 +139,9 @@ def fill(
         ended = reader.read_columns(
             todo,
             partial(_take, profile.topics),
-            event_time={name: _reading(topic.source) for name, topic in profile.topics.items() if topic.source},
+            event_time={
+                name: partial(read_time, topic.source, 0) for name, topic in profile.topics.items() if topic.source
+            },
             on_read=on_read,
             stop=stop,
         )
@@ -232,15 +234,6 @@ def _from_time(
         elif isinstance(largest, Found) and largest.timestamp is not None and largest.timestamp < from_ms:
             found[tp] = Range(one.end, one.end)
     return found
-
-
-def _reading(source: EventSource) -> EventTimeOf:
-    headers, values = source.kind == "header", source.kind == "json"
-
-    def event_time(message: Any) -> int | None:
-        return read_time(source, 0, message.headers() if headers else None, message.value() if values else None)
-
-    return event_time
 
 
 def _take(topics: Mapping[str, TopicHours], tp: TopicPartition, columns: Columns) -> None:
