@@ -98,7 +98,7 @@ def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[t
         yield f"tombstones: {count(summary.tombstones, 'record')} without a value", None
     kept = kept_of(found, topic, summary)
     if kept:
-        since = "event time of the newest" if topic.by_event_time else "now"
+        since = "the newest event time" if topic.by_event_time else "now"
         told = ", ".join(f"{span(one.retention_ms)} {size(one.size_bytes)}" for one in kept)
         yield f"a retention, counted from {since}, would keep: {told}", None
 
