@@ -134,7 +134,7 @@ def _check(topics: list[str], out: Path | None) -> None:
 
     arrow()
     if out.suffix != ".parquet":
-        raise UsageError(f"--out writes Parquet: name it {out.with_suffix('.parquet')}")
+        raise UsageError(f"--out writes Parquet: name it {out.stem or 'profile'}.parquet")
     if out.is_dir() or not out.parent.is_dir():
         raise UsageError(f"--out {out}: {'it is a folder' if out.is_dir() else f'there is no folder {out.parent}'}")
 
