@@ -20,3 +20,15 @@ def arrow(module: str = "pyarrow") -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingPartError(f"Parquet needs pyarrow: pip install 'kretain[parquet]' ({error})") from None
+
+
+def numpy() -> Any:
+    """Return numpy.
+
+    Raises:
+        MissingPartError: it is not installed.
+    """
+    try:
+        return importlib.import_module("numpy")
+    except ImportError as error:
+        raise MissingPartError(f"records by time need numpy: pip install 'kretain[parquet]' ({error})") from None

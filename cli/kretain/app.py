@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "explain": ("Look", "explain", "Draw a partition's log, with each rule's bound, and say why."),
     "offsets": ("Look", "offsets", "Where consumers stand: the floor, who sets it, the lag."),
     "advise": ("Look", "advise", "How long brokers really keep data, what endangers it, better settings."),
+    "profile": ("Look", "profile", "A topic's records over time: rates, what is out of order, future stamps."),
     "groups": ("Look", "groups", "The consumer groups, and which of them count."),
     "history": ("Look", "history", "Past trims, from the audit log."),
     "ledger": ("Look", "ledger", "What is remembered of a topic, and pruning it."),

@@ -119,7 +119,7 @@ def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff)
     """
     from retention_cli.planning import Selection
 
-    _check_patterns(topics)
+    check_patterns(topics)
     if policy_file is not None:
         from retention_cli.policy.load import load_policy
 
@@ -147,7 +147,12 @@ def flags_alone(flags: OneOff) -> Any:
     return Policy(source="flags", digest=f"sha256:{digest}")
 
 
-def _check_patterns(topics: list[str] | None) -> None:
+def check_patterns(topics: list[str] | None) -> None:
+    """Look whether each TOPIC can be one.
+
+    Raises:
+        UsageError: it is empty, or a broken regular expression.
+    """
     import re
 
     for pattern in topics or ():

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
-from retention_cli.brokers import commits, groups, log_dirs, log_offsets, metadata, records, topic_configs
+from retention_cli.brokers import (
+    commits,
+    groups,
+    log_dirs,
+    log_offsets,
+    metadata,
+    record_columns,
+    records,
+    topic_configs,
+)
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
@@ -148,6 +157,26 @@ class ClusterReader:
     ) -> dict[TopicPartition, RequestFailedError | None]:
         """Hand over the data records of each range; see :func:`retention_cli.brokers.records.read_ranges`."""
         return records.read_ranges(self.settings, ranges, deadline, on_record, scan=scan)
+
+    def read_columns(
+        self,
+        ranges: Mapping[TopicPartition, records.Range],
+        on_columns: record_columns.OnColumns,
+        *,
+        event_time: Mapping[str, record_columns.EventTimeOf],
+        on_read: Callable[[int], None],
+        stop: Callable[[], bool] = lambda: False,
+    ) -> dict[TopicPartition, record_columns.Ended]:
+        """Hand over the data records of each range; see :func:`retention_cli.brokers.record_columns.read_columns`."""
+        return record_columns.read_columns(
+            self.settings,
+            ranges,
+            on_columns,
+            event_time=event_time,
+            patience_s=self.timeout_s,
+            on_read=on_read,
+            stop=stop,
+        )
 
     def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:
         """Return what each broker understands, or why it could not be asked."""

@@ -19,6 +19,16 @@ PARTITIONS_AT_ONCE: Final = 1_000
 _POLL_S: Final = 0.25
 _MESSAGES_AT_ONCE: Final = 1_000
 _SCAN_AT_ONCE: Final = 10_000
+_A_FEW: Final = {
+    "fetch.message.max.bytes": 262_144,
+    "queued.min.messages": 1,
+    "queued.max.messages.kbytes": 8192,
+}
+_A_SCAN: Final = {
+    "fetch.message.max.bytes": 4_194_304,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 65_536,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,19 @@ def _read(
     scan: bool,
 ) -> dict[TopicPartition, int | RequestFailedError]:
     """Read partitions from their starts on; return where logs ended, or what failed, for those not asked to stop."""
+    ended: dict[TopicPartition, int | RequestFailedError] = {}
+    for chunk in chunks(starts):
+        # A new consumer for each: one that is given other topics looks for their leaders once a second only.
+        consumer = open_consumer(settings, _A_SCAN if scan else _A_FEW)
+        try:
+            ended |= _read_chunk(consumer, chunk, deadline, on_record, _SCAN_AT_ONCE if scan else _MESSAGES_AT_ONCE)
+        finally:
+            consumer.close()
+    return ended
+
+
+def open_consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> Any:
+    """Return a consumer of committed records that is in no group; ``fetching`` says how much it fetches at once."""
     from confluent_kafka import Consumer
 
     quiet = logging.getLogger("retention_cli.brokers.records")
@@ -167,21 +190,11 @@ def _read(
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": 50,
-        "fetch.message.max.bytes": 4_194_304 if scan else 262_144,
-        "queued.min.messages": 100_000 if scan else 1,
-        "queued.max.messages.kbytes": 65_536 if scan else 8192,
+        **fetching,
         "fetch.queue.backoff.ms": 5,  # the default second is waited for whenever that queue is full
         "log_level": 0,
     }
-    ended: dict[TopicPartition, int | RequestFailedError] = {}
-    for chunk in _chunks(starts):
-        # A new consumer for each: one that is given other topics looks for their leaders once a second only.
-        consumer = Consumer(config, logger=quiet)
-        try:
-            ended |= _read_chunk(consumer, chunk, deadline, on_record, _SCAN_AT_ONCE if scan else _MESSAGES_AT_ONCE)
-        finally:
-            consumer.close()
-    return ended
+    return Consumer(config, logger=quiet)
 
 
 def _read_chunk(
@@ -222,7 +235,8 @@ def _read_chunk(
     return ended
 
 
-def _chunks(starts: Mapping[TopicPartition, int]) -> Iterator[dict[TopicPartition, int]]:
+def chunks(starts: Mapping[TopicPartition, int]) -> Iterator[dict[TopicPartition, int]]:
+    """Yield partitions, in order, as many at a time as one consumer should read."""
     items = sorted(starts.items())
     for i in range(0, len(items), PARTITIONS_AT_ONCE):
         yield dict(items[i : i + PARTITIONS_AT_ONCE])

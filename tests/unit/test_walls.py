@@ -16,6 +16,7 @@ PURE = [
         ENGINE / name
         for name in ("decide.py", "model.py", "narrow.py", "plan.py", "floors/fold.py", "guards/limits.py")
     ),
+    *(ENGINE / "profiling" / name for name in ("front.py", "hours.py", "pieces.py", "summary.py")),
     *sorted((ENGINE / "triggers").glob("*.py")),
     *sorted((ENGINE / "guards").glob("*.py")),
 ]

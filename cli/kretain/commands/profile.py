@@ -1,0 +1,153 @@
+"""``kretain profile``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kretain.completing import complete_topics
+from kretain.exits import Exit, UsageError
+from kretain.options import COMMON, Common, Output, command, duration_ms, option, time_ms
+
+if TYPE_CHECKING:
+    from retention_cli.profiling.reading import Profile
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+WINDOW = "Which records (default: all of them)"
+
+
+@command(app)
+def profile(
+    common: Common,
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC",
+            show_default=False,
+            autocompletion=complete_topics,
+            help="Topic names, globs ('orders.*', '*') or re:^…$.",
+        ),
+    ],
+    from_: Annotated[
+        int | None,
+        option(
+            "--from",
+            metavar="TIME",
+            panel=WINDOW,
+            parser=time_ms,
+            help="Those stamped at this moment or later: ISO 8601, or Unix ms.",
+        ),
+    ] = None,
+    to: Annotated[
+        int | None,
+        option("--to", metavar="TIME", panel=WINDOW, parser=time_ms, help="Those stamped before this moment."),
+    ] = None,
+    last: Annotated[
+        int | None,
+        option("--last", metavar="DURATION", panel=WINDOW, parser=duration_ms, help="Those of the last hours or days."),
+    ] = None,
+    by_event_time: Annotated[
+        bool,
+        option(
+            "--by-event-time",
+            "--event-time",
+            help="Go by event times, where the policy (-p) says they are: retention.eventtime.source.",
+        ),
+    ] = False,
+    of_bytes: Annotated[bool, option("--bytes", help="Draw bytes instead of records.")] = False,
+    out: Annotated[
+        Path | None, option("--out", metavar="FILE", help="Save every partition's hours as Parquet.")
+    ] = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """Read topics' records and draw them over time: how many an hour, what is out of order, what is of the future.
+
+    Every record is read, from the log start to the end as it was at the beginning; nothing is changed. Sizes are
+    those of keys, values and headers, uncompressed. Ctrl-C shows what was read by then.
+
+    [bold]Examples[/bold]
+
+      kretain profile orders -b localhost:9092
+
+      kretain profile 'orders.*' --last 7d --out profile.parquet
+
+      kretain profile orders -p policy.yaml --by-event-time -o json | jq '.topics[].out_of_order'
+    """
+    from kretain.config import resolve
+    from kretain.progress import shown
+    from kretain.render.profile import print_profile
+    from kretain.render.screen import warn
+    from kretain.stopping import stoppable
+    from retention_cli.profiling.reading import Wanted, fill, prepare
+    from retention_cli.profiling.rows import all_rows, head, write_parquet
+
+    now_ms = time.time_ns() // 1_000_000
+    settings = resolve(common)
+    from_ms = _window(from_, to, last, now_ms)
+    _check(topics, out)
+    policy = None
+    if settings.policy is not None:
+        from retention_cli.policy.load import load_policy
+
+        policy = load_policy(settings.policy)
+    elif by_event_time:
+        raise UsageError("--by-event-time needs a policy (-p FILE): its retention.eventtime.source says where they are")
+    wanted = Wanted(tuple(topics), now_ms, policy, by_event_time, from_ms, to)
+    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+        found = prepare(reader, wanted, progress)
+        with stoppable() as stop:
+            fill(reader, found, progress, stop)
+    if out is not None:
+        write_parquet(out, head(found), all_rows(found.topics.values()))
+    for text in () if common.quiet else _said(found, out):
+        warn(text)
+    print_profile(found, output, of_bytes=of_bytes)
+    if found.interrupted:
+        return Exit.INTERRUPTED
+    if found.unread:
+        return Exit.PARTIAL if found.ranges else Exit.FAILED
+    return Exit.DONE
+
+
+def _window(from_ms: int | None, to_ms: int | None, last_ms: int | None, now_ms: int) -> int | None:
+    if last_ms is not None:
+        if from_ms is not None or to_ms is not None:
+            raise UsageError("--last goes without --from and --to")
+        return max(0, now_ms - last_ms)
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        raise UsageError("--from is not before --to")
+    return from_ms
+
+
+def _check(topics: list[str], out: Path | None) -> None:
+    """Find what is wrong before an hour of reading, not after it."""
+    from kretain.rules import check_patterns
+
+    check_patterns(topics)
+    if out is None:
+        return
+    from retention_cli.columns import arrow
+
+    arrow()
+    if out.suffix != ".parquet":
+        raise UsageError(f"--out writes Parquet: name it {out.stem or 'profile'}.parquet")
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"--out {out}: {'it is a folder' if out.is_dir() else f'there is no folder {out.parent}'}")
+
+
+def _said(found: Profile, out: Path | None) -> list[str]:
+    """Return what is worth a warning, and where the file is."""
+    texts = list(found.notes)
+    if found.interrupted:
+        texts.append("interrupted: this is what was read by then")
+    else:
+        for one in found.unread:
+            part = "" if one.reached is None else f" from offset {one.reached:,} on"
+            texts.append(f"{one.tp} could not be read{part}: {one.text}")
+    if out is not None:
+        texts.append(f"saved in {out}" + ("" if not found.unread else ", without what could not be read"))
+    return texts

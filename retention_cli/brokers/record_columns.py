@@ -1,0 +1,261 @@
+"""Reading many records: handed over as columns, some thousand at a time, instead of one by one.
+
+Committed data alone: no transaction markers, nothing aborted, nothing that is still open. What is read of one
+partition comes in the order of its offsets.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.records import Range, chunks, open_consumer
+from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.columns import numpy
+from retention_cli.model import TopicPartition
+
+_POLL_S: Final = 0.25
+_MESSAGES_AT_ONCE: Final = 10_000
+_RECORDS_A_SLICE: Final = 65_536
+_RECORDS_WAITING: Final = 500_000
+"""So many records of all partitions together wait to be handed over: each is some 40 bytes then."""
+_FETCHING: Final = {
+    "fetch.message.max.bytes": 1_048_576,  # of each partition, compressed: it may be thirty times as much in memory
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 16_384,
+}
+_NO_TIME: Final = -1
+_STOPPED: Final = RequestFailedError("reading was interrupted", retriable=True)
+
+
+class Columns(NamedTuple):
+    """Records as numpy arrays of one length.
+
+    ``offsets``, ``timestamps`` (Unix ms) and ``sizes`` (bytes of key, value and headers, uncompressed) are int64,
+    ``tombstones`` (the value is null) bool. ``event_times`` is int64, −1 where a record has none that can be read;
+    None where none was asked for.
+    """
+
+    offsets: Any
+    timestamps: Any
+    sizes: Any
+    tombstones: Any
+    event_times: Any | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Every data record before ``offset`` was handed over. An ``error`` says why not all of the range was read.
+
+    ``out_of_range``: the log has changed since its ends were read; what stood at ``offset`` is gone.
+    """
+
+    offset: int
+    error: RequestFailedError | None = None
+    out_of_range: bool = False
+
+
+OnColumns = Callable[[TopicPartition, Columns], None]
+_Place = tuple[str, int]
+EventTimeOf = Callable[[Any, bytes | None], int | None]
+"""Gives a record's event time in Unix ms from its headers (name and bytes, or None) and its value, None where it has
+none that can be read."""
+
+
+def read_columns(
+    settings: ConnectionSettings,
+    ranges: Mapping[TopicPartition, Range],
+    on_columns: OnColumns,
+    *,
+    event_time: Mapping[str, EventTimeOf],
+    patience_s: float,
+    on_read: Callable[[int], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> dict[TopicPartition, Ended]:
+    """Hand over the data records of each range as columns.
+
+    Args:
+        settings: where and as whom.
+        ranges: what to read, per partition.
+        on_columns: takes them, in the order of offsets.
+        event_time: by topic, how to read event times; topics that are not named have none.
+        patience_s: no record of any partition for so long, and those that are left have failed.
+        on_read: is told how many offsets have been passed since it was last told.
+        stop: is asked several times a second; when it says so, what was read is handed over and that is the end.
+
+    Returns:
+        how reading each partition ended. What was handed over of those that failed is right as far as it goes.
+    """
+    result = {tp: Ended(one.start) for tp, one in ranges.items()}
+    starts = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
+    result |= {tp: Ended(start, _STOPPED) for tp, start in starts.items()}
+    for chunk in chunks(starts):
+        if stop():
+            break
+        reading = _Reading(on_columns, on_read)
+        for tp, start in chunk.items():
+            reading.open(tp, start, ranges[tp].end, event_time.get(tp.topic))
+        consumer = open_consumer(settings, _FETCHING)
+        try:
+            reading.run(consumer, patience_s, stop)
+        finally:
+            consumer.close()
+        result |= reading.ended
+    return result
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One partition: how far it was read, and what was read and not handed over yet."""
+
+    tp: TopicPartition
+    position: int
+    end: int
+    event_time: EventTimeOf | None
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    timestamps: array[int] = field(default_factory=lambda: array("q"))
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    tombstones: array[int] = field(default_factory=lambda: array("b"))
+    event_times: array[int] = field(default_factory=lambda: array("q"))
+
+    def take(self, messages: list[Any]) -> None:
+        """Take records. Each column is made in one go: a call for each record would cost more than reading it."""
+        from confluent_kafka import Message
+
+        values = list(map(Message.value, messages))
+        keys = map(Message.key, messages)
+        headers = list(map(Message.headers, messages))
+        sizes = [len(value or b"") + len(key or b"") for value, key in zip(values, keys, strict=True)]
+        if any(headers):
+            sizes = [size + _headers_size(one) for size, one in zip(sizes, headers, strict=True)]
+        self.offsets.extend([message.offset() for message in messages])
+        self.timestamps.extend([told[1] for told in map(Message.timestamp, messages)])
+        self.sizes.extend(sizes)
+        self.tombstones.extend([value is None for value in values])
+        if self.event_time is not None:
+            found = map(self.event_time, headers, values)
+            self.event_times.extend([_NO_TIME if one is None else one for one in found])
+
+    def hand_over(self, on_columns: OnColumns) -> None:
+        if not self.offsets:
+            return
+        np = numpy()
+        columns = Columns(
+            np.array(self.offsets, np.int64),
+            np.array(self.timestamps, np.int64),
+            np.array(self.sizes, np.int64),
+            np.array(self.tombstones, np.bool_),
+            None if self.event_time is None else np.array(self.event_times, np.int64),
+        )
+        for one in (self.offsets, self.timestamps, self.sizes, self.tombstones, self.event_times):
+            del one[:]
+        on_columns(self.tp, columns)
+
+
+def _headers_size(headers: Any) -> int:
+    size = 0
+    for name, content in headers or ():
+        size += (len(name) if name.isascii() else len(name.encode())) + len(content or b"")
+    return size
+
+
+class _Reading:
+    """Partitions that one consumer reads together."""
+
+    def __init__(self, on_columns: OnColumns, on_read: Callable[[int], None]) -> None:
+        self.ended: dict[TopicPartition, Ended] = {}
+        self._on_columns = on_columns
+        self._on_read = on_read
+        self._open: dict[_Place, _Waiting] = {}
+        self._records = 0
+
+    def open(self, tp: TopicPartition, start: int, end: int, event_time: EventTimeOf | None) -> None:
+        """Add a partition to read."""
+        self._open[tp.topic, tp.partition] = _Waiting(tp, start, end, event_time)
+
+    def run(self, consumer: Any, patience_s: float, stop: Callable[[], bool]) -> None:
+        """Read until each partition is at its end or has failed."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka import TopicPartition as Assigned
+
+        consumer.assign([Assigned(*place, one.position) for place, one in self._open.items()])
+        heard = time.monotonic()
+        while self._open:
+            try:
+                first = consumer.poll(_POLL_S)  # and then what else is there: consume would wait for all it may take
+                messages = [] if first is None else [first, *consumer.consume(_MESSAGES_AT_ONCE, timeout=0)]
+            except KafkaException as error:
+                self._fail(RequestFailedError(error.args[0].str(), retriable=True))
+                return
+            runs: dict[_Place, list[Any]] = defaultdict(list)
+            for message in messages:
+                runs[message.topic(), message.partition()].append(message)
+            ended = []
+            for place, run in runs.items():
+                if (one := self._open.get(place)) is not None:  # else the client speaks of its own connections
+                    heard = time.monotonic()
+                    if self._take(one, run):
+                        ended.append(place)
+            if ended:
+                consumer.pause([Assigned(*place) for place in ended])
+            if stop():
+                self._fail(_STOPPED)
+            elif time.monotonic() - heard > patience_s:
+                self._fail(RequestFailedError(f"none of its records came for {patience_s:g} s", retriable=True))
+
+    def hand_over_all(self) -> None:
+        """Hand over what waits: there is much of it, or nothing more will come."""
+        for one in self._open.values():
+            one.hand_over(self._on_columns)
+        self._records = 0
+
+    def _take(self, one: _Waiting, messages: list[Any]) -> bool:
+        """Take one partition's messages; return whether it has ended."""
+        from confluent_kafka import KafkaError, Message
+
+        errors = list(map(Message.error, messages))
+        said = [message for message, error in zip(messages, errors, strict=True) if error is not None]
+        if said:
+            messages = [message for message, error in zip(messages, errors, strict=True) if error is None]
+        before = one.position
+        if messages:
+            last = messages[-1].offset()
+            if last >= one.end:
+                messages = [message for message in messages if message.offset() < one.end]
+            one.take(messages)
+            self._records += len(messages)
+            one.position = min(last + 1, one.end)
+        failed: tuple[str, bool] | None = None
+        at_end = one.position >= one.end
+        for message in said:
+            error = message.error()
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  (a public code)
+                one.position, at_end = min(max(one.position, message.offset()), one.end), True
+            elif not at_end:
+                failed = error.str(), error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  (likewise)
+        self._on_read(one.position - before)
+        if at_end:
+            self._end(one, Ended(one.position))
+        elif failed is not None:
+            self._end(one, Ended(one.position, RequestFailedError(failed[0], retriable=True), out_of_range=failed[1]))
+        elif len(one.offsets) >= _RECORDS_A_SLICE:
+            self._records -= len(one.offsets)
+            one.hand_over(self._on_columns)
+        elif self._records >= _RECORDS_WAITING:
+            self.hand_over_all()
+        return at_end or failed is not None
+
+    def _end(self, one: _Waiting, how: Ended) -> None:
+        self._records -= len(one.offsets)
+        one.hand_over(self._on_columns)
+        del self._open[one.tp.topic, one.tp.partition]
+        self.ended[one.tp] = how
+
+    def _fail(self, why: RequestFailedError) -> None:
+        for one in list(self._open.values()):
+            self._end(one, Ended(one.position, why))

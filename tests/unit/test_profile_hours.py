@@ -1,0 +1,268 @@
+"""A profile's hours (issue: profile): one pass, or pieces that merge, and always what a plain loop over the records says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.model import ANCIENT_MS
+from retention_cli.profiling import front
+from retention_cli.profiling.hours import HOUR_MS, NO_TIME_MS, Frame, PartitionHours
+from retention_cli.profiling.pieces import BrokenPieceError, from_bytes, to_bytes
+
+NOW = 1_800_000_000_000 // HOUR_MS * HOUR_MS
+FRAME = Frame(NOW)
+AHEAD = FRAME.ceiling_ms
+
+
+class Record(NamedTuple):
+    offset: int
+    time: int
+    size: int
+    tombstone: bool
+    unreadable: bool
+
+
+def kind_of(time: int) -> tuple[str, int | None]:
+    if time < 0:
+        return "no-time", None
+    if time > AHEAD:
+        return "future", None
+    return ("before-2000", None) if time < ANCIENT_MS else ("hour", time // HOUR_MS * HOUR_MS)
+
+
+def brute(records: Sequence[Record], frame: Frame = FRAME) -> dict[tuple[str, int | None], dict[str, int]]:
+    """What a person would write who has all the time in the world."""
+    found: dict[tuple[str, int | None], dict[str, int]] = {}
+    top = None
+    for one in records:
+        kind = kind_of(one.time)
+        late_ms = 0
+        if kind[0] in ("hour", "before-2000"):
+            late_ms = 0 if top is None else max(0, top - one.time)
+            top = one.time if top is None else max(top, one.time)
+        if frame.from_ms is not None and one.time < frame.from_ms:
+            continue
+        if frame.to_ms is not None and (one.time >= frame.to_ms or one.time < 0):
+            continue
+        row = found.setdefault(
+            kind,
+            {
+                "records": 0,
+                "size_bytes": 0,
+                "tombstones": 0,
+                "unreadable": 0,
+                "first_offset": one.offset,
+                "last_offset": 0,
+                "oldest_ms": one.time,
+                "newest_ms": one.time,
+                "newest_offset": one.offset,
+                "late": 0,
+                "late_ms": 0,
+            },
+        )
+        row["records"] += 1
+        row["size_bytes"] += one.size
+        row["tombstones"] += one.tombstone
+        row["unreadable"] += one.unreadable
+        row["last_offset"] = one.offset
+        row["oldest_ms"] = min(row["oldest_ms"], one.time)
+        if one.time > row["newest_ms"]:
+            row["newest_ms"], row["newest_offset"] = one.time, one.offset
+        row["late"] += late_ms > 0
+        row["late_ms"] = max(row["late_ms"], late_ms)
+    return found
+
+
+def rows(hours: PartitionHours) -> dict[tuple[str, int | None], dict[str, int]]:
+    return {(kind, start): asdict(row) for kind, start, row in hours.items()}
+
+
+def add(hours: PartitionHours, records: Sequence[Record]) -> PartitionHours:
+    numbers = np.array([one[:3] for one in records], np.int64).reshape(-1, 3)
+    flags = np.array([one[3:] for one in records], np.bool_).reshape(-1, 2)
+    hours.add(*numbers.T, *flags.T)
+    return hours
+
+
+def near(moment: int, spread: int) -> st.SearchStrategy[int]:
+    return st.integers(moment - spread, moment + spread)
+
+
+TIMES = st.one_of(
+    near(NOW - 5 * HOUR_MS, 3),
+    near(NOW - 5 * HOUR_MS, 3 * HOUR_MS),
+    near(ANCIENT_MS, 3),
+    near(AHEAD, 3),
+    st.sampled_from([NO_TIME_MS, 0, NOW // 1000, NOW * 1000, 2**63 - 1]),
+)
+
+
+@st.composite
+def logs(draw: Any) -> list[Record]:
+    gaps = draw(st.lists(st.integers(1, 3), max_size=60))
+    offset, found = draw(st.integers(0, 5)), []
+    for gap in gaps:
+        found.append(
+            Record(offset, draw(TIMES), draw(st.integers(0, 9)), draw(st.booleans()), draw(st.integers(0, 3)) == 0)
+        )
+        offset += gap
+    return found
+
+
+def cut(records: Sequence[Record], places: Sequence[int]) -> list[list[Record]]:
+    bounds = [0, *sorted(min(one, len(records)) for one in places), len(records)]
+    return [list(records[a:b]) for a, b in pairwise(bounds)]
+
+
+@given(logs(), st.lists(st.integers(0, 60), max_size=5))
+def test_slices_of_any_size_come_to_what_a_plain_loop_says(records: list[Record], places: list[int]) -> None:
+    hours = PartitionHours.begin(FRAME, 0)
+    for part in cut(records, places):
+        add(hours, part)
+    assert rows(hours) == brute(records)
+    assert sum(row.records for row in hours.rows.values()) == len(records)
+
+
+def piece(records: Sequence[Record], start: int, end: int) -> PartitionHours:
+    hours = PartitionHours.begin(FRAME, start, piece=True)
+    for half in (records[: len(records) // 2], records[len(records) // 2 :]):
+        add(hours, half)
+    hours.reached(end)
+    return hours
+
+
+def pieces_of(records: Sequence[Record], places: Sequence[int]) -> list[PartitionHours]:
+    parts = cut(records, places)
+    starts = [0]
+    for part in parts:
+        starts.append(max(starts[-1], part[-1].offset + 1 if part else 0))
+    return [piece(part, a, b) for part, (a, b) in zip(parts, pairwise(starts), strict=True)]
+
+
+def joined(pieces: list[PartitionHours], order: Any) -> PartitionHours:
+    """Merge neighbours, in any order."""
+    left = list(pieces)
+    while len(left) > 1:
+        at = order.draw(st.integers(0, len(left) - 2))
+        left[at : at + 2] = [left[at].merged(left[at + 1])]
+    return left[0]
+
+
+@given(logs(), st.lists(st.integers(0, 60), max_size=5), st.data())
+def test_pieces_merge_to_what_one_pass_finds_in_whichever_order(
+    records: list[Record], places: list[int], order: st.DataObject
+) -> None:
+    pieces = pieces_of(records, places)
+    before = [rows(one) for one in pieces]
+    found = joined(pieces, order)
+    assert found.exact
+    assert rows(found) == brute(records)
+    assert [rows(one) for one in pieces] == before, "merging changed what was merged"
+    dated = [one.time for one in records if 0 <= one.time <= AHEAD]
+    assert found.max_ms == max(dated, default=None)
+
+
+@given(logs(), st.lists(st.integers(0, 60), max_size=3), st.data())
+def test_pieces_travel_as_bytes(records: list[Record], places: list[int], order: st.DataObject) -> None:
+    pieces = [from_bytes(to_bytes(one)) for one in pieces_of(records, places)]
+    assert rows(joined(pieces, order)) == brute(records)
+
+
+@given(logs(), st.lists(st.integers(0, 60), max_size=5), st.integers(1, 4), st.data())
+def test_a_front_that_was_too_long_is_said_and_never_counts_too_many(
+    records: list[Record], places: list[int], most: int, order: st.DataObject
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(front, "STEPS_AT_MOST", most)
+        found = joined(pieces_of(records, places), order)
+    there, expected = rows(found), brute(records)
+    if found.exact:
+        assert there == expected
+    assert there.keys() == expected.keys()
+    for key, row in there.items():
+        assert row["late"] <= expected[key]["late"]
+        assert {**row, "late": 0} == {**expected[key], "late": 0}
+
+
+@given(logs(), TIMES, st.none() | TIMES, st.lists(st.integers(0, 60), max_size=2))
+def test_a_window_counts_what_is_stamped_within_it_and_what_is_late_stays_late(
+    records: list[Record], from_ms: int, to_ms: int | None, places: list[int]
+) -> None:
+    frame = Frame(NOW, from_ms=max(0, from_ms), to_ms=to_ms)
+    hours = PartitionHours.begin(frame, 0)
+    for part in cut(records, places):
+        add(hours, part)
+    assert rows(hours) == brute(records, frame)
+
+
+def test_poisoned_times_take_no_more_room_than_a_row() -> None:
+    """A microsecond clock, seconds for milliseconds, noise: none of it makes hours by the million."""
+    chance = np.random.default_rng(7)
+    times = chance.integers(0, 2**63 - 1, 200_000)
+    times[::3] = chance.integers(0, NOW // 1000, len(times[::3]))
+    hours = PartitionHours.begin(FRAME, 0)
+    hours.add(np.arange(200_000), times, np.ones(200_000, np.int64))
+    assert {kind for kind, _, _ in hours.items()} <= {"future", "before-2000", "hour"}
+    assert len(hours.rows) <= 3
+    assert sum(row.records for _, _, row in hours.items()) == 200_000
+
+
+def test_a_far_ceiling_does_not_make_room_for_hours_without_end() -> None:
+    frame = Frame(NOW, max_ahead_ms=2**62)
+    hours = PartitionHours.begin(frame, 0)
+    add(hours, [Record(0, 2**62, 1, False, False)])
+    assert [kind for kind, _, _ in hours.items()] == ["future"]
+
+
+def test_a_stamp_from_the_future_makes_nothing_late() -> None:
+    records = [
+        Record(0, NOW - 5, 1, False, False),
+        Record(1, NOW * 1000, 1, False, False),
+        Record(2, NOW, 1, False, False),
+    ]
+    hours = add(PartitionHours.begin(FRAME, 0), records)
+    assert sum(row.late for row in hours.rows.values()) == 0
+    assert hours.max_ms == NOW
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        ((0, 5), (6, 9), "don't follow"),
+        ((0, 5), (4, 9), "don't follow"),
+    ],
+)
+def test_what_does_not_follow_on_each_other_is_not_merged(
+    first: tuple[int, int], second: tuple[int, int], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        piece([], *first).merged(piece([], *second))
+
+
+def test_other_clocks_and_wholes_are_not_merged() -> None:
+    one = piece([Record(0, NOW, 1, False, False)], 0, 1)
+    with pytest.raises(ValueError, match="different clocks"):
+        one.merged(PartitionHours.begin(Frame(NOW + 1), 1, piece=True))
+    whole = add(PartitionHours.begin(FRAME, 1), [Record(1, NOW, 1, False, False)])
+    with pytest.raises(ValueError, match="no piece"):
+        one.merged(whole)
+
+
+def test_records_that_were_taken_are_not_taken_again() -> None:
+    hours = add(PartitionHours.begin(FRAME, 0), [Record(3, NOW, 1, False, False)])
+    with pytest.raises(ValueError, match="offset 3 comes after 3"):
+        add(hours, [Record(3, NOW, 1, False, False)])
+
+
+@pytest.mark.parametrize("raw", [b"", b"nonsense", to_bytes(piece([Record(0, NOW, 1, False, False)], 0, 1))[:-9]])
+def test_broken_bytes_are_no_piece(raw: bytes) -> None:
+    with pytest.raises(BrokenPieceError, match="no piece of a profile"):
+        from_bytes(raw)
