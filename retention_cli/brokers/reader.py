@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
-from retention_cli.brokers import commits, groups, log_dirs, log_offsets, metadata, records, topic_configs
+from retention_cli.brokers import commits, content, groups, log_dirs, log_offsets, metadata, records, topic_configs
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
@@ -144,6 +144,12 @@ class ClusterReader:
     ) -> dict[TopicPartition, RequestFailedError | None]:
         """Hand over the data records of each range; see :func:`retention_cli.brokers.records.read_ranges`."""
         return records.read_ranges(self.settings, ranges, deadline, on_record, scan=scan)
+
+    def read_whole(
+        self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]
+    ) -> int | RequestFailedError:
+        """Hand over one partition's data records whole; see :func:`retention_cli.brokers.content.read_whole`."""
+        return content.read_whole(self.settings, tp, span, self.timeout_s, on_record)
 
     def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:
         """Return what each broker understands, or why it could not be asked."""
