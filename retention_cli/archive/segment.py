@@ -143,13 +143,15 @@ def load(store: Store, place: Place) -> Manifest:
         raise DamagedError(store.shown(str(error))) from None
 
 
-def verify_files(store: Store, manifest: Manifest, on_records: Callable[[int], None] | None = None) -> None:
-    """Read all of a segment's files and compare: sizes, counts, checksums, and where each record belongs.
+def verify_files(
+    store: Store, manifest: Manifest, on_records: Callable[[int], None] | None = None, *, only: FileEntry | None = None
+) -> None:
+    """Read all of a segment's files (or one) and compare: sizes, counts, checksums, and where each record belongs.
 
     Raises:
         DamagedError: the first file that differs, and how.
     """
-    for file in manifest.files:
+    for file in manifest.files if only is None else (only,):
         for _ in _checked(store, manifest, file, on_records):
             pass
 
