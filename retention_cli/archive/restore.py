@@ -137,7 +137,7 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
         ]
     group = GROUP_PREFIX + _identity(wanted, source.cluster_id, source.topic_id, metadata.cluster_id, target.topic_id)
     with RestoreGroup(reader.settings, group, reader.timeout_s) as ours:
-        resumes = bool(ours.marks(wanted.target, target.partitions))
+        resumes = bool(ours.marks(wanted.target, target.partitions, settled=False))
     starts = _ends(reader, wanted, target, resumes=resumes)
     return Job(
         wanted, source.cluster_id, source.topic_id, target.topic_id, pieces, starts, group, resumes, tuple(warnings)
@@ -209,7 +209,7 @@ class _Partition:
     def _begin(self, republisher: Republisher, start: int) -> int:
         """Return where to go on. Before the first record, that it has begun is written down."""
         target = self.job.wanted.target
-        mark = self.group.marks(target, [self.row.partition]).get(self.row.partition)
+        mark = self.group.marks(target, [self.row.partition], settled=True).get(self.row.partition)
         if mark is None:
             self._hold_at = self.job.starts[self.row.partition]
             republisher.append((), self._hold_at, _progress_text(start))
@@ -260,7 +260,7 @@ def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPa
     lives = sorted({(one.source.cluster_id, one.source.topic_id) for one in ours})
     if len(lives) != 1:
         every = sorted({(one.source.cluster_id, one.source.topic_id) for one in of_topic})
-        named = "; ".join(f"--cluster {cluster} --topic-id {topic_id}" for cluster, topic_id in every)
+        named = "; ".join(f"--from-cluster {cluster} --topic-id {topic_id}" for cluster, topic_id in every)
         raise ArchiveError(f"the archive has {len(every)} topics of the name {wanted.topic}; say which: {named}")
     chosen = [one for one in ours if not wanted.partitions or one.source.partition in wanted.partitions]
     missing = sorted(set(wanted.partitions) - {one.source.partition for one in chosen})

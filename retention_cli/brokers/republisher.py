@@ -46,24 +46,30 @@ class RestoreGroup:
         self._settings = settings
         self._timeout_s = timeout_s
         self._consumer: Any = None
+        self._hasty: Any = None
 
     def __enter__(self) -> Self:
         from confluent_kafka import Consumer
 
         config = {**_connection(self._settings), "group.id": self.name, "enable.auto.commit": False}
         self._consumer = Consumer({**config, "isolation.level": "read_committed"})
+        self._hasty = Consumer({**config, "isolation.level": "read_uncommitted"})
         return self
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
+        self._hasty.close()
 
     @property
     def metadata(self) -> Any:
         """What a transaction needs to know of the group."""
         return self._consumer.consumer_group_metadata()
 
-    def marks(self, topic: str, partitions: Iterable[int]) -> dict[int, Marked]:
-        """Return the group's marks. What is pending in a transaction is waited for.
+    def marks(self, topic: str, partitions: Iterable[int], *, settled: bool) -> dict[int, Marked]:
+        """Return the group's marks.
+
+        ``settled``: those of transactions that a killed run left open are waited for; it takes as long as they may,
+        unless a :class:`Republisher` of that partition has ended them. Else, what was committed before them.
 
         Raises:
             BrokerError: they can't be read.
@@ -72,7 +78,7 @@ class RestoreGroup:
 
         asked = [TopicPartition(topic, partition) for partition in partitions]
         try:
-            answers = self._consumer.committed(asked, timeout=self._timeout_s)
+            answers = (self._consumer if settled else self._hasty).committed(asked, timeout=self._timeout_s)
         except KafkaException as error:
             raise _error(error.args[0], f"group {self.name} can't be read", self._settings) from None
         found = {}
