@@ -15,32 +15,24 @@ from retention_cli.brokers.content import Record
 ALGORITHM: Final = "blake2b"
 _FIXED: Final = struct.Struct(">q?i?qB")
 _LENGTH: Final = struct.Struct(">i")
+_NULL: Final = _LENGTH.pack(-1)
 _TYPES: Final = {None: 0, "CreateTime": 1, "LogAppendTime": 2}
 
 
 def encoded(record: Record) -> bytes:
     """Return the record's canonical encoding."""
-    epoch, stamp = record.leader_epoch, record.timestamp
+    offset, epoch, stamp, kind, key, value, headers = record
+    length = _LENGTH.pack
     parts = [
-        _FIXED.pack(
-            record.offset,
-            epoch is not None,
-            epoch or 0,
-            stamp is not None,
-            stamp or 0,
-            _TYPES[record.timestamp_type],
-        ),
-        *_sized(record.key),
-        *_sized(record.value),
-        _LENGTH.pack(len(record.headers)),
+        _FIXED.pack(offset, epoch is not None, epoch or 0, stamp is not None, stamp or 0, _TYPES[kind]),
+        _NULL if key is None else length(len(key)) + key,
+        _NULL if value is None else length(len(value)) + value,
+        length(len(headers)),
     ]
-    for name, value in record.headers:
-        parts += (*_sized(name.encode()), *_sized(value))
+    for name, content in headers:
+        named = name.encode()
+        parts += (length(len(named)), named, _NULL if content is None else length(len(content)) + content)
     return b"".join(parts)
-
-
-def _sized(value: bytes | None) -> tuple[bytes, ...]:
-    return (_LENGTH.pack(-1),) if value is None else (_LENGTH.pack(len(value)), value)
 
 
 class Digest:
@@ -50,10 +42,12 @@ class Digest:
         self.records = 0
         self._running = hashlib.blake2b(digest_size=32)
 
-    def add(self, record: Record) -> None:
-        """Take the next record."""
+    def add(self, record: Record) -> int:
+        """Take the next record; return how many bytes its encoding has."""
         self.records += 1
-        self._running.update(encoded(record))
+        content = encoded(record)
+        self._running.update(content)
+        return len(content)
 
     @property
     def text(self) -> str:

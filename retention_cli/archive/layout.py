@@ -14,6 +14,7 @@ same files. Its manifest is written last; a file that no manifest names does not
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import hashlib
 import json
 import re
@@ -115,10 +116,13 @@ def data_path(partition: int, day: str, start: int, end: int) -> str:
 
 def day_of(timestamp_ms: int | None) -> str:
     """Return the day (UTC) of a timestamp, :data:`NO_DAY` where it has none."""
-    if timestamp_ms is None:
-        return NO_DAY
+    return NO_DAY if timestamp_ms is None else _day(timestamp_ms // _DAY_MS)
+
+
+@functools.lru_cache(maxsize=4096)
+def _day(number: int) -> str:
     try:
-        return (_EPOCH + dt.timedelta(days=timestamp_ms // _DAY_MS)).isoformat()
+        return (_EPOCH + dt.timedelta(days=number)).isoformat()
     except OverflowError:
         return NO_DAY
 

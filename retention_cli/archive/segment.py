@@ -27,8 +27,9 @@ from retention_cli.brokers.content import Record
 SEGMENT_BYTES: Final = 64 * 2**20
 """About so much content goes into one segment: what archiving a partition holds in memory, about twice."""
 SEGMENT_RECORDS: Final = 200_000
-_BATCH_BYTES: Final = 4 * 2**20
-_BATCH_RECORDS: Final = 5_000
+_WAITING_BYTES: Final = 8 * 2**20
+_WAITING_RECORDS: Final = 20_000
+"""So much waits as Python's own objects, over all days, before it goes into Arrow."""
 
 
 @dataclass(slots=True)
@@ -38,13 +39,15 @@ class _Day:
     digest: Digest = field(default_factory=Digest)
     batches: list[Any] = field(default_factory=list)
     waiting: list[Record] = field(default_factory=list)
-    waiting_bytes: int = 0
     content_bytes: int = 0
 
 
 @dataclass(slots=True)
 class SegmentBuilder:
-    """Collects the records of one segment, day by day. ``start`` is where it begins."""
+    """Collects the records of one segment, day by day.
+
+    ``start`` is where it begins; ``last`` is the newest record's offset and leader epoch.
+    """
 
     source: Source
     start: int
@@ -52,8 +55,10 @@ class SegmentBuilder:
     content_bytes: int = 0
     min_ms: int | None = None
     max_ms: int | None = None
-    last: Record | None = None
+    last: tuple[int, int | None] | None = None
     _days: dict[str, _Day] = field(default_factory=dict)
+    _waiting: int = 0
+    _waiting_bytes: int = 0
 
     def add(self, record: Record) -> None:
         """Take the next record, in the order of offsets.
@@ -61,22 +66,27 @@ class SegmentBuilder:
         Raises:
             ArchiveError: it is out of order, which no broker sends.
         """
-        if record.offset < self.start or (self.last is not None and record.offset <= self.last.offset):
+        if record.offset < self.start or (self.last is not None and record.offset <= self.last[0]):
             raise ArchiveError(f"offset {record.offset:,} came out of order")
-        day = self._days.setdefault(day_of(record.timestamp), _Day())
-        size = record.size_bytes
-        day.digest.add(record)
+        name = day_of(record.timestamp)
+        day = self._days.get(name)
+        if day is None:
+            day = self._days[name] = _Day()
+        size = day.digest.add(record)
         day.waiting.append(record)
-        day.waiting_bytes += size
         day.content_bytes += size
-        if day.waiting_bytes >= _BATCH_BYTES or len(day.waiting) >= _BATCH_RECORDS:
-            self._pack(day)
+        self._waiting += 1
+        self._waiting_bytes += size
+        if self._waiting_bytes >= _WAITING_BYTES or self._waiting >= _WAITING_RECORDS:
+            for one in self._days.values():
+                self._pack(one)
+            self._waiting = self._waiting_bytes = 0
         self.records += 1
         self.content_bytes += size
         if record.timestamp is not None:
             self.min_ms = record.timestamp if self.min_ms is None else min(self.min_ms, record.timestamp)
             self.max_ms = record.timestamp if self.max_ms is None else max(self.max_ms, record.timestamp)
-        self.last = record if record.value is None else record._replace(value=None)
+        self.last = record.offset, record.leader_epoch
 
     def write(self, store: Store, end: int, partitions: int, written_at: str) -> Manifest:
         """Write the files, read them back, and return the manifest that they deserve. It is not written yet.
@@ -103,8 +113,8 @@ class SegmentBuilder:
             content_bytes=self.content_bytes,
             min_ms=self.min_ms,
             max_ms=self.max_ms,
-            last_offset=None if self.last is None else self.last.offset,
-            last_epoch=None if self.last is None else self.last.leader_epoch,
+            last_offset=None if self.last is None else self.last[0],
+            last_epoch=None if self.last is None else self.last[1],
         )
         manifest = with_files(manifest, files)
         if manifest.records != self.records:
@@ -115,7 +125,7 @@ class SegmentBuilder:
     def _pack(self, day: _Day) -> None:
         if day.waiting:
             day.batches.append(as_batch(day.waiting, self.source))
-            day.waiting, day.waiting_bytes = [], 0
+            day.waiting = []
 
 
 def commit(store: Store, manifest: Manifest) -> None:

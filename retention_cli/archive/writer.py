@@ -231,7 +231,7 @@ class _Work:
 
         reached = self.reader.read_whole(self.tp, Range(start, end), take)
         if isinstance(reached, RequestFailedError):
-            read_to = building.start if building.last is None else building.last.offset + 1
+            read_to = building.start if building.last is None else building.last[0] + 1
             return self._after_failure(building, read_to, end, reached)
         if reached > building.start:
             self._finish(building, reached)

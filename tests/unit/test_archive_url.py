@@ -82,7 +82,7 @@ def test_a_bad_one_is_a_policy_error_with_its_line_and_never_repeats_a_secret(ur
 
 @pytest.mark.parametrize("value", [1, True, ["s3://a"], {"a": 1}])
 def test_other_values_are_refused(value: object) -> None:
-    with pytest.raises(PolicyError, match="kretain.yaml:5: archive: is not a URL"):
+    with pytest.raises(PolicyError, match=r"kretain\.yaml:5: archive: is not a URL"):
         parse_policy(policy(value), "kretain.yaml", "sha256:x")
 
 

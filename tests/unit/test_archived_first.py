@@ -50,11 +50,11 @@ class Copier:
         self.copied, self.reason = copied, differing
         self.asked: list[list[TopicPartition]] = []
 
-    def copy(self, wanted, progress):
+    def copy(self, wanted, progress):  # noqa: ARG002
         self.asked.append(list(wanted))
         return {} if self.copied is None else dict.fromkeys(wanted, self.copied)
 
-    def differing(self, copied, leaders):
+    def differing(self, copied, leaders):  # noqa: ARG002
         return {} if self.reason is None else dict.fromkeys(copied, self.reason)
 
 
@@ -192,7 +192,7 @@ def test_a_log_is_the_same_where_the_last_record_of_the_copy_still_is(answer, sa
     """Offset 49 in leader epoch 3: the epoch must end behind it (KIP-101)."""
 
     class Reader:
-        def epoch_ends(self, wanted, leaders):
+        def epoch_ends(self, wanted, leaders):  # noqa: ARG002
             assert wanted == [(TP, 3)]
             return {(TP, 3): answer}
 
