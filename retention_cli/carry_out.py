@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from retention_cli.archived_first import ArchivedFirst, Archiver
 from retention_cli.broker_clock import BrokerClock
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.reader import ClusterReader
@@ -164,4 +165,13 @@ def _trimmer(
     def limiter(amount: Amount) -> list[Reason]:
         return over_limits(amount, past, managed, limits)
 
-    return Trimmer(plan, again, limiter, reader, deleter, journal, run, orders.max_partitions, progress)
+    archived = ArchivedFirst(None)
+    if deleter is not None and journal is not None:
+        archived = ArchivedFirst(_archiver(reader, plan.cluster_id, orders.clock_ms), journal.archived)
+    return Trimmer(plan, again, limiter, reader, deleter, journal, run, orders.max_partitions, progress, archived)
+
+
+def _archiver(reader: ClusterReader, cluster_id: str, clock_ms: Callable[[], int]) -> Archiver:
+    from retention_cli.archive.archiver import PartitionArchiver  # not where nothing is trimmed
+
+    return PartitionArchiver(reader, cluster_id, lambda: timestamp(clock_ms()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from retention_cli import policy_topic
@@ -195,7 +195,8 @@ class Recheck:
     """Fresh decisions for some partitions, and what sending to them needs.
 
     ``began`` is when reading began (``time.monotonic``): no fact is older. ``unreadable`` are partitions whose
-    leader is missing or did not answer. ``managed_records`` counts what was observed.
+    leader is missing or did not answer. ``managed_records`` counts what was observed. ``archives`` gives the URL of
+    each topic that the policy wants archived before it is trimmed.
     """
 
     began: float
@@ -203,6 +204,7 @@ class Recheck:
     leaders: Mapping[TopicPartition, PartitionMetadata]
     unreadable: Mapping[TopicPartition, Reason]
     managed_records: int
+    archives: Mapping[str, str] = field(default_factory=dict)
 
 
 def recheck(
@@ -246,4 +248,5 @@ def recheck(
         observation.leaders,
         unreadable,
         managed_records(observation),
+        {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
     )

@@ -52,6 +52,7 @@ def check_alone(policy: Policy) -> Findings:
             "unconsumed",
             "allow.ancient",
             "compacted",
+            "archive",
         }:
             findings.notes.append(str(policy.problem(entry, "match", "this entry turns no rule on by itself")))
     return findings

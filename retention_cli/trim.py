@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from retention_cli.archived_first import ArchivedFirst, rehearsed
 from retention_cli.brokers.deleter import Answered, Deleter
 from retention_cli.brokers.deleter import Outcome as DeleteOutcome
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -75,6 +76,7 @@ class Trimmer:
         journal: None in a dry run.
         run: the run's name.
         max_partitions: trim these few first.
+        archived: lets nothing through that the policy wants archived, and that is not.
         progress: is told how many partitions are done.
     """
 
@@ -87,6 +89,7 @@ class Trimmer:
     run: str
     max_partitions: int | None = None
     progress: Progress = silent
+    archived: ArchivedFirst = field(default_factory=lambda: ArchivedFirst(None))
     _planned: dict[TopicPartition, Decision] = field(default_factory=dict)
     _rows: dict[TopicPartition, TrimRow] = field(default_factory=dict)
     _tries: dict[TopicPartition, int] = field(default_factory=dict)
@@ -182,11 +185,20 @@ class Trimmer:
                     "would-trim",
                     target.offset,
                     target.decision.log_start,
-                    target.decision.reasons,
+                    (*rehearsed(tp, target, fresh), *target.decision.reasons),
                     target.records,
                     target.size_bytes,
                 )
             return
+        sorted_ = self.archived.sort(targets, fresh)
+        for tp, held in sorted_.held.items():
+            self._rows[tp] = self._late(tp, targets[tp].decision) or row_of(tp, "held", reasons=held.reasons)
+        self._send_all(sorted_.ready, fresh)
+        if sorted_.uncopied:  # that takes long, so what it finds counts in the next round, after another recheck
+            self.archived.copy(sorted_.uncopied, self.progress)
+
+    def _send_all(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> None:
+        """Send as many batches as the recheck is good for; the others wait for another."""
         sent = False
         for batch in _batches(targets, fresh.leaders):
             good_until = fresh.began + RECHECK_SECONDS

@@ -13,6 +13,8 @@ from kretain.shells import use_ours
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may go, partition by partition, and show it."),
     "trim": ("Trim", "trim", "Carry a plan out: recheck, delete, read back, report."),
+    "archive": ("Trim", "archive", "What was archived before it was trimmed, and whether it is whole."),
+    "restore": ("Trim", "restore", "Republish archived records into a topic."),
     "explain": ("Look", "explain", "Draw a partition's log, with each rule's bound, and say why."),
     "offsets": ("Look", "offsets", "Where consumers stand: the floor, who sets it, the lag."),
     "advise": ("Look", "advise", "How long brokers really keep data, what endangers it, better settings."),

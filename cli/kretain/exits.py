@@ -61,6 +61,7 @@ def _is_refusal(error: BaseException) -> bool:
         ("retention_cli.trim", "RefusedError"),
         ("retention_cli.carry_out", "PlanRefusedError"),
         ("retention_cli.state.lock", "LockedError"),
+        ("retention_cli.archive.restore", "RestoreRefusedError"),
     )
     return any(
         module in sys.modules and isinstance(error, getattr(sys.modules[module], name)) for module, name in refusals

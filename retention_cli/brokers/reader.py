@@ -8,6 +8,7 @@ from typing import Self
 
 from retention_cli.brokers import (
     commits,
+    content,
     groups,
     log_dirs,
     log_offsets,
@@ -177,6 +178,12 @@ class ClusterReader:
             on_read=on_read,
             stop=stop,
         )
+
+    def read_whole(
+        self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]
+    ) -> int | RequestFailedError:
+        """Hand over one partition's data records whole; see :func:`retention_cli.brokers.content.read_whole`."""
+        return content.read_whole(self.settings, tp, span, self.timeout_s, on_record)
 
     def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:
         """Return what each broker understands, or why it could not be asked."""

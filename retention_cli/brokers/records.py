@@ -154,6 +154,27 @@ def read_ranges(
     return result
 
 
+def read_on(
+    settings: ConnectionSettings, tp: TopicPartition, span: Range, deadline: float, on_record: OnRecord
+) -> int | RequestFailedError | None:
+    """Hand over one partition's data records in a range, and return up to which offset there are no others.
+
+    That is the range's end; less, where the log ends before it; None, where the deadline did.
+    """
+    reached: int | None = None
+
+    def within(_: TopicPartition, message: Any) -> bool:
+        nonlocal reached
+        if message.offset() < span.end:
+            on_record(tp, message)
+        if message.offset() + 1 >= span.end:
+            reached = span.end
+        return reached is not None
+
+    ended = _read(settings, {tp: span.start}, deadline, within, scan=True).get(tp)
+    return min(ended, span.end) if isinstance(ended, int) else ended if reached is None else reached
+
+
 def _read(
     settings: ConnectionSettings,
     starts: Mapping[TopicPartition, int],

@@ -11,6 +11,7 @@ from fnmatch import translate
 from typing import Any, Final, Literal
 
 from retention_cli.model import Reason, Unknown
+from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
@@ -235,6 +236,7 @@ class Policy:
             unconsumed=value("unconsumed", "hold"),
             trim_compacted=value("compacted", "skip") == "trim",
             allow_ancient=value("allow.ancient", default=False),
+            archive=None if value("archive", NONE) == NONE else value("archive", None),
             hold=value("hold", None),
             named_in_full="match" in found,
             require_groups=tuple(dict.fromkeys((*self.groups.require, *value("groups.require", ())))),

@@ -20,7 +20,6 @@ NOT_YET: Final = {
     "log.retention.disk.usage.percent": "disk usage, R6",
     "tiered": "disk usage, R6",
     "granularity": "segments",
-    "archive": "archives",
 }
 """Keys of the design that this version does not carry out, and what they are about."""
 
@@ -128,6 +127,11 @@ class EntryModel(_Model):
     )
     allow_ancient: v.Flag | None = Field(
         default=None, alias="allow.ancient", description="Trust records stamped before 2000-01-01 (G9)."
+    )
+    archive: v.ArchiveUrl | None = Field(
+        default=None,
+        description="Write records to Parquet there before they are trimmed: a path, file://, s3://, hdfs:// or gs://; "
+        "'none' for no archive.",
     )
     hold: v.Text | None = Field(default=None, description="Freeze these topics; the text says why (G7).")
     require: v.Names | None = Field(

@@ -52,6 +52,7 @@ class Settings:
     from a one-off flag, which G2 guards. ``event_time_ms`` is R2's E and ``event_source`` where event times are:
     None means the record's own timestamp, unless the broker overwrites it. ``min_timestamp_ms`` is R3's M.
     ``min_wallclock_ms`` is G3's W, ``max_ahead_ms`` how far ahead of now G4 lets maxEventTime be.
+    ``archive`` is the URL that records are written to before they are trimmed.
     ``named_in_full`` says that an entry's pattern is the topic's very name (G5). ``unsettled`` says why settings
     that live in the cluster can't be told: the topic is held.
     """
@@ -70,6 +71,7 @@ class Settings:
     unconsumed: Literal["hold", "trim"] = "hold"
     trim_compacted: bool = False
     allow_ancient: bool = False
+    archive: str | None = None
     hold: str | None = None
     named_in_full: bool = False
     require_groups: tuple[str, ...] = ()

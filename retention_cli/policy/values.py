@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from retention_cli.policy.archive_url import NONE, ArchiveUrlError, check_url
 from retention_cli.policy.settings import event_source
 from retention_cli.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
 
@@ -124,6 +125,17 @@ def _event_source(value: object) -> str:
     raise ValueError(f"{_shown(value)} is not timestamp, header:NAME or json:/pointer")
 
 
+def _archive_url(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("is not a URL: give a path such as /archive, or s3://bucket/folder")  # noqa: TRY004
+    if value == NONE:
+        return value
+    try:
+        return check_url(value)
+    except ArchiveUrlError as error:
+        raise ValueError(str(error)) from None
+
+
 def _text(value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value
@@ -219,6 +231,11 @@ Flag = Annotated[bool, BeforeValidator(_flag), WithJsonSchema({"type": "boolean"
 HoldOrTrim = Annotated[str, BeforeValidator(_word("hold", "trim")), WithJsonSchema({"enum": ["hold", "trim"]})]
 SkipOrTrim = Annotated[str, BeforeValidator(_word("skip", "trim")), WithJsonSchema({"enum": ["skip", "trim"]})]
 Text = Annotated[str, BeforeValidator(_text), WithJsonSchema({"type": "string", "minLength": 1})]
+ArchiveUrl = Annotated[
+    str,
+    BeforeValidator(_archive_url),
+    WithJsonSchema({"type": "string", "pattern": r"^(none|/.*|(file|s3|hdfs|viewfs|gs|gcs)://[^@]+)$"}),
+]
 Names = Annotated[list[str], BeforeValidator(_names), WithJsonSchema(_STRINGS)]
 Patterns = Annotated[list[str], BeforeValidator(_patterns), WithJsonSchema(_STRINGS)]
 TopicPatterns = Annotated[list[str], BeforeValidator(_topic_patterns), WithJsonSchema(_STRINGS)]

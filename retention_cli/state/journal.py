@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from retention_cli import __version__
+from retention_cli.archived_first import Copied, Copies
 from retention_cli.model import TopicPartition
 from retention_cli.narrow import Target
 from retention_cli.plan import Plan, timestamp
@@ -82,6 +83,19 @@ class AuditJournal:
             for row in rows
         ]
         self._append("result", batch=number, partitions=told)
+
+    def archived(self, copies: Copies) -> None:
+        """Say what was archived and where, and what could not be."""
+        rows = []
+        for tp, one in copies.items():
+            row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition}
+            if isinstance(one, Copied):
+                row |= {"topic_id": one.topic_id, "url": one.url, "from": one.start, "to": one.end}
+                row |= {"records": one.records, "manifests": list(one.manifests), "notes": list(one.notes)}
+            else:
+                row["reason"] = one.text
+            rows.append(row)
+        self._append("archive", partitions=rows)
 
     def end(self, report: TrimReport | None, exit_code: int, error: str | None = None) -> None:
         """Close the run: its exit code and totals, or why it ended before there were any."""

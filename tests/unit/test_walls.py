@@ -111,6 +111,26 @@ def test_one_module_can_write_and_it_writes_to_our_own_topics() -> None:
     assert writing not in brought_in(ENGINE / "observe.py")
 
 
+def test_one_module_can_write_to_others_topics_and_only_a_restore_leads_to_it() -> None:
+    """An archive is written from what a reader reads: it can't change a cluster, and a restore is asked for by name."""
+    republishing = "retention_cli/brokers/republisher.py"
+    assert importers_of("retention_cli.brokers.republisher") == {"retention_cli/archive/restore.py"}
+    assert importers_of("retention_cli.archive.restore") == {
+        "cli/kretain/commands/restore.py",
+        "cli/kretain/render/archive.py",
+    }
+    for path in (ENGINE / "trim.py", ENGINE / "archive" / "archiver.py", COMMANDS / "commands" / "trim.py"):
+        assert republishing not in brought_in(path)
+    for path in (ENGINE / "archive").glob("*.py"):
+        assert "retention_cli/brokers/deleter.py" not in brought_in(path), name_of(path)
+
+
+def test_an_archive_can_be_written_without_a_command() -> None:
+    """A Spark task archives one range: a reader and a store are all that it needs."""
+    reached = brought_in(ENGINE / "archive" / "writer.py")
+    assert not [one for one in reached if one.startswith(("cli/", "retention_cli/state", "retention_cli/planning"))]
+
+
 @pytest.mark.parametrize("path", PURE, ids=name_of)
 def test_what_decides_has_no_clock_no_chance_no_log_and_no_broker(path: Path) -> None:
     """The same facts, settings and now give the same decision (DESIGN.md)."""

@@ -28,6 +28,7 @@ _DEFAULTS = {
     "unconsumed": "hold",
     "compacted": "skip",
     "allow.ancient": False,
+    "archive": None,
     "hold": None,
 }
 

@@ -1,0 +1,106 @@
+"""``kretain archive list`` and ``verify``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kretain.completing import complete_topics
+from kretain.exits import Exit
+from kretain.options import COMMON, Common, Output, command, option
+
+if TYPE_CHECKING:
+    from retention_cli.archive.catalog import ArchivedPartition
+
+app = typer.Typer(
+    rich_markup_mode="rich",
+    add_completion=False,
+    no_args_is_help=True,
+    help="What was archived before it was trimmed, and whether it is still whole.",
+)
+
+Where = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="URL|TOPIC",
+        show_default=False,
+        autocompletion=complete_topics,
+        help="Archives (a path has a slash: ./archive), and topics in them: names, globs or re:^…$. "
+        "Default: the archives that the policy names.",
+    ),
+]
+
+
+@command(app, "list")
+def list_(
+    common: Common,
+    where: Where = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """List what archives hold: partitions, offsets, records, times, and what is missing in between.
+
+    It reads manifests, not the files themselves, and needs no cluster.
+
+    [bold]Examples[/bold]
+
+      kretain archive list s3://backup/kafka
+
+      kretain archive list -p policy.yaml 'orders.*' -o json
+    """
+    _show(common, where, output, verify=False)
+    return Exit.DONE
+
+
+@command(app)
+def verify(
+    common: Common,
+    where: Where = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """Read every file of archives again, and compare counts and checksums with the manifests.
+
+    Leaves with 5 where something is damaged or missing, and names each such file.
+
+    [bold]Examples[/bold]
+
+      kretain archive verify s3://backup/kafka
+
+      kretain archive verify ./archive orders
+    """
+    damaged = _show(common, where, output, verify=True)
+    return Exit.PARTIAL if damaged else Exit.DONE
+
+
+def _show(common: Common, where: list[str] | None, output: Output, *, verify: bool) -> bool:
+    """Print what there is; return whether any of it is damaged."""
+    from kretain.archives import split
+    from kretain.config import resolve
+    from kretain.progress import shown
+    from kretain.render.archive import print_archives
+    from kretain.render.screen import warn
+    from retention_cli.archive.catalog import read_catalog, verify_catalog
+    from retention_cli.archive.errors import ArchiveError
+    from retention_cli.archive.store import Store
+
+    urls, topics = split(where or (), resolve(common).policy)
+    found: list[tuple[str, ArchivedPartition]] = []
+    notes = []
+    with shown(quiet=common.quiet) as progress:
+        for url in urls:
+            store = Store(url)
+            partitions, loose = read_catalog(store, topics, progress)
+            if verify:
+                verify_catalog(store, partitions, progress)
+            found += [(url, one) for one in partitions]
+            if loose:
+                notes.append(
+                    f"{len(loose):,} files that no manifest names, such as {store.shown(loose[0])}: a run was ended "
+                    f"while it wrote them; they do not count, and the next run of that partition writes them anew"
+                )
+    for note in () if common.quiet else notes:
+        warn(note)
+    if topics and not found:
+        raise ArchiveError(f"nothing of {', '.join(topics)} is in {', '.join(url.partition('?')[0] for url in urls)}")
+    print_archives(found, output, verified=verify)
+    return any(one.problems for _url, one in found)

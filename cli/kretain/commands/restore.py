@@ -1,0 +1,126 @@
+"""``kretain restore``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kretain.completing import complete_topics
+from kretain.exits import Exit, RefusedError, tell
+from kretain.options import COMMON, Common, Output, command, option, time_ms
+
+if TYPE_CHECKING:
+    from retention_cli.archive.restore import Job
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(app)
+def restore(
+    common: Common,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic as it was archived.", show_default=False)],
+    to: Annotated[
+        str,
+        option(
+            "--to",
+            metavar="TOPIC",
+            help="The topic to write to: empty, and of as many partitions.",
+            show_default=False,
+            autocompletion=complete_topics,
+        ),
+    ],
+    from_: Annotated[
+        str | None,
+        option("--from", metavar="URL", help="The archive. Default: the one that the policy names for TOPIC."),
+    ] = None,
+    partition: Annotated[
+        list[int] | None, option("--partition", metavar="N", min=0, help="This one alone; may be given again.")
+    ] = None,
+    since: Annotated[
+        int | None,
+        option("--since", metavar="TIME", parser=time_ms, help="Records stamped at or after it: ISO 8601, or Unix ms."),
+    ] = None,
+    until: Annotated[
+        int | None, option("--until", metavar="TIME", parser=time_ms, help="Records stamped before it.")
+    ] = None,
+    from_cluster: Annotated[
+        str | None, option("--from-cluster", metavar="ID", help="The cluster that it was archived from.")
+    ] = None,
+    topic_id: Annotated[
+        str | None,
+        option("--topic-id", metavar="ID", help="Which, where the archive has several topics of that name."),
+    ] = None,
+    append: Annotated[bool, option("--append", help="Add to a topic that is not empty.")] = False,
+    yes: Annotated[
+        bool, option("--yes", "-y", help="Don't ask. Without a terminal, restore refuses unless this is given.")
+    ] = False,
+    output: Annotated[
+        Output, option("--output", "-o", panel=COMMON, help="How to print what was done.")
+    ] = Output.table,
+) -> Exit:
+    """Republish archived records into a topic: the same partitions, keys, values, headers and timestamps.
+
+    It writes in transactions that carry how far it is: killed and run again, it goes on where it stopped, with no
+    record twice. While it is under way a group of its own holds the target's floor; when it is done that group goes.
+    Offsets are the target's own.
+
+    [bold]Examples[/bold]
+
+      kretain restore orders --from s3://backup/kafka --to orders-restored -b localhost:9092
+
+      kretain restore orders -p policy.yaml --to orders-november --since 2026-11-01T00:00:00Z --yes
+    """
+    from kretain.archives import archive_url, in_policy
+    from kretain.config import resolve
+    from kretain.progress import shown
+    from kretain.render.archive import print_restored
+    from kretain.render.screen import warn
+    from retention_cli.archive.errors import ArchiveError
+    from retention_cli.archive.restore import Wanted, prepare
+    from retention_cli.archive.restore import restore as carry_out
+    from retention_cli.archive.store import Store
+    from retention_cli.brokers.errors import BrokerError
+    from retention_cli.ledger_view import NotRememberedError, forget
+
+    settings = resolve(common)
+    url = archive_url(from_) if from_ is not None else in_policy(settings.policy, topic)[0]
+    kind = settings.state_kind()
+    wanted = Wanted(topic, to, from_cluster, topic_id, tuple(sorted(set(partition or ()))), since, until, append)
+    store = Store(url)
+    with settings.reader() as reader:
+        with shown(quiet=common.quiet) as progress:
+            job = prepare(reader, store, wanted, time.time_ns() // 1_000_000, progress)
+        for warning in job.warnings:
+            warn(warning)
+        _confirm(job, reader.settings.bootstrap, yes=yes)
+        try:
+            with shown(quiet=common.quiet) as progress:
+                done = carry_out(reader, store, job, progress)
+        except (ArchiveError, BrokerError) as error:
+            tell(f"kretain: {error}; mend that and give the same command again: it goes on where it stopped")
+            return Exit.PARTIAL
+        if done.finished:  # a plan may have seen the group meanwhile; remembered, it would go on to hold (F6)
+            memories = settings.memories(reader, kind)
+            with contextlib.suppress(NotRememberedError):
+                forget(memories.ledger(reader.metadata([]).cluster_id), [job.group])
+    print_restored(done, output)
+    return Exit.INTERRUPTED if done.interrupted else Exit.DONE
+
+
+def _confirm(job: Job, bootstrap: str, *, yes: bool) -> None:
+    """Ask a person, or refuse where there is none."""
+    from kretain.render.archive import question
+
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise RefusedError("there is no terminal to ask on: give --yes to restore; nothing was written")
+    tell(f"{question(job, bootstrap)} [y/N] ", end=" ")
+    answer = sys.stdin.readline().strip().lower()
+    print(file=sys.stderr)
+    if answer not in ("y", "yes"):
+        raise RefusedError("not confirmed; nothing was written")

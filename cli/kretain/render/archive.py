@@ -1,0 +1,194 @@
+"""What archives hold, and what a restore has done, on the screen and for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kretain.options import Output
+from kretain.render import data, screen
+from kretain.render.screen import Column
+from kretain.render.words import count, number, size
+from retention_cli.archive.catalog import ArchivedPartition
+from retention_cli.archive.restore import Job, Restored
+from retention_cli.units import format_time
+
+FORMAT = "kretain.archives/v1"
+COLUMNS = (
+    "url",
+    "cluster",
+    "topic",
+    "topic_id",
+    "partition",
+    "from",
+    "to",
+    "records",
+    "bytes",
+    "files",
+    "segments",
+    "min_timestamp",
+    "max_timestamp",
+    "gaps",
+    "problems",
+)
+RESTORE_FORMAT = "kretain.restore/v1"
+RESTORE_COLUMNS = ("partition", "records", "from", "to", "resumed_at")
+
+
+def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: Output, *, verified: bool) -> None:
+    """Print a row per archived partition. ``verified``: its files were read, not its manifests alone."""
+    rows = [_row(url, one) for url, one in found]
+    head = {"format": FORMAT, "verified": verified, "damaged": sum(bool(one.problems) for _url, one in found)}
+    match output:
+        case Output.json:
+            data.print_json(head, "partitions", rows)
+        case Output.yaml:
+            data.print_yaml({**head, "partitions": rows})
+        case Output.csv:
+            gaps = [[f"{start}-{end}" for start, end in one.gaps] for _url, one in found]
+            data.print_csv(COLUMNS, [{**row, "gaps": told} for row, told in zip(rows, gaps, strict=True)])
+        case Output.table:
+            _print_table(found, verified=verified)
+
+
+def _print_table(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bool) -> None:
+    lives = {(one.source.topic, one.source.cluster_id, one.source.topic_id) for _url, one in found}
+    several = len({topic for topic, _cluster, _id in lives}) < len(lives)
+    screen.print_table(
+        (
+            Column("partition"),
+            Column("from", "right"),
+            Column("to", "right"),
+            Column("records", "right"),
+            Column("bytes", "right"),
+            Column("files", "right"),
+            Column("first stamp"),
+            Column("last stamp"),
+            Column("state"),
+        ),
+        [
+            (
+                f"{one.source.topic}-{one.source.partition}"
+                + (f" ({one.source.cluster_id}, {one.source.topic_id})" if several else ""),
+                number(one.start),
+                number(one.end),
+                number(one.records),
+                size(one.size_bytes),
+                number(one.files),
+                _time(one.times[0]),
+                _time(one.times[1]),
+                _state(one, verified=verified),
+            )
+            for _url, one in found
+        ],
+        ["bold red" if one.problems else None for _url, one in found],
+    )
+    screen.say()
+    urls = ", ".join(dict.fromkeys(url.partition("?")[0] for url, _one in found))
+    records = sum(one.records for _url, one in found)
+    screen.say(f"{count(len(found), 'partition')}, {count(records, 'record')} in {urls or 'no archive'}.", "bold")
+    gaps = [(one, gap) for _url, one in found for gap in one.gaps]
+    if gaps:
+        screen.heading("Not archived, between what is")
+        for one, (start, end) in gaps:
+            screen.bullet(f"{one.source.topic}-{one.source.partition}: offsets {start:,} to {end:,}")
+    if any(one.problems for _url, one in found):
+        screen.heading("Damaged")
+        for _url, one in found:
+            for problem in one.problems:
+                screen.bullet(f"{one.source.topic}-{one.source.partition}: {problem}", "bold red")
+
+
+def print_restored(done: Restored, output: Output) -> None:
+    """Print a row per partition that was restored."""
+    job = done.job
+    rows = [
+        {
+            "partition": one.partition,
+            "records": one.records,
+            "from": one.start,
+            "to": one.end,
+            "resumed_at": one.resumed_at,
+        }
+        for one in done.partitions
+    ]
+    head = {
+        "format": RESTORE_FORMAT,
+        "source": {"cluster": job.cluster_id, "topic": job.wanted.topic, "topic_id": job.topic_id},
+        "target": {"topic": job.wanted.target, "topic_id": job.target_id},
+        "finished": done.finished,
+        "interrupted": done.interrupted,
+        "totals": {"partitions": len(rows), "records": sum(one.records for one in done.partitions)},
+    }
+    match output:
+        case Output.json:
+            data.print_json(head, "partitions", rows)
+        case Output.yaml:
+            data.print_yaml({**head, "partitions": rows})
+        case Output.csv:
+            data.print_csv(RESTORE_COLUMNS, rows)
+        case Output.table:
+            screen.print_table(
+                (
+                    Column("partition"),
+                    Column("archived from", "right"),
+                    Column("to", "right"),
+                    Column("records", "right"),
+                    Column("begun before at", "right"),
+                ),
+                [
+                    (
+                        f"{job.wanted.target}-{one.partition}",
+                        number(one.start),
+                        number(one.end),
+                        number(one.records),
+                        number(one.resumed_at),
+                    )
+                    for one in done.partitions
+                ],
+            )
+            screen.say()
+            records = sum(one.records for one in done.partitions)
+            screen.say(f"{count(records, 'record')} restored to {job.wanted.target}.", "bold")
+            if done.interrupted:
+                screen.say("Interrupted: the same command goes on where it stopped.", "bold red")
+
+
+def question(job: Job, bootstrap: str) -> str:
+    """Return what a person is asked before anything is written."""
+    what = "Go on with restoring" if job.resumes else "Restore"
+    return (
+        f"{what} {count(job.records, 'record')} of {job.wanted.topic} (topic id {job.topic_id}) to topic "
+        f"{job.wanted.target} at {bootstrap}?"
+    )
+
+
+def _row(url: str, one: ArchivedPartition) -> dict[str, Any]:
+    earliest, latest = one.times
+    return {
+        "url": url,
+        "cluster": one.source.cluster_id,
+        "topic": one.source.topic,
+        "topic_id": one.source.topic_id,
+        "partition": one.source.partition,
+        "from": one.start,
+        "to": one.end,
+        "records": one.records,
+        "bytes": one.size_bytes,
+        "files": one.files,
+        "segments": len(one.segments),
+        "min_timestamp": earliest,
+        "max_timestamp": latest,
+        "gaps": [[start, end] for start, end in one.gaps],
+        "problems": one.problems,
+    }
+
+
+def _time(ms: int | None) -> str:
+    return "—" if ms is None else format_time(ms // 1000 * 1000)
+
+
+def _state(one: ArchivedPartition, *, verified: bool) -> str:
+    if one.problems:
+        return "DAMAGED"
+    return "whole" if verified else "not read"

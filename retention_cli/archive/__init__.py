@@ -1,0 +1,4 @@
+"""Archives: records in Parquet before they are trimmed, checked against what was read, and the way back.
+
+Nothing here deletes anything, in a cluster or in an archive.
+"""

@@ -1,0 +1,107 @@
+"""Archives what a trim is about to delete, partition by partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.layout import Source
+from retention_cli.archive.store import Store
+from retention_cli.archive.writer import Archived, SegmentSize, archive_range, same_log
+from retention_cli.archived_first import Copied
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.columns import MissingPartError
+from retention_cli.model import Reason, TopicPartition
+from retention_cli.narrow import Target
+from retention_cli.progress import Progress
+
+
+@dataclass(slots=True)
+class PartitionArchiver:
+    """Copies partitions to the archives that the policy names (:class:`retention_cli.archived_first.Archiver`).
+
+    Args:
+        reader: the cluster, read-only.
+        cluster_id: its id.
+        clock: gives the time as manifests have it.
+        size: when a segment is full.
+    """
+
+    reader: ClusterReader
+    cluster_id: str
+    clock: Callable[[], str]
+    size: SegmentSize = field(default_factory=SegmentSize)
+    _stores: dict[str, Store] = field(default_factory=dict)
+    _done: dict[TopicPartition, Archived] = field(default_factory=dict)
+
+    def copy(
+        self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
+    ) -> dict[TopicPartition, Copied | Reason]:
+        """Archive each partition up to its target. What fails is said, and what comes after it goes on."""
+        whole = sum(target.records for _url, target in wanted.values())
+        before = 0
+        result: dict[TopicPartition, Copied | Reason] = {}
+        progress("archiving", 0, whole)
+        for tp, (url, target) in wanted.items():
+            done = before
+
+            def on_records(more: int) -> None:
+                nonlocal done
+                done += more
+                progress("archiving", min(done, whole), whole)
+
+            result[tp] = self._copy(tp, url, target, on_records)
+            before += target.records
+            progress("archiving", before, whole)
+        return result
+
+    def differing(
+        self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
+    ) -> dict[TopicPartition, Reason]:
+        """Return those whose log no longer has the last record that was archived, or where that can't be asked."""
+        last: dict[TopicPartition, tuple[int, int]] = {}
+        for tp in copied:
+            one = self._done.get(tp)
+            if one is not None and one.last_offset is not None and one.last_epoch is not None:
+                last[tp] = (one.last_offset, one.last_epoch)
+        if not last:
+            return {}
+        found = same_log(self.reader, last, leaders)
+        return {
+            tp: Reason("archive", f"{tp} was archived, and is held: {why}")
+            for tp, why in found.items()
+            if why is not None
+        }
+
+    def _copy(self, tp: TopicPartition, url: str, target: Target, on_records: Callable[[int], None]) -> Copied | Reason:
+        topic_id = target.decision.topic_id
+        if topic_id is None:
+            return Reason("archive", f"{tp} can't be archived: the cluster gives no topic id")
+        source = Source(self.cluster_id, tp.topic, topic_id, tp.partition)
+        try:
+            store = self._store(url)
+            done = archive_range(self.reader, store, source, target.offset, self.clock, self.size, on_records)
+        except (ArchiveError, MissingPartError) as error:
+            text = (
+                f"{tp} could not be archived to {url.partition('?')[0]}, so it is not trimmed: {error}. Mend that and "
+                f"run again: it goes on where it stopped"
+            )
+            return Reason("archive", text)
+        self._done[tp] = done
+        segments = sorted((*done.written, *done.found), key=lambda one: one.start)
+        return Copied(
+            url=url,
+            topic_id=topic_id,
+            start=done.start,
+            end=done.end,
+            records=sum(one.records for one in segments),
+            manifests=tuple(one.path for one in segments),
+            notes=done.notes,
+        )
+
+    def _store(self, url: str) -> Store:
+        if url not in self._stores:
+            self._stores[url] = Store(url)
+        return self._stores[url]

@@ -1,0 +1,255 @@
+"""Where things lie in an archive, and the manifest that makes a segment count. Pure.
+
+Below an archive's URL::
+
+    cluster=ID/topic=NAME/topic_id=ID/
+        day=2026-11-21/partition=3/00000000000000000000-00000000000000120000.parquet
+        _manifests/partition=3/00000000000000000000-00000000000000120000.json
+
+A segment is what was archived of one partition from an offset to another (exclusive): a file for each day (UTC) of its
+records' timestamps. Names follow from the partition and the two offsets, so that writing a segment again writes the
+same files. Its manifest is written last; a file that no manifest names does not count.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from retention_cli.archive.errors import DamagedError
+
+FORMAT: Final = "kretain.archive/v1"
+NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
+"""Hive's own word for null: records without a timestamp, or with one that no calendar has."""
+_MANIFESTS: Final = "_manifests"
+_MANIFEST_PATH: Final = re.compile(
+    r"(?:.*/)?cluster=(?P<cluster>[^/]+)/topic=(?P<topic>[^/]+)/topic_id=(?P<id>[^/]+)/_manifests/"
+    r"partition=(?P<partition>[0-9]+)/(?P<start>[0-9]{20})-(?P<end>[0-9]{20})\.json"
+)
+_EPOCH: Final = dt.date(1970, 1, 1)
+_DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """The partition that records come from: of this topic id in this cluster, and of no namesake."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def folder(self) -> str:
+        """Where its topic lies, below the archive's URL."""
+        return f"cluster={_quoted(self.cluster_id)}/topic={_quoted(self.topic)}/topic_id={_quoted(self.topic_id)}"
+
+    @property
+    def manifests(self) -> str:
+        """The folder of its manifests."""
+        return f"{self.folder}/{_MANIFESTS}/partition={self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a segment: its path below the topic's folder, its size, its records and their checksum."""
+
+    path: str
+    size_bytes: int
+    records: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a segment holds: every data record of its partition from ``start`` to ``end`` (exclusive).
+
+    ``partitions`` is how many the topic had. ``last_offset`` and ``last_epoch`` are the last record's, None where
+    there is none, or no epoch. ``min_ms`` and ``max_ms`` are over the records' timestamps (Unix ms).
+    """
+
+    source: Source
+    start: int
+    end: int
+    partitions: int
+    written_at: str
+    records: int = 0
+    content_bytes: int = 0
+    min_ms: int | None = None
+    max_ms: int | None = None
+    last_offset: int | None = None
+    last_epoch: int | None = None
+    files: tuple[FileEntry, ...] = field(default=())
+
+    @property
+    def path(self) -> str:
+        """Its own path, below the archive's URL."""
+        return f"{self.source.manifests}/{_span(self.start, self.end)}.json"
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes its files take."""
+        return sum(one.size_bytes for one in self.files)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A manifest as its path alone tells it."""
+
+    source: Source
+    start: int
+    end: int
+    path: str
+
+
+def data_path(partition: int, day: str, start: int, end: int) -> str:
+    """Return a data file's path below its topic's folder."""
+    return f"day={day}/partition={partition}/{_span(start, end)}.parquet"
+
+
+def day_of(timestamp_ms: int | None) -> str:
+    """Return the day (UTC) of a timestamp, :data:`NO_DAY` where it has none."""
+    return NO_DAY if timestamp_ms is None else _day(timestamp_ms // _DAY_MS)
+
+
+@functools.lru_cache(maxsize=4096)
+def _day(number: int) -> str:
+    try:
+        return (_EPOCH + dt.timedelta(days=number)).isoformat()
+    except OverflowError:
+        return NO_DAY
+
+
+def place_of(path: str) -> Place | None:
+    """Read a manifest's path; None where it is none."""
+    match = _MANIFEST_PATH.fullmatch(path)
+    if match is None:
+        return None
+    source = Source(unquote(match["cluster"]), unquote(match["topic"]), unquote(match["id"]), int(match["partition"]))
+    return Place(source, int(match["start"]), int(match["end"]), path)
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """Return the manifest as JSON, with a checksum over itself."""
+    body = _body(manifest)
+    return json.dumps({**body, "checksum": _checksum(body)}, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_manifest(text: bytes, place: Place) -> Manifest:
+    """Read a manifest and doubt it.
+
+    Raises:
+        DamagedError: it is not what we wrote, or belongs elsewhere.
+    """
+    try:
+        data = json.loads(text)
+        body = {key: value for key, value in data.items() if key != "checksum"}
+        if data["format"] != FORMAT:
+            raise DamagedError(f"{place.path}: is of the format {str(data['format'])[:40]!r}, not {FORMAT}")
+        if data["checksum"] != _checksum(body):
+            raise DamagedError(f"{place.path}: its checksum is another: it was damaged or changed")
+        manifest = _manifest(data)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DamagedError(f"{place.path}: is no manifest of kretain") from None
+    if (manifest.source, manifest.start, manifest.end) != (place.source, place.start, place.end):
+        raise DamagedError(f"{place.path}: speaks of another place: {manifest.path}")
+    if manifest.records != sum(one.records for one in manifest.files):
+        raise DamagedError(f"{place.path}: its counts do not add up")
+    return manifest
+
+
+def with_files(manifest: Manifest, files: Iterable[FileEntry]) -> Manifest:
+    """Return the manifest of a segment that consists of these files."""
+    listed = tuple(sorted(files, key=lambda one: one.path))
+    return replace(manifest, files=listed, records=sum(one.records for one in listed))
+
+
+def _body(one: Manifest) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "cluster": one.source.cluster_id,
+        "topic": one.source.topic,
+        "topic_id": one.source.topic_id,
+        "partition": one.source.partition,
+        "partitions": one.partitions,
+        "from": one.start,
+        "to": one.end,
+        "records": one.records,
+        "content_bytes": one.content_bytes,
+        "min_timestamp": one.min_ms,
+        "max_timestamp": one.max_ms,
+        "last_offset": one.last_offset,
+        "last_leader_epoch": one.last_epoch,
+        "written_at": one.written_at,
+        "files": [
+            {"path": file.path, "bytes": file.size_bytes, "records": file.records, "checksum": file.checksum}
+            for file in one.files
+        ],
+    }
+
+
+def _manifest(data: Mapping[str, Any]) -> Manifest:
+    source = Source(_text(data["cluster"]), _text(data["topic"]), _text(data["topic_id"]), _count(data["partition"]))
+    return Manifest(
+        source=source,
+        start=_count(data["from"]),
+        end=_count(data["to"]),
+        partitions=_count(data["partitions"]),
+        written_at=_text(data["written_at"]),
+        records=_count(data["records"]),
+        content_bytes=_count(data["content_bytes"]),
+        min_ms=_whole(data["min_timestamp"]),
+        max_ms=_whole(data["max_timestamp"]),
+        last_offset=_whole(data["last_offset"]),
+        last_epoch=_whole(data["last_leader_epoch"]),
+        files=tuple(
+            FileEntry(_below(file["path"]), _count(file["bytes"]), _count(file["records"]), _text(file["checksum"]))
+            for file in data["files"]
+        ),
+    )
+
+
+def _checksum(body: Mapping[str, Any]) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return f"blake2b:{hashlib.blake2b(text.encode(), digest_size=32).hexdigest()}"
+
+
+def _span(start: int, end: int) -> str:
+    return f"{start:020d}-{end:020d}"
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="-_") if name.strip(".") == "" else quote(name, safe="-_.")
+
+
+def _below(path: object) -> str:
+    """Return a path that stays below its topic's folder: a manifest is input like any other."""
+    text = _text(path)
+    if text.startswith("/") or ".." in text.split("/"):
+        raise ValueError(text)
+    return text
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(value)
+    return value
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(value)
+    return value
+
+
+def _whole(value: object) -> int | None:
+    if value is not None and type(value) is not int:
+        raise ValueError(value)
+    return value

@@ -1,0 +1,346 @@
+"""From an archive back into a topic, record for record: the same partitions, keys, values, headers and timestamps.
+
+Offsets are the target's own. Each transaction carries how far the restore is, so that killed and run again it goes on
+where it stopped, without a record twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from retention_cli.archive.catalog import ArchivedPartition, Piece, read_catalog, stitched
+from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.segment import records_of, verify_files
+from retention_cli.archive.store import Store
+from retention_cli.brokers.content import Record
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.log_offsets import Found
+from retention_cli.brokers.metadata import TopicMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.republisher import Marked, Republisher, RestoreGroup
+from retention_cli.model import TopicPartition
+from retention_cli.progress import Progress, silent
+
+TRANSACTION_RECORDS: Final = 10_000
+TRANSACTION_BYTES: Final = 8 * 2**20
+GROUP_PREFIX: Final = "kretain-restore-"
+
+
+class RestoreRefusedError(Exception):
+    """A restore that must not go ahead. Nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be restored, and where to.
+
+    ``partitions`` are those alone (all where empty). ``since_ms`` and ``until_ms`` (exclusive) are Unix ms, over the
+    records' timestamps. ``append`` writes to a target that is not empty.
+    """
+
+    topic: str
+    target: str
+    cluster_id: str | None = None
+    topic_id: str | None = None
+    partitions: tuple[int, ...] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+    append: bool = False
+
+    def takes(self, record: Record) -> bool:
+        """Return whether a record is within the times."""
+        if self.since_ms is None and self.until_ms is None:
+            return True
+        stamp = record.timestamp
+        if stamp is None:
+            return False
+        return (self.since_ms is None or stamp >= self.since_ms) and (self.until_ms is None or stamp < self.until_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A restore that may go ahead. ``warnings`` are for who is asked; ``resumes`` says that it was begun before."""
+
+    wanted: Wanted
+    cluster_id: str
+    topic_id: str
+    target_id: str
+    pieces: dict[int, list[Piece]]
+    starts: dict[int, int]
+    group: str
+    resumes: bool
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """About how many records there are to restore: times and overlaps are not looked at."""
+        return sum(piece.manifest.records for pieces in self.pieces.values() for piece in pieces)
+
+
+@dataclass(slots=True)
+class RestoredPartition:
+    """What became of one partition: how many records this run wrote, of which archived offsets (``end`` exclusive)."""
+
+    partition: int
+    records: int = 0
+    start: int = 0
+    end: int = 0
+    resumed_at: int | None = None
+
+
+@dataclass(slots=True)
+class Restored:
+    """What a restore has done. ``finished`` where nothing is left of it, in the archive and in the cluster."""
+
+    job: Job
+    partitions: list[RestoredPartition] = field(default_factory=list)
+    finished: bool = False
+    interrupted: bool = False
+
+
+def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, progress: Progress = silent) -> Job:
+    """Find what is to be restored, and look whether the target can take it. Nothing is written.
+
+    Raises:
+        ArchiveError: the archive has no such topic, or several, or is damaged.
+        RestoreRefusedError: the target is no place for it.
+        BrokerError: the cluster could not be asked.
+    """
+    chosen = _chosen(store, wanted, progress)
+    source = chosen[0].source
+    partitions = max(segment.partitions for one in chosen for segment in one.segments)
+    metadata = reader.metadata([wanted.target])
+    target = metadata.topics.get(wanted.target)
+    if target is None:
+        raise RestoreRefusedError(
+            f"topic {wanted.target} is not there: make it first, with {partitions} partitions "
+            f"(kafka-topics.sh --create --topic {wanted.target} --partitions {partitions})"
+        )
+    if len(target.partitions) != partitions:
+        raise RestoreRefusedError(
+            f"topic {wanted.target} has {len(target.partitions)} partitions, and {wanted.topic} had {partitions}: "
+            f"records would not be found where their keys lead"
+        )
+    if target.internal or target.topic_id is None:
+        raise RestoreRefusedError(f"topic {wanted.target} is internal to Kafka, or has no topic id")
+    warnings = _check_settings(reader, wanted, chosen, now_ms)
+    pieces: dict[int, list[Piece]] = {}
+    for one in chosen:
+        pieces[one.source.partition], gaps = stitched(one.segments)
+        warnings += [
+            f"{source.topic}-{one.source.partition}: offsets {start:,} to {end:,} are not in the archive"
+            for start, end in gaps
+        ]
+    group = GROUP_PREFIX + _identity(wanted, source.cluster_id, source.topic_id, metadata.cluster_id, target.topic_id)
+    with RestoreGroup(reader.settings, group, reader.timeout_s) as ours:
+        resumes = bool(ours.marks(wanted.target, target.partitions, settled=False))
+    starts = _ends(reader, wanted, target, resumes=resumes)
+    return Job(
+        wanted, source.cluster_id, source.topic_id, target.topic_id, pieces, starts, group, resumes, tuple(warnings)
+    )
+
+
+def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = silent) -> Restored:
+    """Carry a restore out, partition by partition, and delete its group when all of it is done.
+
+    Ctrl-C ends it between two transactions, or undoes the one that is under way.
+
+    Raises:
+        ArchiveError: the archive is damaged or can't be read; what was written stays, and the next run goes on.
+        BrokerError: likewise, where the cluster fails.
+    """
+    result = Restored(job)
+    whole, before = job.records, 0
+    with RestoreGroup(reader.settings, job.group, reader.timeout_s) as group:
+        try:
+            for partition in sorted(job.pieces):
+                one = _Partition(reader, store, job, group, RestoredPartition(partition))
+                result.partitions.append(one.row)
+                one.run(progress, before, whole)
+                before += sum(piece.manifest.records for piece in job.pieces[partition])
+        except KeyboardInterrupt:
+            result.interrupted = True
+            return result
+        group.delete()
+    result.finished = True
+    return result
+
+
+@dataclass(slots=True)
+class _Partition:
+    """Restores one partition."""
+
+    reader: ClusterReader
+    store: Store
+    job: Job
+    group: RestoreGroup
+    row: RestoredPartition
+    _hold_at: int = 0
+
+    def run(self, progress: Progress, before: int, whole: int) -> None:
+        partition, target = self.row.partition, self.job.wanted.target
+        pieces = self.job.pieces[partition]
+        self._check_target()
+        name = f"{self.job.group}-{partition}"
+        with Republisher(
+            self.reader.settings, target, partition, name, self.group, self.reader.timeout_s
+        ) as republisher:
+            position = self._begin(republisher, pieces[0].start if pieces else 0)
+            self.row.start = self.row.end = position
+            done = 0
+            for piece in pieces:
+                done += piece.manifest.records
+                if piece.end <= position:
+                    continue
+                verify_files(self.store, piece.manifest)
+                for batch in self._batches(piece, max(piece.start, position)):
+                    republisher.append(batch, self._hold_at, _progress_text(batch[-1].offset + 1))
+                    self.row.records += len(batch)
+                    self.row.end = batch[-1].offset + 1
+                    progress("restoring", min(before + done, before + self.row.records), whole)
+                self.row.end = piece.end
+            if pieces and self.row.end > position:
+                republisher.append((), self._hold_at, _progress_text(self.row.end))
+
+    def _begin(self, republisher: Republisher, start: int) -> int:
+        """Return where to go on. Before the first record, that it has begun is written down."""
+        target = self.job.wanted.target
+        mark = self.group.marks(target, [self.row.partition], settled=True).get(self.row.partition)
+        if mark is None:
+            self._hold_at = self.job.starts[self.row.partition]
+            republisher.append((), self._hold_at, _progress_text(start))
+            return start
+        self._hold_at = mark.offset
+        self.row.resumed_at = _progress_of(mark, self.group.name)
+        return self.row.resumed_at
+
+    def _batches(self, piece: Piece, start: int) -> Iterator[list[Record]]:
+        """Cut a piece's records into transactions."""
+        batch: list[Record] = []
+        size = 0
+        for record in records_of(self.store, piece.manifest, start):
+            if record.offset >= piece.end or not self.job.wanted.takes(record):
+                continue
+            if record.timestamp is None or record.timestamp <= 0:
+                raise ArchiveError(
+                    f"{piece.manifest.source.topic}-{piece.manifest.source.partition}: the record at offset "
+                    f"{record.offset:,} is stamped {record.timestamp}: no producer can write that. Restore around it "
+                    f"with --since 1970-01-01T00:00:00.001Z"
+                )
+            batch.append(record)
+            size += record.size_bytes
+            if len(batch) >= TRANSACTION_RECORDS or size >= TRANSACTION_BYTES:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+
+    def _check_target(self) -> None:
+        target = self.reader.metadata([self.job.wanted.target]).topics.get(self.job.wanted.target)
+        if target is None or target.topic_id != self.job.target_id:
+            raise BrokerError(f"topic {self.job.wanted.target} was deleted or made anew meanwhile")
+
+
+def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPartition]:
+    """Return the partitions of the one topic id that is meant."""
+    found, _loose = read_catalog(store, [], progress)
+    of_topic = [one for one in found if one.source.topic == wanted.topic]
+    if not of_topic:
+        topics = sorted({one.source.topic for one in found})
+        raise ArchiveError(f"the archive has no topic {wanted.topic}; it has {', '.join(topics) or 'none'}")
+    ours = [
+        one
+        for one in of_topic
+        if wanted.cluster_id in (None, one.source.cluster_id) and wanted.topic_id in (None, one.source.topic_id)
+    ]
+    lives = sorted({(one.source.cluster_id, one.source.topic_id) for one in ours})
+    if len(lives) != 1:
+        every = sorted({(one.source.cluster_id, one.source.topic_id) for one in of_topic})
+        named = "; ".join(f"--from-cluster {cluster} --topic-id {topic_id}" for cluster, topic_id in every)
+        raise ArchiveError(f"the archive has {len(every)} topics of the name {wanted.topic}; say which: {named}")
+    chosen = [one for one in ours if not wanted.partitions or one.source.partition in wanted.partitions]
+    missing = sorted(set(wanted.partitions) - {one.source.partition for one in chosen})
+    if missing:
+        raise ArchiveError(f"the archive has nothing of {wanted.topic}-{missing[0]}")
+    if problems := [problem for one in chosen for problem in one.problems]:
+        raise ArchiveError(f"{problems[0]}; kretain archive verify names all that is damaged")
+    return chosen
+
+
+def _check_settings(
+    reader: ClusterReader, wanted: Wanted, chosen: Sequence[ArchivedPartition], now_ms: int
+) -> list[str]:
+    """Return what is odd about the target's settings.
+
+    Raises:
+        RestoreRefusedError: with them, records would not come to be what they were.
+    """
+    config = reader.topic_configs([wanted.target])[wanted.target]
+    if isinstance(config, RequestFailedError):
+        raise RestoreRefusedError(f"the settings of topic {wanted.target} can't be read: {config}")
+    if config.timestamp_type != "CreateTime":
+        raise RestoreRefusedError(
+            f"topic {wanted.target} has message.timestamp.type={config.timestamp_type}: its broker would stamp records "
+            f"anew. Set it to CreateTime first"
+        )
+    warnings = []
+    oldest = min((time for one in chosen if (time := one.times[0]) is not None), default=None)
+    oldest = oldest if oldest is None or wanted.since_ms is None else max(oldest, wanted.since_ms)
+    if config.retention_ms >= 0 and oldest is not None and oldest < now_ms - config.retention_ms:
+        warnings.append(
+            f"topic {wanted.target} has retention.ms={config.retention_ms}, and records to restore are older: its "
+            f"brokers will delete them again soon. Set retention.ms=-1 first"
+        )
+    if "compact" in config.cleanup_policy:
+        warnings.append(f"topic {wanted.target} is compacted: of a key's records the last alone will stay")
+    return warnings
+
+
+def _ends(reader: ClusterReader, wanted: Wanted, target: TopicMetadata, *, resumes: bool) -> dict[int, int]:
+    """Return where the target's partitions start.
+
+    Raises:
+        RestoreRefusedError: it is not empty, and nobody said that it may be.
+    """
+    leaders = {TopicPartition(wanted.target, number): one for number, one in target.partitions.items()}
+    earliest, latest = reader.list_offsets(
+        [dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "latest")], leaders
+    )
+    starts: dict[int, int] = {}
+    for tp in leaders:
+        start, end = earliest[tp], latest[tp]
+        if not isinstance(start, Found) or not isinstance(end, Found):
+            said = start if not isinstance(start, Found) else end
+            raise BrokerError(f"{tp}: its offsets can't be read: {said}")
+        if end.offset > start.offset and not resumes and not wanted.append:
+            raise RestoreRefusedError(
+                f"topic {wanted.target} is not empty ({tp} has offsets {start.offset:,} to {end.offset:,}), and no "
+                f"restore of this is under way there: choose an empty one, or add to it with --append"
+            )
+        starts[tp.partition] = start.offset
+    return starts
+
+
+def _identity(wanted: Wanted, cluster_id: str, topic_id: str, target_cluster: str, target_id: str) -> str:
+    """Return a name for this very restore: who runs it again, goes on with it."""
+    what = [cluster_id, wanted.topic, topic_id, target_cluster, wanted.target, target_id]
+    which = [sorted(wanted.partitions), wanted.since_ms, wanted.until_ms]
+    return hashlib.blake2b(json.dumps([what, which]).encode(), digest_size=8).hexdigest()
+
+
+def _progress_text(position: int) -> str:
+    return json.dumps({"kretain.restore": 1, "next": position}, separators=(",", ":"))
+
+
+def _progress_of(mark: Marked, group: str) -> int:
+    try:
+        position = json.loads(mark.progress)["next"]
+    except (ValueError, KeyError, TypeError):
+        position = None
+    if type(position) is not int or position < 0:
+        raise BrokerError(f"group {group} says nothing of how far the restore is: somebody else has committed there")
+    return position

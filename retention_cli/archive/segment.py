@@ -1,0 +1,213 @@
+"""One segment of an archive: written file by file, read back, and only then made to count by its manifest."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from retention_cli.archive.digest import Digest
+from retention_cli.archive.errors import ArchiveError, DamagedError
+from retention_cli.archive.layout import (
+    FileEntry,
+    Manifest,
+    Place,
+    Source,
+    data_path,
+    day_of,
+    manifest_text,
+    read_manifest,
+    with_files,
+)
+from retention_cli.archive.parquet import as_batch, as_file, read_file
+from retention_cli.archive.store import Store
+from retention_cli.brokers.content import Record
+
+SEGMENT_BYTES: Final = 64 * 2**20
+"""About so much content goes into one segment: what archiving a partition holds in memory, about twice."""
+SEGMENT_RECORDS: Final = 200_000
+_WAITING_BYTES: Final = 8 * 2**20
+_WAITING_RECORDS: Final = 20_000
+"""So much waits as Python's own objects, over all days, before it goes into Arrow."""
+
+
+@dataclass(slots=True)
+class _Day:
+    """The records of one day: those in Arrow, those that are not yet, and their checksum as they came."""
+
+    digest: Digest = field(default_factory=Digest)
+    batches: list[Any] = field(default_factory=list)
+    waiting: list[Record] = field(default_factory=list)
+    content_bytes: int = 0
+
+
+@dataclass(slots=True)
+class SegmentBuilder:
+    """Collects the records of one segment, day by day.
+
+    ``start`` is where it begins; ``last`` is the newest record's offset and leader epoch.
+    """
+
+    source: Source
+    start: int
+    records: int = 0
+    content_bytes: int = 0
+    min_ms: int | None = None
+    max_ms: int | None = None
+    last: tuple[int, int | None] | None = None
+    _days: dict[str, _Day] = field(default_factory=dict)
+    _waiting: int = 0
+    _waiting_bytes: int = 0
+
+    def add(self, record: Record) -> None:
+        """Take the next record, in the order of offsets.
+
+        Raises:
+            ArchiveError: it is out of order, which no broker sends.
+        """
+        if record.offset < self.start or (self.last is not None and record.offset <= self.last[0]):
+            raise ArchiveError(f"offset {record.offset:,} came out of order")
+        name = day_of(record.timestamp)
+        day = self._days.get(name)
+        if day is None:
+            day = self._days[name] = _Day()
+        size = day.digest.add(record)
+        day.waiting.append(record)
+        day.content_bytes += size
+        self._waiting += 1
+        self._waiting_bytes += size
+        if self._waiting_bytes >= _WAITING_BYTES or self._waiting >= _WAITING_RECORDS:
+            for one in self._days.values():
+                self._pack(one)
+            self._waiting = self._waiting_bytes = 0
+        self.records += 1
+        self.content_bytes += size
+        if record.timestamp is not None:
+            self.min_ms = record.timestamp if self.min_ms is None else min(self.min_ms, record.timestamp)
+            self.max_ms = record.timestamp if self.max_ms is None else max(self.max_ms, record.timestamp)
+        self.last = record.offset, record.leader_epoch
+
+    def write(self, store: Store, end: int, partitions: int, written_at: str) -> Manifest:
+        """Write the files, read them back, and return the manifest that they deserve. It is not written yet.
+
+        Raises:
+            ArchiveError: a file can't be written, or does not hold what came.
+        """
+        files = []
+        for name in sorted(self._days):
+            day = self._days[name]
+            self._pack(day)
+            path = data_path(self.source.partition, name, self.start, end)
+            content = as_file(day.batches, day.content_bytes)
+            day.batches.clear()
+            store.write(f"{self.source.folder}/{path}", content)
+            files.append(FileEntry(path, len(content), day.digest.records, day.digest.text))
+            del content
+        manifest = Manifest(
+            source=self.source,
+            start=self.start,
+            end=end,
+            partitions=partitions,
+            written_at=written_at,
+            content_bytes=self.content_bytes,
+            min_ms=self.min_ms,
+            max_ms=self.max_ms,
+            last_offset=None if self.last is None else self.last[0],
+            last_epoch=None if self.last is None else self.last[1],
+        )
+        manifest = with_files(manifest, files)
+        if manifest.records != self.records:
+            raise ArchiveError(f"{manifest.path}: {self.records:,} records came and {manifest.records:,} were written")
+        verify_files(store, manifest)
+        return manifest
+
+    def _pack(self, day: _Day) -> None:
+        if day.waiting:
+            day.batches.append(as_batch(day.waiting, self.source))
+            day.waiting = []
+
+
+def commit(store: Store, manifest: Manifest) -> None:
+    """Write a segment's manifest, by which it counts, and read it back.
+
+    Raises:
+        ArchiveError: it can't be written, or not be read back as it is.
+    """
+    store.write(manifest.path, manifest_text(manifest).encode())
+    place = Place(manifest.source, manifest.start, manifest.end, manifest.path)
+    if load(store, place) != manifest:
+        raise ArchiveError(f"{store.shown(manifest.path)} was written, and does not read back as it was")
+
+
+def load(store: Store, place: Place) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        DamagedError: it is not whole. Its files were not looked at.
+        ArchiveError: it can't be read.
+    """
+    try:
+        return read_manifest(store.read(place.path), place)
+    except DamagedError as error:
+        raise DamagedError(store.shown(str(error))) from None
+
+
+def verify_files(
+    store: Store, manifest: Manifest, on_records: Callable[[int], None] | None = None, *, only: FileEntry | None = None
+) -> None:
+    """Read all of a segment's files (or one) and compare: sizes, counts, checksums, and where each record belongs.
+
+    Raises:
+        DamagedError: the first file that differs, and how.
+    """
+    for file in manifest.files if only is None else (only,):
+        for _ in _checked(store, manifest, file, on_records):
+            pass
+
+
+def records_of(store: Store, manifest: Manifest, start: int = 0) -> Iterator[Record]:
+    """Read a segment's records from an offset on, in the order of offsets.
+
+    A file's checksum is known when its last record was read: who must not act on a damaged one verifies it first.
+
+    Raises:
+        DamagedError: a file differs from what the manifest says.
+    """
+    files = [_checked(store, manifest, file, None) for file in manifest.files]
+    for record in heapq.merge(*files, key=lambda one: one.offset):
+        if record.offset >= start:
+            yield record
+
+
+def _checked(
+    store: Store, manifest: Manifest, file: FileEntry, on_records: Callable[[int], None] | None
+) -> Iterator[Record]:
+    path = f"{manifest.source.folder}/{file.path}"
+    shown = store.shown(path)
+    size = store.size(path)
+    if size is None:
+        raise DamagedError(f"{shown} is missing")
+    if size != file.size_bytes:
+        raise DamagedError(f"{shown} has {size:,} bytes, its manifest says {file.size_bytes:,}")
+    digest = Digest()
+    day = file.path.partition("/")[0].removeprefix("day=")
+    position = manifest.start
+    for record in read_file(store, path):
+        if not position <= record.offset < manifest.end or day_of(record.timestamp) != day:
+            raise DamagedError(f"{shown}: offset {record.offset:,} does not belong there")
+        position = record.offset + 1
+        try:
+            digest.add(record)
+        except (KeyError, OverflowError) as error:
+            raise DamagedError(f"{shown}: offset {record.offset:,} is no record: {error}") from None
+        if on_records is not None and digest.records % 10_000 == 0:
+            on_records(10_000)
+        yield record
+    if on_records is not None:
+        on_records(digest.records % 10_000)
+    if (digest.records, digest.text) != (file.records, file.checksum):
+        raise DamagedError(
+            f"{shown}: its checksum is another ({digest.records:,} of {file.records:,} records): it was damaged or "
+            f"changed"
+        )

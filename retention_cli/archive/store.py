@@ -1,0 +1,164 @@
+"""Files of an archive, wherever it lies: pyarrow's file systems, and what "written" means on each.
+
+On a local disk a file is written beside its name, synced and renamed, so that under its name it is whole. HDFS has the
+rename too. An object store shows an object only when it is whole. Nothing here deletes what counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from retention_cli.archive.errors import ArchiveError
+from retention_cli.columns import arrow
+
+_RENAMES: Final = ("hdfs",)
+"""File systems whose files may be seen before they are whole, and that can rename."""
+
+
+class Store:
+    """One archive's files. Paths are relative to its URL, with slashes.
+
+    Args:
+        url: as a policy has it, or a local path.
+        filesystem: pyarrow's, for an archive that lies elsewhere; ``base`` is the folder there.
+    """
+
+    def __init__(self, url: str, filesystem: Any = None, base: str = "") -> None:
+        self.url = url
+        if filesystem is None:
+            filesystem, base = _connect(url)
+        self._fs = filesystem
+        self._base = base.rstrip("/")
+        self._local = filesystem.type_name == "local"
+
+    def read(self, path: str) -> bytes:
+        """Return a whole file.
+
+        Raises:
+            ArchiveError: it can't be read.
+        """
+        with self._said(path, "read"), self._fs.open_input_stream(self._at(path)) as stream:
+            return bytes(stream.read())
+
+    @contextlib.contextmanager
+    def opened(self, path: str) -> Iterator[Any]:
+        """Open a file for pyarrow to read here and there in it.
+
+        Raises:
+            ArchiveError: it can't be read.
+        """
+        with self._said(path, "read"), self._fs.open_input_file(self._at(path)) as file:
+            yield file
+
+    def size(self, path: str) -> int | None:
+        """Return a file's size in bytes, None where there is none.
+
+        Raises:
+            ArchiveError: it can't be told.
+        """
+        with self._said(path, "read"):
+            info = self._fs.get_file_info(self._at(path))
+        return int(info.size) if info.is_file else None
+
+    def write(self, path: str, content: Any) -> None:
+        """Write a whole file, in place of one of that name; return when it is where it is to stay.
+
+        Raises:
+            ArchiveError: it can't be written. What stood there before still does.
+        """
+        at = self._at(path)
+        with self._said(path, "written"):
+            if self._local:
+                _write_local(at, content)
+            elif self._fs.type_name in _RENAMES:
+                self._write_and_rename(at, content)
+            else:
+                with self._fs.open_output_stream(at, compression=None) as stream:
+                    stream.write(content)
+
+    def files(self, folder: str = "") -> list[str]:
+        """Return the paths of all files below a folder, in order; none where there is no such folder.
+
+        Raises:
+            ArchiveError: it can't be listed.
+        """
+        from_fs = arrow("pyarrow.fs")
+        at = self._at(folder) if folder else self._base
+        with self._said(folder or ".", "listed"):
+            found = self._fs.get_file_info(from_fs.FileSelector(at, allow_not_found=True, recursive=True))
+        prefix = len(self._base) + 1 if self._base else 0
+        return sorted(info.path[prefix:] for info in found if info.is_file)
+
+    def exists(self) -> bool:
+        """Return whether there is anything at the URL at all.
+
+        Raises:
+            ArchiveError: it can't be told.
+        """
+        with self._said(".", "read"):
+            return bool(self._fs.get_file_info(self._base or "/").type != arrow("pyarrow.fs").FileType.NotFound)
+
+    def shown(self, path: str) -> str:
+        """Return a file's place for people."""
+        return f"{self.url.partition('?')[0]}/{path}"
+
+    def _at(self, path: str) -> str:
+        return f"{self._base}/{path}" if self._base else path
+
+    def _write_and_rename(self, at: str, content: Any) -> None:
+        place = PurePosixPath(at)
+        beside = str(place.with_name(f".{place.name}.tmp"))
+        self._fs.create_dir(str(place.parent), recursive=True)
+        with self._fs.open_output_stream(beside, compression=None) as stream:
+            stream.write(content)
+        if self._fs.get_file_info(at).is_file:  # a rename does not replace there; the same content comes at once
+            self._fs.delete_file(at)
+        self._fs.move(beside, at)
+
+    @contextlib.contextmanager
+    def _said(self, path: str, done: str) -> Iterator[None]:
+        """Say in our own words what a file system raises: its own may quote the whole URL."""
+        try:
+            yield
+        except OSError as error:
+            text = error.strerror or " ".join(str(error).split())
+            raise ArchiveError(f"{self.shown(path)} can't be {done}: {text}") from None
+
+
+def _connect(url: str) -> tuple[Any, str]:
+    fs = arrow("pyarrow.fs")
+    shown = url.partition("?")[0]
+    if "://" not in url:
+        return fs.LocalFileSystem(), os.path.abspath(url)  # noqa: PTH100  (resolve would follow links)
+    try:
+        found, base = fs.FileSystem.from_uri("gs://" + url[6:] if url.startswith("gcs://") else url)
+    except (OSError, ValueError, NotImplementedError) as error:
+        text = " ".join(str(error).split()).replace(url, shown)
+        raise ArchiveError(f"the archive {shown} can't be reached: {text}") from None
+    return found, base
+
+
+def _write_local(at: str, content: Any) -> None:
+    """Write, sync and rename: after a power cut the file is there whole, or the one before it is."""
+    folder, name = os.path.split(at)
+    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    beside = os.path.join(folder, f".{name}.tmp")  # noqa: PTH118
+    try:
+        with open(beside, "wb") as file:  # noqa: PTH123
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, at)  # noqa: PTH105
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)  # noqa: PTH108
+        raise
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

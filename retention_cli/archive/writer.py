@@ -1,0 +1,293 @@
+"""Archive one partition up to an offset: what is there already is checked, the rest is written. Resumable.
+
+Whoever runs it needs a reader of the cluster and the archive's files, nothing else: a command here, a Spark task there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from retention_cli.archive.errors import ArchiveError, DamagedError
+from retention_cli.archive.layout import Manifest, Place, Source, place_of
+from retention_cli.archive.segment import (
+    SEGMENT_BYTES,
+    SEGMENT_RECORDS,
+    SegmentBuilder,
+    commit,
+    load,
+    verify_files,
+)
+from retention_cli.archive.store import Store
+from retention_cli.brokers.content import Record
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.log_offsets import Found
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import Range
+from retention_cli.model import TopicPartition
+
+_PERIOD: Final = 1_000
+"""How many records pass between two words on how far we are."""
+
+OnRecords = Callable[[int], None]
+"""Is told how many offsets more are archived."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSize:
+    """When a segment is full."""
+
+    content_bytes: int = SEGMENT_BYTES
+    records: int = SEGMENT_RECORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """Every data record from ``start`` to ``end`` (exclusive) lies in the archive, and was read back.
+
+    ``start`` is where the log began. ``last_offset`` and ``last_epoch`` are the last record's; ``written`` are the
+    manifests of this run, ``found`` those that were there. ``notes`` say what is odd but known.
+    """
+
+    source: Source
+    url: str
+    start: int
+    end: int
+    last_offset: int | None = None
+    last_epoch: int | None = None
+    written: tuple[Manifest, ...] = ()
+    found: tuple[Manifest, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def archive_range(
+    reader: ClusterReader,
+    store: Store,
+    source: Source,
+    end: int,
+    clock: Callable[[], str],
+    size: SegmentSize = SegmentSize(),
+    on_records: OnRecords = lambda _: None,
+) -> Archived:
+    """Archive a partition's data records from its log start to ``end``, and read them back.
+
+    Segments that are there already are read whole before they are believed. Those of them that are damaged are
+    written anew where their records are still to be had.
+
+    Args:
+        reader: the cluster, read-only.
+        store: the archive.
+        source: the partition, and the topic id that it must have throughout.
+        end: up to which offset (exclusive); never more is claimed than was reached.
+        clock: gives the time as it is written into manifests.
+        size: when a segment is full.
+        on_records: progress.
+
+    Raises:
+        ArchiveError: not all of it could be archived; the text says why. What was, stays, and the next run goes on
+            behind it.
+    """
+    return _Work(reader, store, source, end, clock, size, on_records).run()
+
+
+def same_log(
+    reader: ClusterReader,
+    last: Mapping[TopicPartition, tuple[int, int]],
+    leaders: Mapping[TopicPartition, PartitionMetadata],
+) -> dict[TopicPartition, str | None]:
+    """Say for each partition why its log may be another than the one that was archived; None where it is the same.
+
+    Args:
+        reader: the cluster.
+        last: of each partition the last archived record's offset and leader epoch.
+        leaders: where to ask.
+
+    A record's leader epoch and offset name it: a log that has it has all before it as they were (KIP-101).
+    """
+    asked = [(tp, epoch) for tp, (_offset, epoch) in last.items()]
+    answers = reader.epoch_ends(asked, leaders)
+    result: dict[TopicPartition, str | None] = {}
+    for tp, (offset, epoch) in last.items():
+        match answers[tp, epoch]:
+            case Found(epoch_end) if epoch_end > offset:
+                result[tp] = None
+            case Found(epoch_end):
+                result[tp] = (
+                    f"the log was cut back: leader epoch {epoch} ends at {epoch_end:,} by now, and the archive has "
+                    f"offset {offset:,} of it (an unclean election, or a broker that lost what it had not synced)"
+                )
+            case RequestFailedError() as error:
+                result[tp] = f"where leader epoch {epoch} ends could not be asked ({error}); run again"
+            case _:
+                result[tp] = f"the leader does not know leader epoch {epoch} any more, of which the archive has records"
+    return result
+
+
+@dataclass(slots=True)
+class _Work:
+    reader: ClusterReader
+    store: Store
+    source: Source
+    end: int
+    clock: Callable[[], str]
+    size: SegmentSize
+    on_records: OnRecords
+    _start: int = 0
+    _partitions: int = 0
+    _leader: Mapping[TopicPartition, PartitionMetadata] = field(default_factory=dict)
+    _written: list[Manifest] = field(default_factory=list)
+    _found: list[Manifest] = field(default_factory=list)
+    _notes: list[str] = field(default_factory=list)
+
+    @property
+    def tp(self) -> TopicPartition:
+        return TopicPartition(self.source.topic, self.source.partition)
+
+    def run(self) -> Archived:
+        try:
+            self._check_topic()
+            self._start = position = self._log_start()
+            places = self._places()
+            while position < self.end:
+                covering = [place for place in places if place.start <= position < place.end]
+                whole = next((one for place in covering if (one := self._trusted(place)) is not None), None)
+                if whole is not None:
+                    self._found.append(whole)
+                    self.on_records(min(whole.end, self.end) - position)
+                    position = whole.end
+                    continue
+                # What is damaged and begins here is written anew under its own name, as far as it went.
+                ends = [place.end for place in covering if place.start == position]
+                ends += [place.start for place in places if place.start > position]
+                position = self._write(position, min([self.end, *ends]))
+        except BrokerError as error:
+            raise ArchiveError(f"{self.tp}: {error}") from None
+        segments = (*self._written, *self._found)
+        last = max(
+            (one for one in segments if one.last_offset is not None and one.last_offset >= self._start),
+            key=lambda one: one.last_offset or 0,
+            default=None,
+        )
+        return Archived(
+            self.source,
+            self.store.url,
+            self._start,
+            position,
+            None if last is None else last.last_offset,
+            None if last is None else last.last_epoch,
+            tuple(self._written),
+            tuple(self._found),
+            tuple(self._notes),
+        )
+
+    def _places(self) -> list[Place]:
+        """Return the manifests of this partition by place; of those that begin together the longest first."""
+        found = [place_of(path) for path in self.store.files(self.source.manifests)]
+        ours = [place for place in found if place is not None and place.source == self.source]
+        return sorted(ours, key=lambda place: (place.start, -place.end))
+
+    def _trusted(self, place: Place) -> Manifest | None:
+        """Return a segment that is there whole, and of this very log; None where it is damaged.
+
+        Raises:
+            ArchiveError: it is whole, and of another log than the one that is there now.
+        """
+        try:
+            manifest = load(self.store, place)
+            verify_files(self.store, manifest)
+        except DamagedError as error:
+            self._notes.append(f"not trusted: {error}")
+            return None
+        lies_in_log = manifest.last_offset is not None and manifest.last_offset >= self._start
+        if lies_in_log and manifest.last_epoch is not None and manifest.last_offset is not None:
+            other = same_log(self.reader, {self.tp: (manifest.last_offset, manifest.last_epoch)}, self._leader)[self.tp]
+            if other is not None:
+                raise ArchiveError(
+                    f"{self.store.shown(place.path)}: {other}. Move that segment's files aside if what is in the log "
+                    f"now is to be archived"
+                )
+        return manifest
+
+    def _write(self, start: int, end: int) -> int:
+        """Read from the log and write segments up to ``end``; return how far that came, which is at least a step.
+
+        Raises:
+            ArchiveError: it could not be read, or not be written.
+        """
+        building = SegmentBuilder(self.source, start)
+        told = start
+
+        def take(record: Record) -> None:
+            nonlocal building, told
+            building.add(record)
+            if building.content_bytes >= self.size.content_bytes or building.records >= self.size.records:
+                self._finish(building, record.offset + 1)
+                building = SegmentBuilder(self.source, record.offset + 1)
+            if record.offset - told >= _PERIOD:
+                self.on_records(record.offset - told)
+                told = record.offset
+
+        reached = self.reader.read_whole(self.tp, Range(start, end), take)
+        if isinstance(reached, RequestFailedError):
+            read_to = building.start if building.last is None else building.last[0] + 1
+            return self._after_failure(building, read_to, end, reached)
+        if reached > building.start:
+            self._finish(building, reached)
+        self.on_records(max(0, reached - told))
+        if reached < end:
+            raise ArchiveError(
+                f"{self.tp}: the log was read to {reached:,} and gave no more, though it should go on to {end:,}"
+            )
+        return reached
+
+    def _after_failure(self, building: SegmentBuilder, read_to: int, end: int, error: RequestFailedError) -> int:
+        """Go on behind records that the brokers' own retention took from before us; else, that was it.
+
+        Raises:
+            ArchiveError: the records are still there, and can't be read.
+        """
+        self._check_topic()
+        log_start = self._log_start()
+        if log_start <= read_to:
+            raise ArchiveError(f"{self.tp}: records from {read_to:,} on can't be read: {error}")
+        if read_to > building.start:
+            self._finish(building, read_to)
+        gone = min(log_start, end)
+        self._notes.append(
+            f"the records from {read_to:,} to {gone:,} are not archived: the brokers' own retention, or another trim, "
+            f"took them"
+        )
+        return gone
+
+    def _finish(self, building: SegmentBuilder, end: int) -> None:
+        """Write one segment. It counts only if the topic still is the one that we were sent to."""
+        manifest = building.write(self.store, end, self._partitions, self.clock())
+        self._check_topic()
+        commit(self.store, manifest)
+        self._written.append(manifest)
+
+    def _check_topic(self) -> None:
+        """Read metadata afresh.
+
+        Raises:
+            ArchiveError: the topic is gone, or another by now.
+            BrokerError: nobody answered.
+        """
+        cluster = self.reader.metadata([self.source.topic])
+        topic = cluster.topics.get(self.source.topic)
+        found = None if topic is None else topic.partitions.get(self.source.partition)
+        if topic is None or found is None or cluster.cluster_id != self.source.cluster_id:
+            raise ArchiveError(f"{self.tp}: the topic is not there any more")
+        if topic.topic_id != self.source.topic_id:
+            raise ArchiveError(f"{self.tp}: the topic was deleted and made anew meanwhile")
+        self._partitions = len(topic.partitions)
+        self._leader = {self.tp: found}
+
+    def _log_start(self) -> int:
+        answer = self.reader.list_offsets([{self.tp: "earliest"}], self._leader)[0][self.tp]
+        if isinstance(answer, Found):
+            return answer.offset
+        said = answer if isinstance(answer, RequestFailedError) else "the broker names none"
+        raise ArchiveError(f"{self.tp}: its log start offset can't be read: {said}")

@@ -1,0 +1,259 @@
+"""Appends archived records to a topic, in transactions that carry their own progress. For ``kretain restore`` alone.
+
+Where a restore stands is committed with the records themselves, as the metadata of an offset of a group of its own. So
+either both are there or neither is, whenever it is killed. That group's offset stays where the partition began: while
+a restore is under way it holds the topic's floor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from retention_cli.brokers.content import Record
+from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
+from retention_cli.brokers.settings import MASK, ConnectionSettings
+
+_POLL_S: Final = 0.25
+_LARGEST_MESSAGE: Final = 1_000_000_000
+_LONGEST_MS: Final = 600_000
+"""Brokers refuse transactions that may take longer than transaction.max.timeout.ms, 15 minutes by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """What a restore's group says of a partition: the offset that it holds, and how far the restore is."""
+
+    offset: int
+    progress: str
+
+
+class RestoreGroup:
+    """The consumer group in which one restore keeps its progress. It has no members.
+
+    Args:
+        settings: where and as whom.
+        name: the group's.
+        timeout_s: for a request.
+    """
+
+    def __init__(self, settings: ConnectionSettings, name: str, timeout_s: float) -> None:
+        self.name = name
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._consumer: Any = None
+        self._hasty: Any = None
+
+    def __enter__(self) -> Self:
+        from confluent_kafka import Consumer
+
+        config = {**_connection(self._settings), "group.id": self.name, "enable.auto.commit": False}
+        self._consumer = Consumer({**config, "isolation.level": "read_committed"})
+        self._hasty = Consumer({**config, "isolation.level": "read_uncommitted"})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+        self._hasty.close()
+
+    @property
+    def metadata(self) -> Any:
+        """What a transaction needs to know of the group."""
+        return self._consumer.consumer_group_metadata()
+
+    def marks(self, topic: str, partitions: Iterable[int], *, settled: bool) -> dict[int, Marked]:
+        """Return the group's marks.
+
+        ``settled``: those of transactions that a killed run left open are waited for; it takes as long as they may,
+        unless a :class:`Republisher` of that partition has ended them. Else, what was committed before them.
+
+        Raises:
+            BrokerError: they can't be read.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        asked = [TopicPartition(topic, partition) for partition in partitions]
+        try:
+            answers = (self._consumer if settled else self._hasty).committed(asked, timeout=self._timeout_s)
+        except KafkaException as error:
+            raise _error(error.args[0], f"group {self.name} can't be read", self._settings) from None
+        found = {}
+        for one in answers:
+            if one.error is not None:
+                raise _error(one.error, f"group {self.name} can't be read", self._settings)
+            if one.offset >= 0:
+                found[one.partition] = Marked(one.offset, one.metadata or "")
+        return found
+
+    def delete(self) -> None:
+        """Delete the group, so that it holds nothing any more. Harmless where it is gone.
+
+        Raises:
+            BrokerError: it is still there.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        client = AdminClient(_connection(self._settings))
+        asked = client.delete_consumer_groups([self.name], request_timeout=self._timeout_s)
+        try:
+            asked[self.name].result(self._timeout_s + 5)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise _error(error.args[0], f"group {self.name} can't be deleted", self._settings) from None
+        except TimeoutError:
+            raise BrokerError(f"group {self.name} can't be deleted: no answer in time") from None
+
+
+class Republisher:
+    """Appends to one partition. A context manager; entering it ends what an earlier one of its name left open.
+
+    Args:
+        settings: where and as whom.
+        topic: the only one that it writes to.
+        partition: likewise.
+        transactional_id: whoever comes later by the same name fences this one.
+        group: where progress is committed.
+        timeout_s: for a request.
+    """
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        topic: str,
+        partition: int,
+        transactional_id: str,
+        group: RestoreGroup,
+        timeout_s: float,
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._partition = partition
+        self._id = transactional_id
+        self._group = group
+        self._timeout_s = timeout_s
+        self._producer: Any = None
+        self._failed: Any = None
+
+    def __enter__(self) -> Self:
+        from confluent_kafka import KafkaException, Producer
+
+        limit = min(int(self._timeout_s * 1000), _LONGEST_MS)
+        self._producer = Producer(
+            {
+                **_connection(self._settings),
+                "transactional.id": self._id,
+                "compression.type": "zstd",
+                "linger.ms": 20,
+                "message.max.bytes": _LARGEST_MESSAGE,
+                "message.timeout.ms": limit,
+                "transaction.timeout.ms": limit + 1000,
+                "delivery.report.only.error": True,
+                "on_delivery": self._delivered,
+            }
+        )
+        try:
+            self._again(lambda: self._producer.init_transactions(self._timeout_s))
+        except KafkaException as error:
+            raise self._said(error) from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer = None
+
+    def append(self, records: Sequence[Record], hold_at: int, progress: str) -> None:
+        """Append records and commit how far that is, both or neither.
+
+        Args:
+            records: with the content, headers and timestamps that they are to have.
+            hold_at: the offset that the group's commit names.
+            progress: what is committed beside it.
+
+        Raises:
+            BrokerError: neither was; or nobody knows, and the next to enter by this name will.
+        """
+        from confluent_kafka import KafkaException, TopicPartition
+
+        self._failed = None
+        where = TopicPartition(self._topic, self._partition, hold_at, progress)
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                self._produce(record)
+            self._again(
+                lambda: self._producer.send_offsets_to_transaction([where], self._group.metadata, self._timeout_s)
+            )
+            self._again(lambda: self._producer.commit_transaction(self._timeout_s))
+        except BaseException as error:  # Ctrl-C too
+            with contextlib.suppress(KafkaException):  # its time-out ends it as well, and so does who comes next
+                self._producer.abort_transaction(self._timeout_s)
+            if isinstance(error, KafkaException):
+                raise self._said(error) from None
+            raise
+
+    def _produce(self, record: Record) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=self._partition,
+                    timestamp=record.timestamp,
+                    headers=list(record.headers) or None,
+                )
+            except BufferError:  # its queue is full
+                self._producer.poll(_POLL_S)
+            else:
+                break
+        self._producer.poll(0)
+
+    def _again(self, work: Any) -> None:
+        """Do what may be done again after a time-out, until our own."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                work()
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def _delivered(self, error: Any, _message: Any) -> None:
+        if error is not None and self._failed is None:
+            self._failed = error
+
+    def _said(self, error: Any) -> BrokerError:
+        said = error.args[0]
+        if said.name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
+            return BrokerError(f"{self._topic}-{self._partition}: another restore of the same has taken over from this")
+        if self._failed is not None and not said.fatal():
+            said = self._failed
+        return _error(said, f"{self._topic}-{self._partition} could not be written to", self._settings)
+
+
+def _connection(settings: ConnectionSettings) -> dict[str, Any]:
+    quiet = logging.getLogger("retention_cli.brokers.republisher")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    return {**settings.for_librdkafka(), "log_level": 0, "logger": quiet}
+
+
+def _error(said: Any, what: str, settings: ConnectionSettings) -> BrokerError:
+    text = " ".join(said.str().split())
+    for secret in (settings.password, settings.key_pem, settings.key_password):
+        if secret:
+            text = text.replace(" ".join(secret.split()), MASK)
+    if said.name().endswith("AUTHORIZATION_FAILED"):
+        return UnauthorizedError(
+            f"{what}: our principal may not ({said.name()}): it wants WRITE on the topic, WRITE and DESCRIBE on "
+            f"transactional ids, and READ and DELETE on groups that start with kretain-restore-"
+        )
+    return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))

@@ -1,0 +1,338 @@
+"""Archives without a cluster: records and Parquet, digests, layout, manifests, and what is damaged is not believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retention_cli.archive import layout
+from retention_cli.archive.digest import Digest, encoded
+from retention_cli.archive.errors import ArchiveError, DamagedError
+from retention_cli.archive.layout import Manifest, Place, Source, day_of, manifest_text, place_of, read_manifest
+from retention_cli.archive.segment import SegmentBuilder, commit, load, records_of, verify_files
+from retention_cli.archive.store import Store
+from retention_cli.brokers.content import Record
+from retention_cli.columns import arrow
+from retention_cli.model import TimestampType
+
+SOURCE = Source("MkU3OEVBNTcwNTJENDM2Qg", "orders.eu", "-a_Zbc4DQmq1x2y3z4w5v6", 3)
+AT = "2026-11-21T03:00:00.000Z"
+DAY = 86_400_000
+
+content = st.none() | st.binary(max_size=40)
+headers = st.lists(st.tuples(st.text(max_size=8).filter(lambda s: s.isprintable() or True), content), max_size=4)
+stamps = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(0, 20 * DAY)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Record]:
+    """Records in the order of offsets, with gaps, of any content."""
+    offsets = sorted(draw(st.sets(st.integers(0, 10_000), max_size=30)))
+    found = []
+    for offset in offsets:
+        stamp = draw(stamps)
+        kind: TimestampType | None = None if stamp is None else draw(st.sampled_from(["CreateTime", "LogAppendTime"]))
+        epoch = draw(st.none() | st.integers(0, 2**31 - 1))
+        found.append(Record(offset, epoch, stamp, kind, draw(content), draw(content), tuple(draw(headers))))
+    return found
+
+
+def written(store: Store, records: Sequence[Record], start: int = 0, end: int | None = None) -> Manifest:
+    building = SegmentBuilder(SOURCE, start)
+    for record in records:
+        building.add(record)
+    end = (records[-1].offset + 1 if records else start + 1) if end is None else end
+    manifest = building.write(store, end, 4, AT)
+    commit(store, manifest)
+    return manifest
+
+
+def sample(count: int = 30) -> list[Record]:
+    return [
+        Record(n, 0, n * DAY // 10, "CreateTime", b"k%d" % n, b"v" * n, (("h", b"1"), ("h", None)))
+        for n in range(count)
+    ]
+
+
+@given(logs())
+@settings(deadline=None, max_examples=60)
+def test_what_is_written_reads_back_record_for_record(
+    tmp_path_factory: pytest.TempPathFactory, log: list[Record]
+) -> None:
+    """Null told from empty, headers in order and twice, any bytes, any timestamp."""
+    store = Store(str(tmp_path_factory.mktemp("archive")))
+    manifest = written(store, log)
+    assert list(records_of(store, manifest)) == log
+    assert manifest.records == len(log)
+    middle = 5_000
+    assert list(records_of(store, manifest, middle)) == [one for one in log if one.offset >= middle]
+
+
+@given(logs())
+@settings(deadline=None, max_examples=20)
+def test_writing_again_writes_the_same_bytes(tmp_path_factory: pytest.TempPathFactory, log: list[Record]) -> None:
+    """Idempotent: the same names, the same content."""
+    found = []
+    for name in ("a", "b"):
+        folder = tmp_path_factory.mktemp(name)
+        written(Store(str(folder)), log)
+        written(Store(str(folder)), log)
+        found.append({str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()})
+    assert found[0] == found[1]
+
+
+FIELDS = Record(7, 1, 5, "CreateTime", b"k", b"v", (("a", b"1"), ("b", b"2")))
+OTHERS = [
+    FIELDS._replace(offset=8),
+    FIELDS._replace(leader_epoch=None),
+    FIELDS._replace(leader_epoch=0),
+    FIELDS._replace(timestamp=6),
+    FIELDS._replace(timestamp=None),
+    FIELDS._replace(timestamp_type="LogAppendTime"),
+    FIELDS._replace(key=None),
+    FIELDS._replace(key=b""),
+    FIELDS._replace(value=None),
+    FIELDS._replace(value=b""),
+    FIELDS._replace(key=b"kv", value=b""),
+    FIELDS._replace(headers=()),
+    FIELDS._replace(headers=(("b", b"2"), ("a", b"1"))),
+    FIELDS._replace(headers=(("a", b"1"), ("a", b"1"), ("b", b"2"))),
+    FIELDS._replace(headers=(("a", None), ("b", b"2"))),
+    FIELDS._replace(headers=(("a", b""), ("b", b"2"))),
+]
+
+
+def test_no_two_different_records_look_alike_to_the_checksum() -> None:
+    texts = {encoded(one) for one in (FIELDS, *OTHERS)}
+    assert len(texts) == len(OTHERS) + 1
+
+
+@given(logs(), logs())
+def test_digests_are_equal_where_the_records_are(one: list[Record], other: list[Record]) -> None:
+    first, second = Digest(), Digest()
+    for record in one:
+        first.add(record)
+    for record in other:
+        second.add(record)
+    assert (first.text == second.text) == (one == other)
+
+
+def test_the_layout_is_by_topic_id_day_and_partition(tmp_path: Path) -> None:
+    written(Store(str(tmp_path)), sample(), end=40)
+    span = f"{0:020d}-{40:020d}"
+    top = f"cluster={SOURCE.cluster_id}/topic=orders.eu/topic_id={SOURCE.topic_id}"
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == [
+        f"{top}/_manifests/partition=3/{span}.json",
+        *(f"{top}/day=1970-01-0{day}/partition=3/{span}.parquet" for day in (1, 2, 3)),
+    ]
+
+
+def test_other_tools_read_the_files_as_a_partitioned_table(tmp_path: Path) -> None:
+    written(Store(str(tmp_path)), sample(), end=40)
+    table = arrow("pyarrow.dataset").dataset(tmp_path, partitioning="hive").to_table()
+    assert table.num_rows == 30
+    assert {"cluster", "topic", "topic_id", "day", "partition", "offset", "headers"} <= set(table.column_names)
+    assert set(table["partition"].to_pylist()) == {3}
+    assert set(table["day"].to_pylist()) == {"1970-01-01", "1970-01-02", "1970-01-03"}
+
+
+@pytest.mark.parametrize(
+    ("stamp", "day"),
+    [
+        (0, "1970-01-01"),
+        (-1, "1969-12-31"),
+        (DAY - 1, "1970-01-01"),
+        (1_763_683_200_000, "2025-11-21"),
+        (None, layout.NO_DAY),
+        (2**63 - 1, layout.NO_DAY),
+        (-(2**63), layout.NO_DAY),
+    ],
+)
+def test_a_records_day_is_that_of_its_timestamp_in_utc(stamp: int | None, day: str) -> None:
+    assert day_of(stamp) == day
+
+
+def test_a_segment_without_records_says_so(tmp_path: Path) -> None:
+    """Markers and aborted records alone: the range is archived, and there is nothing in it."""
+    store = Store(str(tmp_path))
+    manifest = written(store, [], start=5, end=9)
+    assert (manifest.records, manifest.files) == (0, ())
+    assert list(records_of(store, load(store, Place(SOURCE, 5, 9, manifest.path)))) == []
+
+
+def test_offsets_out_of_order_are_refused(tmp_path: Path) -> None:
+    building = SegmentBuilder(SOURCE, 5)
+    building.add(FIELDS)
+    for offset in (7, 6, 4):
+        with pytest.raises(ArchiveError, match="out of order"):
+            building.add(FIELDS._replace(offset=offset))
+
+
+# -- damage ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def segment(tmp_path: Path) -> tuple[Path, Store, Manifest]:
+    store = Store(str(tmp_path))
+    return tmp_path, store, written(store, sample())
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.parquet"))
+
+
+def test_every_flipped_byte_of_a_file_is_noticed(segment: tuple[Path, Store, Manifest]) -> None:
+    """Or it changes nothing that is in a record, such as who wrote the file."""
+    folder, store, manifest = segment
+    path = files(folder)[0]
+    whole = path.read_bytes()
+    log = list(records_of(store, manifest))
+    noticed = 0
+    for at in range(0, len(whole), 7):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        try:
+            verify_files(store, manifest)
+            assert list(records_of(store, manifest)) == log
+        except DamagedError as error:
+            noticed += 1
+            assert str(path.name) in str(error)
+    assert noticed > len(whole) // 7 // 2
+
+
+@pytest.mark.parametrize("harm", ["missing", "torn", "empty", "text", "longer", "another's"])
+def test_a_damaged_file_is_named(segment: tuple[Path, Store, Manifest], harm: str) -> None:
+    folder, store, manifest = segment
+    path, other = files(folder)[1], files(folder)[0]
+    match harm:
+        case "missing":
+            path.unlink()
+        case "torn":
+            path.write_bytes(path.read_bytes()[:-1])
+        case "empty":
+            path.write_bytes(b"")
+        case "text":
+            path.write_bytes(b"x" * path.stat().st_size)
+        case "longer":
+            path.write_bytes(path.read_bytes() + b"x")
+        case "another's":
+            path.write_bytes(other.read_bytes())
+    with pytest.raises(DamagedError, match=str(path.relative_to(folder))):
+        verify_files(store, manifest)
+
+
+def test_a_file_that_lost_a_record_is_noticed_though_its_size_is_right(segment: tuple[Path, Store, Manifest]) -> None:
+    folder, store, manifest = segment
+    path = files(folder)[0]
+    written(store, sample()[:9] + sample()[10:])  # the same names, a record less
+    told = replace(
+        manifest,
+        files=tuple(
+            replace(one, size_bytes=(folder / SOURCE.folder / one.path).stat().st_size) for one in manifest.files
+        ),
+    )
+    with pytest.raises(DamagedError, match=r"9 of 10 records"):
+        verify_files(store, told)
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace(b'"to": 30', b'"to": 31'),
+        lambda text: text.replace(b'"records": 30', b'"records": 29'),
+        lambda text: text.replace(b"day=1970", b"day=1971"),
+        lambda text: text[:-20],
+        lambda _: b"",
+        lambda _: b"[]",
+        lambda _: b"\xff\xfe",
+        lambda text: text.replace(b"archive/v1", b"archive/v2"),
+    ],
+)
+def test_a_manifest_that_was_changed_is_not_believed(segment: tuple[Path, Store, Manifest], change) -> None:
+    folder, store, manifest = segment
+    path = folder / manifest.path
+    changed = change(path.read_bytes())
+    assert changed != path.read_bytes()
+    path.write_bytes(changed)
+    with pytest.raises(DamagedError):
+        load(store, Place(SOURCE, 0, 30, manifest.path))
+
+
+def test_a_manifest_counts_at_its_own_place_alone(segment: tuple[Path, Store, Manifest]) -> None:
+    folder, store, manifest = segment
+    other = replace(SOURCE, topic_id="another")
+    place = Place(other, 0, 30, f"{other.manifests}/{Path(manifest.path).name}")
+    (folder / place.path).parent.mkdir(parents=True)
+    (folder / place.path).write_bytes((folder / manifest.path).read_bytes())
+    with pytest.raises(DamagedError, match="another place"):
+        load(store, place)
+
+
+def test_a_manifest_leads_to_no_file_outside_its_topic() -> None:
+    manifest = Manifest(SOURCE, 0, 1, 1, AT, 1, files=(layout.FileEntry("day=1/x", 1, 1, "c"),))
+    place = Place(SOURCE, 0, 1, manifest.path)
+    for path in ("/etc/passwd", "../../other", "day=1/../../x"):
+        bad = replace(manifest, files=(layout.FileEntry(path, 1, 1, "c"),))
+        with pytest.raises(DamagedError):
+            read_manifest(manifest_text(bad).encode(), place)
+    assert read_manifest(manifest_text(manifest).encode(), place) == manifest
+
+
+@given(st.text(min_size=1, max_size=20).filter(lambda s: s.strip(".")), st.integers(0, 10**6))
+def test_paths_lead_back_to_what_they_are_of(name: str, partition: int) -> None:
+    source = Source(name, "t.x-y_z", "id", partition)
+    manifest = Manifest(source, 5, 9, 1, AT)
+    assert place_of(manifest.path) == Place(source, 5, 9, manifest.path)
+    assert ".." not in manifest.path.split("/")
+
+
+# -- where it lies ---------------------------------------------------------------
+
+
+def test_a_file_that_can_not_be_written_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path))
+    store.write("a/x", b"before")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(ArchiveError, match=r"a/x can't be written: No space left on device"):
+        store.write("a/x", b"after")
+    assert store.read("a/x") == b"before"
+    assert store.files() == ["a/x"]
+
+
+def test_an_object_store_gets_whole_objects_and_no_renames() -> None:
+    """A file system in memory stands in for one; a segment is the same there."""
+    mock = arrow("pyarrow.fs")._MockFileSystem()
+    mock.create_dir("bucket")
+    for day in (1, 2, 3):
+        mock.create_dir(f"bucket/top/{SOURCE.folder}/day=1970-01-0{day}/partition=3")
+    mock.create_dir(f"bucket/top/{SOURCE.manifests}")
+    store = Store("s3://bucket/top", mock, "bucket/top")
+    manifest = written(store, sample())
+    assert list(records_of(store, manifest)) == sample()
+    assert sorted(store.files()) == sorted([manifest.path, *(f"{SOURCE.folder}/{one.path}" for one in manifest.files)])
+
+
+def test_a_relative_path_on_the_command_line_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Store("here").write("x", b"1")
+    assert (tmp_path / "here" / "x").read_bytes() == b"1"
+    assert Store(f"file://{tmp_path}/here").read("x") == b"1"
+    assert json.loads(Store("here").read("x")) == 1
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "none"))
+    assert store.files() == []
+    assert not store.exists()
+    with pytest.raises(ArchiveError, match=r"none/x can't be read: .*No such file"):
+        store.read("x")
