@@ -138,7 +138,7 @@ def test_every_yaml_block_is_accepted(block: Block, tmp_path: Path, monkeypatch:
         (tmp_path / "config.yaml").write_text(block.text)
         monkeypatch.setenv("KRETAIN_CONFIG", str(tmp_path / "config.yaml"))
         for name in config.contexts():
-            config._context(name)
+            config.context_of(name)
         assert config._file()["default-context"] in config.contexts()
         return
     policy = parse_policy(block.text, "policy.yaml", "sha256:x")
