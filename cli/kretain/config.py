@@ -96,7 +96,7 @@ def resolve(common: Common, chosen: tuple[dict[str, Any], str] | None = None) ->
         SettingsError: the connection's file can't be read.
     """
     context, where = chosen or context_of(common.context)
-    of = "" if chosen is None else f"{where}: "
+    of = "" if chosen is None else f"{where.rpartition(' ')[2]}: "
     origins: list[tuple[str, str, str]] = []
 
     def pick(name: str, flag: Any) -> tuple[Any, str]:
@@ -166,7 +166,7 @@ def contexts() -> dict[str, dict[str, Any]]:
 
 
 def context_of(name: str | None) -> tuple[dict[str, Any], str]:
-    """Return a context's keys (None: the default context's), its paths leading from where we are, and what it is called.
+    """Return a context's keys (None: of the default one), paths leading from where we are, and what it is called.
 
     Raises:
         ConfigError: the configuration file is wrong, or has no such context.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+import shlex
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,6 +56,7 @@ class Fleet:
             PolicyError, SettingsError: a policy or a connection's settings are wrong.
             SameClusterError: two of them are reached by the same address.
         """
+        from retention_cli.brokers.errors import SettingsError
         from retention_cli.fleet.planning import Member, check_addresses
 
         found = []
@@ -68,7 +68,11 @@ class Fleet:
                 return rules.selection(file, topics, one_off)
 
             selection()
-            found.append(Member(name, resolved.settings(), resolved.timeout_s, resolved.state_dir, selection))
+            try:
+                settings = resolved.settings()
+            except SettingsError as error:
+                raise SettingsError(f"{name}: {error}") from None
+            found.append(Member(name, settings, resolved.timeout_s, resolved.state_dir, selection))
         check_addresses(found)
         return found
 
@@ -113,7 +117,9 @@ def _from_file(common: Common, path: Path) -> Fleet:
 
     file = load_fleet(path)
     if common.policy is not None and file.names_policies:
-        raise UsageError(f"{file.source} names policies: leave {_spelled(common, 'policy')} out, or take them out there")
+        raise UsageError(
+            f"{file.source} names policies: leave {_spelled(common, 'policy')} out, or take them out there"
+        )
     clusters = {}
     for entry in file.entries:
         values: dict[str, Any] = {} if entry.context is None else context_of(entry.context)[0]
@@ -157,20 +163,13 @@ def engine() -> Engine:
     return LocalEngine()
 
 
-@contextlib.contextmanager
-def _watched(*, quiet: bool) -> Iterator[Any]:
-    from kretain.progress import shown_by_name
-
-    with shown_by_name(quiet=quiet) as watch:
-        yield watch
-
-
 def planned(fleet: Fleet, members: list[Member], now_ms: int, *, quiet: bool) -> FleetPlan:
     """Plan all clusters; say each one's notes, and of those that failed, why."""
+    from kretain.progress import shown_by_name
     from kretain.render.screen import warn
     from retention_cli.fleet.planning import make_fleet_plan
 
-    with _watched(quiet=quiet) as watch:
+    with shown_by_name(quiet=quiet) as watch:
         made = make_fleet_plan(engine(), members, now_ms, source=fleet.source, digest=fleet.digest, watch=watch)
     for name, plan in made.plans.items():
         for note in () if quiet else plan.notes:
@@ -208,7 +207,7 @@ def plan_fleet(
     if output == PlanOutput.delete_records:
         raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
     made = planned(fleet, fleet.members(topics, one_off), time.time_ns() // 1_000_000, quiet=quiet)
-    if out is not None:
+    if out is not None and made.plans:
         save(made, out, quiet=quiet)
     print_fleet_plan(made, output, every_row=every_row)
     totals = made.totals
@@ -233,4 +232,5 @@ def save(made: FleetPlan, out: Path, *, quiet: bool) -> None:
     else:
         write_whole(out, fleet_lines(made))
     if not quiet:
-        warn(f"saved in {out}; kretain trim --plan {out} with the same --fleet or --context carries it out")
+        again = "with the same --fleet or --context, by the same policies"
+        warn(f"saved in {out}; kretain trim --plan {shlex.quote(str(out))} carries it out, {again}")

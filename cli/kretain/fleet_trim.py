@@ -50,9 +50,9 @@ class _Wishes:
 
 def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: TrimFlags) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
-    from kretain.render.fleet import fleet_question, fleet_share, print_fleet_report
+    from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
     from kretain.render.screen import warn
-    from retention_cli.fleet.trimming import FleetReport
+    from retention_cli.fleet.report import FleetReport
 
     if flags.plan is None:
         members = fleet.members(topics, one_off)
@@ -65,10 +65,8 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     if not flags.dry_run and not flags.yes and any(share.partitions for share in shares):
         show = wishes.show if flags.output == Output.table else lambda: None
         confirm(lambda: fleet_question(shares, list(wishes.failures)), show)
-    found: dict[str, TrimReport | Failure] = {}
-    for name, outcome in _each(members, wishes, flags):
-        found[name] = outcome
-    report = FleetReport(fleet.source, fleet.digest, {one.name: found[one.name] for one in members if one.name in found})
+    found = dict(_each(members, wishes, flags))
+    report = FleetReport(fleet.source, fleet.digest, {name: found[name] for name in fleet.clusters if name in found})
     print_fleet_report(report, flags.output, every_row=flags.every_row)
     tell_failures({name: one for name, one in report.failures.items() if name not in wishes.failures})
     for name, one in report.reports.items():
@@ -143,7 +141,7 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
         SavedPlanError: it is none that can be carried out.
         PlanRefusedError, RefusedError: it is too old, made with other rules, or has clusters that the fleet has not.
     """
-    from kretain.render.fleet import print_saved_fleet
+    from kretain.render.fleet_trim import print_saved_fleet
     from retention_cli.carry_out import check_saved
     from retention_cli.fleet.plan import Failure
     from retention_cli.fleet.saved import read_fleet

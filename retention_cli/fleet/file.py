@@ -244,7 +244,9 @@ def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:
             if own:
                 found.append(problem(own[0], "can't stand beside context, which says how the cluster is reached"))
             if one.context in contexts:
-                found.append(problem("context", f"{one.context} is {contexts[one.context]}'s already: a cluster is named once"))
+                found.append(
+                    problem("context", f"{one.context} is {contexts[one.context]}'s already: a cluster is named once")
+                )
             contexts.setdefault(one.context, one.name)
         elif not own:
             found.append(problem("name", f"{one.name} can't be reached: give context or {', '.join(CONNECTION)}"))
