@@ -34,9 +34,13 @@ def shown_by_name(*, quiet: bool) -> Iterator[Callable[[str], contextlib.Abstrac
         yield lambda _name: contextlib.nullcontext(silent)
         return
     bar = _Bar()
+    late = threading.Timer(_QUIET_SECONDS, bar.show_waiting)  # a cluster that does not answer reports nothing
+    late.daemon = True
+    late.start()
     try:
         yield bar.named
     finally:
+        late.cancel()
         bar.close()
 
 
@@ -49,6 +53,7 @@ class _Bar:
         self._live: Any = None
         self._tasks: dict[str, Any] = {}
         self._phases: dict[str, str] = {}
+        self._connecting: dict[str, None] = {}
         self._closed = False
 
     def report(self, phase: str, done: int = 0, total: int | None = None) -> None:
@@ -57,15 +62,22 @@ class _Bar:
     @contextlib.contextmanager
     def named(self, name: str) -> Iterator[Progress]:
         def report(phase: str, done: int = 0, total: int | None = None) -> None:
+            self._connecting.pop(name, None)
             self._report(name, f"{name}: {phase}", done, total)
 
         try:
             report("connecting")
+            self._connecting[name] = None
             yield report
         finally:
+            self._connecting.pop(name, None)
             with self._lock:
                 if (task := self._tasks.pop(name, None)) is not None and not self._closed:
                     self._live.remove_task(task)
+
+    def show_waiting(self) -> None:
+        for name in list(self._connecting):
+            self._report(name, f"{name}: connecting", 0, None)
 
     def _report(self, name: str, phase: str, done: int, total: int | None) -> None:
         if self._live is None and time.monotonic() - self._began < _QUIET_SECONDS:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from retention_cli.embedded import EmbeddedKafka
@@ -209,14 +211,19 @@ def test_a_plan_of_another_cluster_under_that_name_is_refused(pair: Pair) -> Non
     assert pair.ends() == {"eu": 0, "us": 0}
 
 
-@pytest.mark.parametrize("spoil", ["cut", "row"])
+@pytest.mark.parametrize("spoil", ["cut", "row", "column"])
 def test_a_fleets_plan_of_which_one_part_is_broken_trims_nothing(pair: Pair, spoil: str) -> None:
     """The broken cluster comes last: the first is not trimmed either."""
     only_two(pair)
-    path = pair.folder / ("plan.parquet" if spoil == "cut" else "plan.json")
+    path = pair.folder / ("plan.json" if spoil == "row" else "plan.parquet")
     pair.cli("plan", "--out", str(path), check=0)
     if spoil == "cut":
         path.write_bytes(path.read_bytes()[:-20])
+    elif spoil == "column":
+        table = pq.read_table(path)
+        beyond = [11 if one == pair.ids["us"] else 7 for one in table["cluster"].to_pylist()]
+        place = table.column_names.index("trim_to")
+        pq.write_table(table.set_column(place, "trim_to", pa.array(beyond, pa.int64())), path)
     else:
         content = json.loads(path.read_text())
         content["clusters"][1]["partitions"][0]["trim_to"] = 11

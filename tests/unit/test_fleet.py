@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kretain import fleet as fleets
+from kretain import fleet_trim
 from kretain.exits import Exit, UsageError, of_many
 from kretain.fleet import Fleet, FleetFlags, chosen
 from kretain.options import Common, Output, PlanOutput
@@ -44,6 +45,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import OneOff
 from retention_cli.progress import Progress, silent
 from retention_cli.saved_plan import SavedPlanError, read_plan
+from retention_cli.state.lock import LockedError
 from retention_cli.trim_report import TrimReport, row_of
 from tests.unit.test_narrow import HOLD, row
 from tests.unit.test_plan import EVERY, plan
@@ -368,6 +370,70 @@ def test_delete_records_is_of_one_cluster() -> None:
             detailed_exitcode=False,
             fail_on_hold=False,
         )
+
+
+# -- trimming ----------------------------------------------------------------------------------------
+
+
+def trimmed_in_turn(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, TrimReport | BaseException], failures: dict[str, Failure]
+) -> tuple[dict[str, TrimReport | Failure], list[str]]:
+    """Trim three clusters whose trims end so; return what became of each, and who was reached at all."""
+    reached: list[str] = []
+
+    def trim(one: Member, _plan: Plan, _flags: fleet_trim.TrimFlags) -> TrimReport:
+        reached.append(one.name)
+        answer = answers[one.name]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(fleet_trim, "_trim", trim)
+    flags = fleet_trim.TrimFlags(
+        plan=None,
+        dry_run=False,
+        yes=True,
+        max_age_ms=0,
+        max_partitions=None,
+        fail_on_hold=False,
+        output=Output.json,
+        every_row=False,
+        quiet=True,
+    )
+    wishes = fleet_trim._Wishes({name: lambda: EU for name in answers}, failures, lambda: None)
+    members = [member("eu"), member("ap"), member("us")]
+    return dict(fleet_trim._each(members, wishes, flags)), reached
+
+
+@pytest.mark.parametrize(
+    "error", [UnreachableError("down"), LockedError("locked"), RuntimeError("a bug"), OSError("disk")]
+)
+def test_whatever_fails_in_one_cluster_the_others_are_trimmed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    report = REPORT.reports["eu"]
+    found, reached = trimmed_in_turn(monkeypatch, {"eu": error, "us": report}, {"ap": DOWN})
+    assert reached == ["eu", "us"]
+    assert (found["ap"], found["us"]) == (DOWN, report)
+    failed = found["eu"]
+    assert isinstance(failed, Failure)
+    assert str(error) in failed.error
+    code = fleets.code_of_failure(failed)
+    assert code == (Exit.REFUSED if isinstance(error, LockedError) else Exit.FAILED)
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_a_ctrl_c_leaves_later_clusters_alone(monkeypatch: pytest.MonkeyPatch, *, raised: bool) -> None:
+    """Whether it came before the first request, or the trim under way ended in good order and says so."""
+    report = replace(REPORT.reports["eu"], interrupted=True)
+    first = KeyboardInterrupt() if raised else report
+    found, reached = trimmed_in_turn(monkeypatch, {"eu": first, "ap": report, "us": report}, {})
+    assert reached == ["eu"]
+    for name in ("ap", "us"):
+        left = found[name]
+        assert isinstance(left, Failure)
+        assert left.error == "interrupted before its turn"
+    assert FleetReport("f", None, found).interrupted
 
 
 # -- what is shown -----------------------------------------------------------------------------------

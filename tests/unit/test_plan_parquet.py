@@ -9,14 +9,14 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retention_cli import plan_parquet
-from retention_cli.model import Decision, Reason
+from retention_cli.model import Action, Decision, Reason
 from retention_cli.plan import Plan, head_as_json, plan_text, row_as_json
 from retention_cli.plan_parquet import HEAD_FILE, KEY, read_parquet_plan, schema, write_plan, write_rows
 from retention_cli.saved_plan import SavedPlanError, read_plan
@@ -34,7 +34,7 @@ offsets = st.integers(0, 2**63 - 1)
 @st.composite
 def decisions(draw: st.DrawFn) -> Decision:
     """Any row that a plan can have."""
-    action = draw(st.sampled_from(["trim", "keep", "hold", "skip"]))
+    action: Action = draw(st.sampled_from(["trim", "keep", "hold", "skip"]))
     start, target, end = sorted(draw(st.tuples(offsets, offsets, offsets)))
     trims = action == "trim"
     maybe = st.none() | offsets

@@ -109,6 +109,8 @@ def _by_topic(cluster: str, one: Plan) -> Iterator[_Topic]:
     for row in one.decisions:
         topics.setdefault(row.topic, []).append(row)
     for name, rows in topics.items():
+        if name.startswith("__") and all(row.action == "skip" for row in rows):  # as of one cluster: nothing new
+            continue
         by = Counter(part for row in rows for part in plan.held_back_by(row).split(", ") if part)
         most = [part for part, _ in sorted(by.items(), key=lambda item: (-item[1], item[0]))]
         yield _Topic(cluster, name, Totals.of(rows), ", ".join(most[:3]) + (", …" if len(most) > 3 else ""))
