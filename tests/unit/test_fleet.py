@@ -26,7 +26,7 @@ from kretain.render.fleet import print_fleet_plan
 from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
 from retention_cli.brokers.errors import UnreachableError
 from retention_cli.brokers.settings import ConnectionSettings
-from retention_cli.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
+from retention_cli.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_heads, fleet_lines
 from retention_cli.fleet.planning import (
     CONCURRENT,
     LocalEngine,
@@ -197,8 +197,6 @@ def saved(folder: Path, fleet: FleetPlan, kind: str) -> Path:
     elif kind == "parquet":
         write_fleet(path, fleet)
     else:
-        from retention_cli.fleet.plan import fleet_heads
-
         rows = [(one.cluster_id, decision) for one in fleet.plans.values() for decision in one.decisions]
         of_spark(path, fleet_heads(fleet), rows[::2], rows[1::2])
     return path
@@ -220,6 +218,17 @@ def test_a_saved_fleet_comes_back_cluster_by_cluster(tmp_path: Path, kind: str) 
         read_one(path, "uk")
     with pytest.raises(SavedPlanError, match="is the plan of a fleet: give --fleet FILE too"):
         read_plan(path)
+
+
+@pytest.mark.parametrize(("without", "said"), [("eu", "rows of cluster c1"), (None, "cluster c1 has 0 rows")])
+def test_a_fleets_rows_and_heads_must_agree(tmp_path: Path, without: str | None, said: str) -> None:
+    """Rows whose cluster has no head, and a head whose rows are not there: a part of another plan, or of none."""
+    heads = fleet_heads(FLEET)
+    heads["clusters"] = [one for one in heads["clusters"] if one["name"] != without]
+    rows = [("c2", one) for one in US.decisions]
+    of_spark(path := tmp_path / "plan", heads, rows if without is None else [*rows, ("c1", EU.decisions[0])])
+    with pytest.raises(SavedPlanError, match=said):
+        read_fleet(path)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])

@@ -99,7 +99,8 @@ def of_spark(folder: Path, head: dict[str, Any], *parts: list[tuple[str, Decisio
         content = [{"cluster": cluster, **row_as_json(one)} for cluster, one in rows]
         pq.write_table(pa.Table.from_pylist(content, LOOSE), folder / f"part-{number:05}-c000.snappy.parquet")
     (folder / "_SUCCESS").write_bytes(b"")
-    (folder / ".part-00000.crc").write_bytes(b"crc")
+    for hidden in (".part-00000.crc", ".part-00000.parquet", "_started.parquet"):
+        (folder / hidden).write_bytes(b"no part")
     (folder / HEAD_FILE).write_text(json.dumps(head))
     return folder
 
@@ -133,6 +134,15 @@ def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path, spoil: Callable[[
     with pytest.raises(SavedPlanError, match=said) as error:
         read_plan(folder)
     assert str(folder) in str(error.value)
+
+
+def test_a_file_that_changes_after_it_was_counted_is_refused(tmp_path: Path) -> None:
+    write_plan(path := tmp_path / "plan.parquet", EVERY)
+    opened = plan_parquet.ParquetRows(path)
+    opened.check_counts({"c1": 5})
+    write_plan(path, replace(EVERY, decisions=EVERY.decisions[:4]))
+    with pytest.raises(SavedPlanError, match="cluster c1 has 4 rows, its head says 5"):
+        list(opened.rows("c1", 5))
 
 
 def written(path: Path, head: dict[str, Any], rows: list[dict[str, Any]], columns: pa.Schema) -> Path:
