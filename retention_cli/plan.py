@@ -16,6 +16,7 @@ from retention_cli import __version__
 from retention_cli.model import Decision, Reason
 
 FORMAT: Final = "kretain.plan/v1"
+FLEET_FORMAT: Final = "kretain.fleet-plan/v1"
 UNCHECKED: Final = "unchecked"
 Clock = Literal["checked", "unchecked"]
 """Whether our clock was compared with the brokers'. A plan's never is: only a trim asks them (RULES.md G8)."""

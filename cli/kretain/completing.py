@@ -73,6 +73,20 @@ def complete_contexts(incomplete: str) -> list[str]:
         return []
 
 
+def complete_clusters(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the clusters of the fleet file that the line names."""
+    try:
+        from pathlib import Path
+
+        from retention_cli.fleet.file import load_fleet
+
+        file = ctx.params.get("fleet") or os.environ.get("KRETAIN_FLEET")
+        names = [] if file is None else [one.name for one in load_fleet(Path(file)).entries]
+        return [name for name in names if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001  (see above)
+        return []
+
+
 def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Any], list[str]]) -> list[str]:
     found: list[str] = []
 

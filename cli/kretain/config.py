@@ -86,14 +86,17 @@ def config_path() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kretain" / "config.yaml"
 
 
-def resolve(common: Common) -> Resolved:
+def resolve(common: Common, chosen: tuple[dict[str, Any], str] | None = None) -> Resolved:
     """Lay flags over variables over the context over defaults, and say with ``-v`` what came from where.
+
+    ``chosen`` stands in for the context: its keys, and what it is called. One of several clusters is chosen so.
 
     Raises:
         ConfigError: the configuration file is wrong, or has no such context.
         SettingsError: the connection's file can't be read.
     """
-    context, where = _context(common.context)
+    context, where = chosen or context_of(common.context)
+    of = "" if chosen is None else f"{where.rpartition(' ')[2]}: "
     origins: list[tuple[str, str, str]] = []
 
     def pick(name: str, flag: Any) -> tuple[Any, str]:
@@ -135,9 +138,9 @@ def resolve(common: Common) -> Resolved:
     ]
     if common.verbose:
         for key, value, origin in origins:
-            print(f"kretain: {key} = {value} ({origin})", file=sys.stderr)
+            print(f"kretain: {of}{key} = {value} ({origin})", file=sys.stderr)
         if left_out := (resolved.settings().left_out if connection else ()):
-            print(f"kretain: without effect here: {', '.join(left_out)}", file=sys.stderr)
+            print(f"kretain: {of}without effect here: {', '.join(left_out)}", file=sys.stderr)
     return resolved
 
 
@@ -162,7 +165,12 @@ def contexts() -> dict[str, dict[str, Any]]:
     return {str(name): dict(entry) for name, entry in (_file().get("contexts") or {}).items()}
 
 
-def _context(name: str | None) -> tuple[dict[str, Any], str]:
+def context_of(name: str | None) -> tuple[dict[str, Any], str]:
+    """Return a context's keys (None: of the default one), paths leading from where we are, and what it is called.
+
+    Raises:
+        ConfigError: the configuration file is wrong, or has no such context.
+    """
     path = config_path()
     if name is None:
         name = _file().get("default-context")
@@ -216,4 +224,4 @@ def _file() -> dict[str, Any]:
     return content
 
 
-__all__ = ["ConfigError", "Resolved", "SettingsError", "config_path", "contexts", "resolve"]
+__all__ = ["ConfigError", "Resolved", "SettingsError", "config_path", "context_of", "contexts", "resolve"]

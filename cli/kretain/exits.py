@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -34,6 +35,18 @@ PRECEDENCE = (
 def worst(*codes: Exit) -> Exit:
     """Return the code that takes precedence, DONE where none of them applies."""
     return next((code for code in PRECEDENCE if code in codes), Exit.DONE)
+
+
+def of_many(codes: Sequence[Exit]) -> Exit:
+    """Return what a run over several clusters leaves with, by each one's own code.
+
+    What failed or was refused in one cluster while others were planned or trimmed is partial: 1 and 6 say that
+    nothing was trimmed, so they need all clusters.
+    """
+    if Exit.INTERRUPTED in codes:
+        return Exit.INTERRUPTED
+    lost = sum(code in (Exit.FAILED, Exit.REFUSED) for code in codes)
+    return Exit.PARTIAL if 0 < lost < len(codes) else worst(*codes)
 
 
 class UsageError(Exception):
@@ -75,7 +88,7 @@ def report(error: BaseException, verbosity: int) -> None:
     if isinstance(error, KeyboardInterrupt):
         tell("kretain: interrupted")
         return
-    for problem in getattr(error, "problems", None) or (_line(error),):  # a policy has a line for each of its own
+    for problem in getattr(error, "problems", None) or (line_of(error),):  # a policy has a line for each of its own
         tell(f"kretain: {problem}")
 
 
@@ -90,7 +103,8 @@ def tell(line: str, *, end: str = "\n") -> None:
     print(line, end=end, file=sys.stderr, flush=True)
 
 
-def _line(error: BaseException) -> str:
+def line_of(error: BaseException) -> str:
+    """Return what went wrong, in one line."""
     text = " ".join(str(error).split())
     if _is_ours(error):
         return text

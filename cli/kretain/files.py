@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -11,23 +13,35 @@ class FileError(Exception):
     """A file that could not be written."""
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file beside its place and move it there.
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Give the place of a file beside ``path``, and move what was written there to ``path`` when all of it was.
 
     Raises:
         FileError: it can't be written.
     """
     try:
-        handle, scratch = tempfile.mkstemp(dir=path.parent or Path(), prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=path.parent or Path(), prefix=f".{path.name}.")
+        os.close(handle)
+        scratch = Path(name)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
+            yield scratch
             umask = os.umask(0)
             os.umask(umask)
-            Path(scratch).chmod(0o666 & ~umask)
-            Path(scratch).replace(path)
+            scratch.chmod(0o666 & ~umask)
+            scratch.replace(path)
         except BaseException:
-            Path(scratch).unlink(missing_ok=True)
+            scratch.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise FileError(f"{path} can't be written: {error.strerror}") from None
+        raise FileError(f"{path} can't be written: {error.strerror or error}") from None
+
+
+def write_whole(path: Path, parts: Iterable[str]) -> None:
+    """Write a text beside its place and move it there.
+
+    Raises:
+        FileError: it can't be written.
+    """
+    with whole(path) as scratch, scratch.open("w", encoding="utf-8") as stream:
+        stream.writelines(parts)

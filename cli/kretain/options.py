@@ -107,7 +107,12 @@ class _Shared:
     ] = None
     context: Annotated[
         str | None,
-        option("--context", metavar="NAME", panel=CONNECTION, help="A cluster from the configuration file."),
+        option(
+            "--context",
+            metavar="NAME",
+            panel=CONNECTION,
+            help="A cluster from the configuration file; for plan and trim a glob is several.",
+        ),
     ] = None
     timeout: Annotated[
         int | None,

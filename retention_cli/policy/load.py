@@ -60,7 +60,7 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
     try:
         model = FileModel.model_validate(data)
     except ValidationError as error:
-        problems += _from_pydantic(error, document)
+        problems += problems_of(error, document)
     if problems or model is None:
         raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))
     policy = _policy(model, document, digest, marked)
@@ -173,7 +173,8 @@ def _hint(key: str, allowed: list[str], *, at_top: bool) -> str:
     )
 
 
-def _from_pydantic(error: ValidationError, document: Document) -> list[PolicyProblem]:
+def problems_of(error: ValidationError, document: Document) -> list[PolicyProblem]:
+    """Return what the schema found wrong, each with its line; unknown keys are told with a hint elsewhere."""
     found = []
     for item in error.errors(include_url=False):
         if item["type"] == "extra_forbidden":  # _unknown_keys says it better

@@ -163,7 +163,9 @@ def test_a_plan_without_changes_leaves_with_0_also_in_detail(shop: Shop) -> None
         (("plan", "x", "--consumed-after", "1d", "--context", "nope"), 1, "no context 'nope'"),
         (("plan", "x", "--consumed-after", "1d", "-c", "nowhere.properties"), 1, "nowhere.properties cannot be read"),
         (("plan", "x", "--consumed-after", "1d", "--timeout", "soon"), 2, "'soon' is not a duration"),
-        (("plan", "x", "--consumed-after", "1d", "--out", "plan.parquet"), 2, "JSON"),
+        (("plan", "x", "--consumed-after", "1d", "--cluster", "eu"), 2, "--cluster names one of several"),
+        (("plan", "x", "--consumed-after", "1d", "--fleet", "fleet.yaml"), 2, "--fleet names several clusters"),
+        (("trim", "x", "--plan", "nowhere.parquet", "--consumed-after", "1d"), 1, "nowhere.parquet cannot be read"),
     ],
 )
 def test_what_goes_wrong_is_said_once_on_stderr_with_its_exit_code(

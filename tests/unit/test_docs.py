@@ -20,6 +20,9 @@ from kretain.app import app
 from kretain.exits import Exit
 from kretain.render import doctor, groups, history, offsets
 from retention_cli import __version__
+from retention_cli.fleet.file import ClusterModel, FleetFileError, FleetModel, parse_fleet
+from retention_cli.fleet.plan import fleet_head
+from retention_cli.fleet.report import fleet_report_head
 from retention_cli.guards import GUARDS
 from retention_cli.plan import as_json
 from retention_cli.policy.errors import PolicyError
@@ -27,6 +30,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
 from retention_cli.policy_check import check_alone
 from retention_cli.trim_report import TrimReport, report_as_json, row_as_json, row_of
+from tests.unit.test_fleet import FLEET, REPORT
 from tests.unit.test_plan import EVERY
 
 ROOT = Path(__file__).parents[2]
@@ -138,8 +142,11 @@ def test_every_yaml_block_is_accepted(block: Block, tmp_path: Path, monkeypatch:
         (tmp_path / "config.yaml").write_text(block.text)
         monkeypatch.setenv("KRETAIN_CONFIG", str(tmp_path / "config.yaml"))
         for name in config.contexts():
-            config._context(name)
+            config.context_of(name)
         assert config._file()["default-context"] in config.contexts()
+        return
+    if "clusters" in yaml.safe_load(block.text):
+        assert parse_fleet(block.text, "fleet.yaml", "sha256:x", tmp_path).entries
         return
     policy = parse_policy(block.text, "policy.yaml", "sha256:x")
     assert not check_alone(policy).problems
@@ -150,8 +157,10 @@ def test_every_broken_yaml_block_is_answered_as_shown(block: Block) -> None:
     shown = next(one for one in BLOCKS if one.page == block.page and one.line > block.line)
     assert shown.info == "text"
     try:
+        if block.page.name == "fleets.md":
+            parse_fleet(block.text, "fleet.yaml", "sha256:x", Path())
         problems = check_alone(parse_policy(block.text, "policy.yaml", "sha256:x")).problems
-    except PolicyError as error:
+    except (PolicyError, FleetFileError) as error:
         problems = error.problems
     assert "".join(f"{problem}\n" for problem in problems) == shown.text
 
@@ -257,6 +266,15 @@ def test_the_plans_and_reports_keys_are_documented_and_no_others() -> None:
     documented = keys_in_tables(section("plan.md", "The report"))
     assert documented - outcomes == paths(report_as_json(report)) | {"partitions"} | set(row_as_json(report.rows[0]))
     assert outcomes <= documented
+
+
+def test_a_fleets_keys_are_documented_and_no_others() -> None:
+    assert keys_in_tables(section("fleets.md", "The fleet file")) == {
+        *keys_of(FleetModel),
+        *(f"clusters.{key}" for key in keys_of(ClusterModel)),
+    }
+    assert keys_in_tables(section("fleets.md", "The plan")) == paths(fleet_head(FLEET)) | {"clusters"}
+    assert keys_in_tables(section("fleets.md", "The report")) == paths(fleet_report_head(REPORT)) | {"clusters"}
 
 
 def test_the_other_commands_keys_are_documented() -> None:

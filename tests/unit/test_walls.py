@@ -14,7 +14,10 @@ PRODUCT = sorted([*ENGINE.rglob("*.py"), *COMMANDS.rglob("*.py")])
 PURE = [
     *(
         ENGINE / name
-        for name in ("decide.py", "model.py", "narrow.py", "plan.py", "floors/fold.py", "guards/limits.py")
+        for name in (
+            *("decide.py", "model.py", "narrow.py", "plan.py", "fleet/plan.py", "fleet/report.py"),
+            *("floors/fold.py", "guards/limits.py"),
+        )
     ),
     *(ENGINE / "profiling" / name for name in ("front.py", "hours.py", "pieces.py", "summary.py")),
     *sorted((ENGINE / "triggers").glob("*.py")),
@@ -90,8 +93,11 @@ def test_one_module_can_delete_and_the_way_to_a_trim_alone_leads_to_it() -> None
     assert importers_of("retention_cli.brokers.deleter") == holders
     assert deleting in brought_in(COMMANDS / "commands" / "trim.py")
     assert deleting not in brought_in(ENGINE / "planning.py")
-    outside = {name for name in importers_of("retention_cli.trim", "retention_cli.carry_out") if "kretain/" in name}
-    assert outside == {"cli/kretain/commands/trim.py"}
+    ways = ("retention_cli.trim", "retention_cli.carry_out", "retention_cli.fleet.trimming")
+    outside = {name for name in importers_of(*ways) if "kretain/" in name}
+    assert outside == {"cli/kretain/commands/trim.py", "cli/kretain/fleet_trim.py"}
+    assert importers_of("kretain.fleet_trim") == {"cli/kretain/commands/trim.py"}
+    assert deleting not in brought_in(ENGINE / "fleet" / "planning.py")
     assert deleting not in brought_in(COMMANDS / "commands" / "plan.py")
 
 

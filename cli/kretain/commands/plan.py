@@ -5,15 +5,19 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kretain import rules
-from kretain.exits import Exit, UsageError, worst
+from kretain.exits import Exit, worst
+from kretain.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.options import COMMON, Common, PlanOutput, command, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SparkFlags, maker
+
+if TYPE_CHECKING:
+    from retention_cli.plan import Plan
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -22,9 +26,15 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 def plan(
     common: Common,
     flags: RuleFlags,
+    clusters: FleetFlags,
     topics: Topics = None,
     out: Annotated[
-        Path | None, option("--out", metavar="FILE", help="Save the plan as JSON, for kretain trim --plan FILE.")
+        Path | None,
+        option(
+            "--out",
+            metavar="FILE",
+            help="Save the plan for kretain trim --plan FILE: JSON, or Parquet where it is called .parquet.",
+        ),
     ] = None,
     output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
@@ -43,35 +53,44 @@ def plan(
       kretain plan -p policy.yaml --out plan.json
 
       kretain plan -p policy.yaml -o json | jq '.partitions[] | select(.action == "hold")'
+
+      kretain plan --fleet fleet.yaml --out plan.parquet
     """
-    from kretain.config import resolve
     from kretain.progress import shown
     from kretain.render.plan import print_plan
     from kretain.render.screen import warn
-    from retention_cli.plan import plan_text
     from retention_cli.state.history import past_day
 
-    if out is not None and out.suffix == ".parquet":
-        raise UsageError("--out writes JSON: Parquet plans come with --spark, which this version does not have yet")
-    settings = resolve(common)
-    chosen = rules.selection(settings.policy, topics, flags.for_topics(topics))
+    one_off = flags.for_topics(topics)
+    settings = chosen(common, clusters)
+    if isinstance(settings, Fleet):
+        return plan_fleet(
+            settings,
+            topics,
+            one_off,
+            out=out,
+            output=output,
+            quiet=common.quiet,
+            every_row=all_rows,
+            detailed_exitcode=detailed_exitcode,
+            fail_on_hold=fail_on_hold,
+        )
+    selection = rules.selection(settings.policy, topics, one_off)
     now_ms = time.time_ns() // 1_000_000
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
         made = maker(spark)(
             reader,
-            chosen,
+            selection,
             now_ms,
             progress=progress,
-            memories=settings.memories(reader, chosen.policy.state),
+            memories=settings.memories(reader, selection.policy.state),
             past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
         )
     if not common.quiet:
         for note in made.notes:
             warn(note.text)
     if out is not None:
-        from kretain.files import write_whole
-
-        write_whole(out, plan_text(made))
+        _save(made, out)
         if not common.quiet:
             warn(f"saved in {out}; kretain trim --plan {shlex.quote(str(out))} carries it out, by the same policy")
     print_plan(made, output, every_row=all_rows)
@@ -80,3 +99,16 @@ def plan(
         Exit.ON_HOLD if fail_on_hold and totals.hold else Exit.DONE,
         Exit.HAS_CHANGES if detailed_exitcode and totals.trim else Exit.DONE,
     )
+
+
+def _save(made: Plan, out: Path) -> None:
+    from kretain.files import whole, write_whole
+    from retention_cli.plan import plan_text
+
+    if out.suffix == ".parquet":
+        from retention_cli.plan_parquet import write_plan
+
+        with whole(out) as scratch:
+            write_plan(scratch, made)
+    else:
+        write_whole(out, [plan_text(made)])

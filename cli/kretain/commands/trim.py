@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kretain import rules
-from kretain.exits import Exit, RefusedError, exit_code_for, tell, worst
+from kretain.exits import Exit, exit_code_for
+from kretain.fleet import Fleet, FleetFlags, chosen
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SparkFlags, maker
+from kretain.trims import code_of, confirm, now_ms
 
 if TYPE_CHECKING:
     from retention_cli.plan import Plan
@@ -28,6 +28,7 @@ _MAX_AGE_MS = 3_600_000
 def trim(
     common: Common,
     flags: RuleFlags,
+    clusters: FleetFlags,
     topics: Topics = None,
     plan: Annotated[
         Path | None,
@@ -67,8 +68,9 @@ def trim(
       kretain trim -p policy.yaml --plan plan.json --yes --fail-on-hold
 
       kretain trim -b localhost:9092 orders --consumed-after 3d --max-partitions 1
+
+      kretain trim --fleet fleet.yaml --plan plan.parquet --cluster eu
     """
-    from kretain.config import resolve
     from kretain.progress import shown
     from kretain.render.screen import warn
     from kretain.render.trim import print_report
@@ -76,15 +78,18 @@ def trim(
     from retention_cli.planning import Selection
     from retention_cli.state.history import past_day
 
-    settings = resolve(common)
     one_off = flags.for_topics(topics)
+    settings = chosen(common, clusters)
+    if isinstance(settings, Fleet):
+        from kretain.fleet_trim import TrimFlags, trim_fleet
+
+        how = TrimFlags(plan, dry_run, yes, max_age, max_partitions, fail_on_hold, output, all_rows, quiet=common.quiet)
+        return trim_fleet(settings, topics, one_off, how)
     saved: Plan | None = None
     if plan is not None:
-        from retention_cli.saved_plan import read_plan
-
-        saved = read_plan(plan)
+        saved = _read_plan(plan, clusters.cluster)
         if saved.flags and not one_off.any_rule:
-            check_saved(saved, Selection(rules.flags_alone(one_off), ()), _now_ms(), max_age)
+            check_saved(saved, Selection(rules.flags_alone(one_off), ()), now_ms(), max_age)
 
     def selection() -> Selection:
         return rules.selection(settings.policy, topics, one_off)
@@ -92,13 +97,13 @@ def trim(
     def code_for(result: TrimReport | BaseException) -> int:
         if isinstance(result, BaseException):
             return int(exit_code_for(result))
-        return int(_exit(result, fail_on_hold=fail_on_hold))
+        return int(code_of(result, fail_on_hold=fail_on_hold))
 
-    chosen = selection()
+    today = selection()
     if saved is not None:
-        check_saved(saved, chosen, _now_ms(), max_age)
+        check_saved(saved, today, now_ms(), max_age)
     with settings.reader() as reader:
-        memories = settings.memories(reader, chosen.policy.state)
+        memories = settings.memories(reader, today.policy.state)
         if saved is not None:
             check_cluster(saved, reader.metadata([]).cluster_id)
             made = saved
@@ -106,20 +111,27 @@ def trim(
             with shown(quiet=common.quiet) as progress:
                 made = maker(spark)(
                     reader,
-                    chosen,
-                    _now_ms(),
+                    today,
+                    now_ms(),
                     progress=progress,
                     memories=memories,
-                    past_day=lambda cluster: past_day(settings.state_dir, cluster, _now_ms()),
+                    past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms()),
                 )
             for note in () if common.quiet else made.notes:
                 warn(note.text)
-        if not dry_run:
-            _confirm(made, max_partitions, yes=yes, show=output == Output.table)
+        if not dry_run and not yes and made.totals.trim:
+            from kretain.render.plan import print_plan
+            from kretain.render.trim import question
+
+            def show() -> None:
+                if output == Output.table:
+                    print_plan(made, PlanOutput.table, every_row=False)
+
+            confirm(lambda: question(made, max_partitions), show)
         orders = Orders(
             selection=selection,
             state_dir=settings.state_dir,
-            clock_ms=_now_ms,
+            clock_ms=now_ms,
             dry_run=dry_run,
             max_partitions=max_partitions,
             source=None if plan is None else str(plan),
@@ -128,7 +140,7 @@ def trim(
         with shown(quiet=common.quiet) as progress:
             report = carry_out(reader, made, orders, code_for, progress)
         told = len(memories.notes)
-        memories.save(_now_ms())
+        memories.save(now_ms())
     for note in () if common.quiet else memories.notes[told:]:
         warn(note.text)
     if common.verbose:
@@ -136,37 +148,15 @@ def trim(
     print_report(report, output, every_row=all_rows)
     if report.audit_problem is not None:
         warn(f"the audit log is not whole, and nothing more was trimmed: {report.audit_problem}")
-    return _exit(report, fail_on_hold=fail_on_hold)
+    return code_of(report, fail_on_hold=fail_on_hold)
 
 
-def _exit(report: TrimReport, *, fail_on_hold: bool) -> Exit:
-    return worst(
-        Exit.INTERRUPTED if report.interrupted else Exit.DONE,
-        Exit.PARTIAL if report.count("failed") or report.count("unverified") or report.audit_problem else Exit.DONE,
-        Exit.ON_HOLD if fail_on_hold and report.count("held") else Exit.DONE,
-    )
+def _read_plan(path: Path, cluster: str | None) -> Plan:
+    """Read a saved plan: of one cluster, or that of one out of a fleet's."""
+    if cluster is not None:
+        from retention_cli.fleet.saved import read_one
 
+        return read_one(path, cluster)
+    from retention_cli.saved_plan import read_plan
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _confirm(made: Plan, max_partitions: int | None, *, yes: bool, show: bool) -> None:
-    """Ask a person, or refuse where there is none. Nothing to trim needs no question."""
-    from kretain.render.plan import print_plan
-    from kretain.render.trim import question
-
-    if yes or not made.totals.trim:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise RefusedError(
-            "there is no terminal to ask on: give --yes to trim, or --dry-run to rehearse; nothing was trimmed"
-        )
-    if show:
-        print_plan(made, PlanOutput.table, every_row=False)
-    print(file=sys.stderr)
-    tell(f"{question(made, max_partitions)} [y/N] ", end=" ")
-    answer = sys.stdin.readline().strip().lower()
-    print(file=sys.stderr)
-    if answer not in ("y", "yes"):
-        raise RefusedError("not confirmed; nothing was trimmed")
+    return read_plan(path)

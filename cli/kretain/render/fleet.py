@@ -1,0 +1,197 @@
+"""The plan of a fleet, on the screen and for scripts: cluster by cluster, then topic by topic."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kretain.options import PlanOutput
+from kretain.render import data, plan, screen
+from kretain.render.reasons import MOST, print_reasons
+from kretain.render.screen import Column
+from kretain.render.words import count, gone, number, size
+from retention_cli.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
+from retention_cli.model import Decision
+from retention_cli.plan import Plan, Totals, row_as_json
+
+COLUMNS = ("cluster", *plan.COLUMNS)
+
+
+def print_fleet_plan(fleet: FleetPlan, output: PlanOutput, *, every_row: bool) -> None:
+    """Print the plan as asked. Rows for scripts have a first column, ``cluster``: the cluster's name."""
+    match output:
+        case PlanOutput.json:
+            sys.stdout.writelines(fleet_lines(fleet))
+        case PlanOutput.yaml:
+            data.print_yaml(fleet_as_json(fleet))
+        case PlanOutput.jsonl:
+            data.print_jsonl(_plan_rows(fleet))
+        case PlanOutput.csv:
+            data.print_csv(COLUMNS, _plan_rows(fleet))
+        case PlanOutput.table | PlanOutput.markdown:
+            _print_plan_tables(fleet, markdown=output == PlanOutput.markdown, every_row=every_row)
+        case PlanOutput.delete_records:
+            raise ValueError("delete-records names no cluster")
+
+
+def _plan_rows(fleet: FleetPlan) -> Iterator[dict[str, Any]]:
+    for name, one in fleet.plans.items():
+        for row in one.decisions:
+            yield {"cluster": name, **row_as_json(row)}
+
+
+def _print_plan_tables(fleet: FleetPlan, *, markdown: bool, every_row: bool) -> None:
+    print_clusters([(name, one.totals) for name, one in fleet.plans.items()], fleet.failures, markdown=markdown)
+    if every_row:
+        _print_totals(fleet, markdown=markdown)
+        print_failures("Could not be planned", fleet.failures, markdown=markdown)
+        for name, one in fleet.plans.items():
+            screen.heading(name, markdown=markdown)
+            plan.print_plan(one, PlanOutput.markdown if markdown else PlanOutput.table, every_row=True)
+        return
+    topics = [row for name, one in fleet.plans.items() for row in _by_topic(name, one)]
+    if topics:
+        screen.say()
+        _print_topics(topics, markdown=markdown)
+    _print_totals(fleet, markdown=markdown)
+    print_failures("Could not be planned", fleet.failures, markdown=markdown)
+    for name, one in fleet.plans.items():
+        held = [row for row in one.decisions if row.action == "hold"]
+        print_reasons(f"On hold in {name}", ((row.tp, row.reasons) for row in held), "magenta", markdown=markdown)
+
+
+def print_clusters(
+    planned: Sequence[tuple[str, Totals]], failures: Mapping[str, Failure], *, markdown: bool = False
+) -> None:
+    """Print a row per cluster."""
+    rows: list[tuple[str, ...]] = [
+        (
+            name,
+            number(totals.partitions),
+            number(totals.trim),
+            number(totals.keep),
+            number(totals.hold),
+            number(totals.skip),
+            number(totals.records),
+            size(totals.size_bytes),
+            number(totals.unconsumed),
+        )
+        for name, totals in planned
+    ]
+    rows += [(name, *["—"] * 8) for name in failures]
+    screen.print_table(
+        (
+            Column("cluster"),
+            *(Column(title, "right") for title in ("partitions", "trim", "keep", "hold", "skip")),
+            Column("records", "right"),
+            Column("bytes", "right"),
+            Column("of them unread", "right"),
+        ),
+        rows,
+        [None] * len(planned) + ["bold red"] * len(failures),
+        markdown=markdown,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    cluster: str
+    name: str
+    totals: Totals
+    held_back_by: str
+
+
+def _by_topic(cluster: str, one: Plan) -> Iterator[_Topic]:
+    topics: dict[str, list[Decision]] = {}
+    for row in one.decisions:
+        topics.setdefault(row.topic, []).append(row)
+    for name, rows in topics.items():
+        if name.startswith("__") and all(row.action == "skip" for row in rows):  # as of one cluster: nothing new
+            continue
+        by = Counter(part for row in rows for part in plan.held_back_by(row).split(", ") if part)
+        most = [part for part, _ in sorted(by.items(), key=lambda item: (-item[1], item[0]))]
+        yield _Topic(cluster, name, Totals.of(rows), ", ".join(most[:3]) + (", …" if len(most) > 3 else ""))
+
+
+def _print_topics(rows: Sequence[_Topic], *, markdown: bool) -> None:
+    shown = rows
+    if len(rows) > plan.SHOWN:
+        order = {id(row): place for place, row in enumerate(rows)}
+        most = sorted(rows, key=lambda row: (-row.totals.records, -row.totals.hold, order[id(row)]))[:MOST]
+        shown = sorted(most, key=lambda row: order[id(row)])
+        screen.say(
+            f"The {len(shown)} of {len(rows):,} topics that matter most (all of them: --all; partitions: -o csv):"
+        )
+        screen.say()
+    screen.print_table(
+        (
+            Column("cluster"),
+            Column("topic"),
+            *(Column(title, "right") for title in ("partitions", "trim", "hold")),
+            Column("records", "right"),
+            Column("bytes", "right"),
+            Column("held back by"),
+        ),
+        [
+            (
+                row.cluster,
+                row.name,
+                number(row.totals.partitions),
+                number(row.totals.trim),
+                number(row.totals.hold),
+                number(row.totals.records),
+                size(row.totals.size_bytes),
+                row.held_back_by,
+            )
+            for row in shown
+        ],
+        ["yellow" if row.totals.trim else "magenta" if row.totals.hold else None for row in shown],
+        markdown=markdown,
+    )
+
+
+def _print_totals(fleet: FleetPlan, *, markdown: bool) -> None:
+    if not fleet.plans:
+        screen.say()
+        screen.say(f"None of {count(len(fleet.clusters), 'cluster')} could be planned.", "bold")
+        return
+    totals = fleet.totals
+    failed = len(fleet.failures)
+    lost = f"; {failed:,} could not be planned" if failed else ""
+    counts = [
+        f"{amount:,} {word}"
+        for word, amount in (("trim", totals.trim), ("keep", totals.keep), ("hold", totals.hold), ("skip", totals.skip))
+        if amount
+    ]
+    of = f"{count(len(fleet.plans), 'cluster')}, {count(totals.partitions, 'partition')}"
+    lines: list[tuple[str, str | None]] = [(f"{of}: {', '.join(counts) or 'none'}{lost}.", "bold")]
+    if totals.trim:
+        unread = (
+            f"{count(totals.unconsumed, 'of them is', 'of them are')} not read by everybody."
+            if totals.unconsumed
+            else "All of them were read by every consumer that counts."
+        )
+        lines.append((f"{gone(totals.records, totals.size_bytes, 'would go')}. {unread}", None))
+    else:
+        lines.append(("Nothing to trim.", None))
+    lines += [
+        (f"trim would refuse the plan of {name}: {reason.text} ({reason.code}).", "bold red")
+        for name, one in fleet.plans.items()
+        for reason in one.refusals
+    ]
+    lines.append(("Clocks unchecked: ours is trusted (G8).", "dim"))
+    screen.say()
+    for text, style in lines:
+        screen.say(f"{text}\n" if markdown and text is not lines[-1][0] else text, style)
+
+
+def print_failures(title: str, failures: Mapping[str, Failure], *, markdown: bool = False) -> None:
+    """Print a heading, then each cluster that failed and why; nothing where none did."""
+    if failures:
+        screen.heading(title, markdown=markdown)
+        for name, failure in failures.items():
+            screen.bullet(name, "bold red", markdown=markdown)
+            screen.bullet(failure.error, indent=4, markdown=markdown)

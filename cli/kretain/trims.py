@@ -1,0 +1,46 @@
+"""What the trim of one cluster and that of a fleet share: the question, the clock and the exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kretain.exits import Exit, RefusedError, tell, worst
+
+if TYPE_CHECKING:
+    from retention_cli.trim_report import TrimReport
+
+
+def now_ms() -> int:
+    """Return our clock, Unix ms."""
+    return time.time_ns() // 1_000_000
+
+
+def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
+    """Return what a trim's report means."""
+    return worst(
+        Exit.INTERRUPTED if report.interrupted else Exit.DONE,
+        Exit.PARTIAL if report.count("failed") or report.count("unverified") or report.audit_problem else Exit.DONE,
+        Exit.ON_HOLD if fail_on_hold and report.count("held") else Exit.DONE,
+    )
+
+
+def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
+    """Show the plan and ask a person.
+
+    Raises:
+        RefusedError: there is nobody to ask, or the answer is not yes; nothing was trimmed.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise RefusedError(
+            "there is no terminal to ask on: give --yes to trim, or --dry-run to rehearse; nothing was trimmed"
+        )
+    show()
+    print(file=sys.stderr)
+    tell(f"{question()} [y/N] ", end=" ")
+    answer = sys.stdin.readline().strip().lower()
+    print(file=sys.stderr)
+    if answer not in ("y", "yes"):
+        raise RefusedError("not confirmed; nothing was trimmed")

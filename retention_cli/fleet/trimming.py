@@ -1,0 +1,49 @@
+"""A fleet's plan is carried out cluster by cluster, each as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from retention_cli.carry_out import ExitCodeFor, Orders, carry_out, check_cluster
+from retention_cli.fleet.planning import Member
+from retention_cli.model import Reason
+from retention_cli.plan import Plan
+from retention_cli.progress import Progress, silent
+from retention_cli.trim_report import TrimReport
+
+
+def trim_member(
+    member: Member,
+    plan: Plan,
+    *,
+    clock_ms: Callable[[], int],
+    exit_code_for: ExitCodeFor,
+    dry_run: bool = False,
+    max_partitions: int | None = None,
+    source: str | None = None,
+    progress: Progress = silent,
+) -> tuple[TrimReport, list[Reason]]:
+    """Carry one cluster's plan out under its own lock and audit log; return the report, and notes of its memory.
+
+    Raises:
+        PlanRefusedError: the plan is for another cluster than the member's connection leads to.
+        Exception: as :func:`retention_cli.carry_out.carry_out`.
+    """
+    with member.reader() as reader:
+        check_cluster(plan, reader.metadata([]).cluster_id)
+        memories = member.memories(reader, member.selection().policy.state)
+        try:
+            orders = Orders(
+                selection=member.selection,
+                state_dir=member.state_dir,
+                clock_ms=clock_ms,
+                dry_run=dry_run,
+                max_partitions=max_partitions,
+                source=source,
+                memories=memories,
+            )
+            report = carry_out(reader, plan, orders, exit_code_for, progress)
+            memories.save(clock_ms())
+            return report, memories.notes
+        finally:
+            memories.close()
