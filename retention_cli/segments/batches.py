@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, base and max timestamp, producer
@@ -43,8 +42,7 @@ class Stop(Enum):
     found = "what was looked for"
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):  # a tuple: a walk makes many
     """What a header says. Timestamps are Unix ms, None where the batch carries none, or none that can be told."""
 
     base_offset: int
@@ -54,8 +52,7 @@ class Batch:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Walked:
+class Walked(NamedTuple):
     """Batches one after the other: how many whole ones, what they say, the byte after them, and why it ended."""
 
     batches: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +16,7 @@ FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOL
 
 MISSING: Final = "is missing"
 
-_BLOCK: Final = 8160
-"""A multiple of both entries' sizes."""
+_BLOCK: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ def read_end(folder: int, name: str, width: int) -> IndexEnd:
         if size % width:
             return IndexEnd(size, on_disk, flaw="is cut off")
         count = size // width
-        if count and not any(os.pread(file, width, size - width)):
-            count = _used(file, size, width)
+        if count and (on_disk < size or not any(os.pread(file, width, size - width))):
+            count = _used(file, count, width, on_disk)
         return IndexEnd(size, on_disk, count, os.pread(file, width, (count - 1) * width) if count else None)
     except OSError as error:
         return IndexEnd(flaw=_said(error))
@@ -80,20 +80,34 @@ def position_before(folder: int, name: str, entries: int, relative_offset: int) 
         os.close(file)
 
 
-def _used(file: int, size: int, width: int) -> int:
-    """Return how many entries stand before the zeros that fill an index up: the broker adds them one by one."""
-    try:
-        written = min(size, os.lseek(file, 0, os.SEEK_HOLE))  # as a rule all but the first pages are a hole
-    except (OSError, AttributeError):
-        written = size
-    low, high = 0, -(-written // width)
-    start = max(0, high * width - _BLOCK) // width * width
-    if used := len(os.pread(file, high * width - start, start).rstrip(b"\0")):
-        return start // width + -(-used // width)
-    high = start // width
-    while low < high:  # all before low are used, all from high on are not
+def _used(file: int, count: int, width: int, on_disk: int) -> int:
+    """Return how many entries stand before the zeros that fill an index up: the broker adds them one by one.
+
+    As a rule all but the first pages are a hole, so that the last entry is near the end of what takes space.
+    """
+    high = min(count, -(-on_disk // width))
+    low = max(0, high - _BLOCK // width)
+    zeros = bytes(width)
+    block = os.pread(file, (high - low + 1) * width, low * width)
+
+    def in_block(place: int) -> bool:
+        return block[(place - low) * width : (place - low + 1) * width] != zeros
+
+    def in_file(place: int) -> bool:
+        return os.pread(file, width, place * width) != zeros
+
+    if low and not in_block(low):
+        return _first_unused(0, low, in_file)
+    if high < count and in_block(high):  # some of it takes no space: compressed, say
+        return _first_unused(high, count, in_file)
+    return _first_unused(low, high, in_block)
+
+
+def _first_unused(low: int, high: int, is_used: Callable[[int], bool]) -> int:
+    """Return the first entry that is not used: all before ``low`` are, all from ``high`` on are not."""
+    while low < high:
         middle = (low + high) // 2
-        if any(os.pread(file, width, middle * width)):
+        if is_used(middle):
             low = middle + 1
         else:
             high = middle

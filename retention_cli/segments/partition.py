@@ -119,61 +119,72 @@ def _look(folder: int) -> tuple[PartitionRead, str | None]:
         found.problems.append(f"can't be listed: {error.strerror or error}")
         return found, None
     stems: list[str] = []
-    more: dict[str, list[str]] = {}
+    snapshots: set[str] = set()
+    transactions: set[str] = set()
     again: str | None = None
     for name in names:
         suffix = name[STEM_LENGTH:]
         if suffix == LOG:
             stems.append(name[:STEM_LENGTH])
-        elif suffix in (SNAPSHOT, TXN_INDEX):
-            more.setdefault(name[:STEM_LENGTH], []).append(suffix)
-        elif suffix not in (INDEX, TIME_INDEX) and not is_companion(name):
-            if name.endswith(DELETED):
-                found.pending += size_of(folder, name)
-            elif name.endswith(SWAP):
-                again = f"{name} waits to take its place"
-            else:
-                found.ignored += 1
-    stems.sort()
-    bases = []
-    for stem in list(stems):
-        if (base := base_offset(stem)) is None:
-            stems.remove(stem)
+        elif suffix in (INDEX, TIME_INDEX):
+            pass
+        elif suffix == SNAPSHOT:
+            snapshots.add(name[:STEM_LENGTH])
+        elif suffix == TXN_INDEX:
+            transactions.add(name[:STEM_LENGTH])
+        elif name.endswith(DELETED):
+            found.pending += size_of(folder, name)
+        elif name.endswith(SWAP):
+            again = f"{name} waits to take its place"
+        elif not is_companion(name):
             found.ignored += 1
-        else:
-            bases.append(base)
-    vanished = False
-    for number, (stem, base) in enumerate(zip(stems, bases, strict=True)):
-        last = number + 1 == len(stems)
+    stems.sort()
+    bases = [base_offset(stem) for stem in stems]
+    segments = [(stem, base) for stem, base in zip(stems, bases, strict=True) if base is not None]
+    found.ignored += len(stems) - len(segments)
+    if _read_all(found, folder, segments, snapshots, transactions) and again is None:
+        again = "segments vanish"
+    return found, again
+
+
+def _read_all(
+    found: PartitionRead, folder: int, segments: list[tuple[str, int]], snapshots: set[str], transactions: set[str]
+) -> bool:
+    """Read segments and add them to the columns; return whether one of them has vanished meanwhile.
+
+    What goes by age goes from the front; but a cleaner's new file may take the place of several.
+    """
+    near, vanished = True, False
+    last = len(segments) - 1
+    for number, (stem, base) in enumerate(segments):
+        more = size_of(folder, stem + SNAPSHOT) if stem in snapshots else 0
+        if stem in transactions:
+            more += size_of(folder, stem + TXN_INDEX)
         try:
-            _add(found, folder, stem, base, None if last else bases[number + 1], tuple(more.get(stem, ())))
+            if number < last:
+                next_base = segments[number + 1][1]
+                if (row := quick(folder, stem, base, next_base, more, near)) is not None:
+                    size, log_size, first, largest, mtime, near = row
+                    found.base_offsets.append(base)
+                    found.next_offsets.append(next_base)
+                    found.sizes.append(size)
+                    found.log_sizes.append(log_size)
+                    found.first_timestamps.append(first)
+                    found.largest_timestamps.append(largest)
+                    found.mtimes.append(mtime)
+                    continue
+            _examine(found, folder, stem, base, segments[number + 1][1] if number < last else None, more)
         except FileNotFoundError:
-            vanished = True  # what goes by age goes from the front; a cleaner's new file may take the place of several
+            vanished = True
         except OSError as error:
             found.problems.append(f"{stem}{LOG}: can't be read: {error.strerror or error}")
-    found.ends_active = bool(bases) and found.base_offsets[-1:] == bases[-1:]
-    return found, again or ("segments vanish" if vanished else None)
+    found.ends_active = bool(segments) and found.base_offsets[-1:] == [segments[-1][1]]
+    return vanished
 
 
-def _add(
-    found: PartitionRead, folder: int, stem: str, base: int, next_base: int | None, others: tuple[str, ...]
-) -> None:
-    """Read one segment and add it to the columns."""
-    if next_base is not None:
-        more = 0
-        for suffix in others:
-            more += size_of(folder, stem + suffix)
-        if (row := quick(folder, stem, base, next_base, more)) is not None:
-            size, log_size, first, largest, mtime = row
-            found.base_offsets.append(base)
-            found.next_offsets.append(next_base)
-            found.sizes.append(size)
-            found.log_sizes.append(log_size)
-            found.first_timestamps.append(first)
-            found.largest_timestamps.append(largest)
-            found.mtimes.append(mtime)
-            return
-    one = examine(folder, stem, base, next_base, others)
+def _examine(found: PartitionRead, folder: int, stem: str, base: int, next_base: int | None, more: int) -> None:
+    """Look closer at one segment and add it to the columns."""
+    one = examine(folder, stem, base, next_base, more)
     if one.problem is not None:
         found.flaws[len(found)] = one.problem
         found.problems.append(f"{stem}{LOG}: {one.problem}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -59,6 +60,7 @@ class Incomplete:
 class ScanReport:
     """What a scan found. ``vanished`` counts partitions that went away while they were read: they have no rows.
 
+    ``seconds`` is what reading and writing took.
     ``notes`` count partitions with something wrong that could be told nevertheless, the first of them in ``noted``.
     """
 
@@ -70,6 +72,7 @@ class ScanReport:
     topics: int = 0
     vanished: int = 0
     notes: int = 0
+    seconds: float = 0.0
     noted: list[Incomplete] = field(default_factory=list)
 
     def total(self, key: str) -> int:
@@ -112,6 +115,7 @@ def scan(
     broker: int | None = None,
     tiered: Callable[[str], bool | None] = unknown_tiering,
     progress: Progress = silent,
+    clock_s: Callable[[], float] = time.monotonic,
 ) -> ScanReport:
     """Read log dirs of one broker and write their inventory, sorted by dir, topic, partition and base offset.
 
@@ -124,14 +128,23 @@ def scan(
     """
     found = find_log_dirs(paths, broker)
     if out is None:
-        return _scan(found, None, now_ms, progress)
+        return _timed(found, None, now_ms, progress, clock_s)
     target = os.path.realpath(out)
     for one in found.dirs:
         if os.path.commonpath([target, os.path.realpath(one.path)]) == os.path.realpath(one.path):
             raise ScanError(f"{out} lies within {one.path}, which is the broker's: write it elsewhere")
     with InventoryWriter(out, found.broker, tiered) as writer:
-        report = _scan(found, writer, now_ms, progress)
+        report = _timed(found, writer, now_ms, progress, clock_s)
         writer.describe(report.as_json())
+    return report
+
+
+def _timed(
+    found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress: Progress, clock_s: Callable[[], float]
+) -> ScanReport:
+    began = clock_s()
+    report = _scan(found, writer, now_ms, progress)
+    report.seconds = clock_s() - began
     return report
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass
-from os import close, fstat, lseek, pread, read
+from os import close, fstat, lseek, lstat, pread, read
 from os import open as open_file
 from typing import Final
 
 from retention_cli.segments.batches import (
-    HEADER,
     HEADER_BYTES,
     MAX_TIMESTAMP_AT,
     OVERHEAD,
@@ -30,10 +29,15 @@ from retention_cli.segments.layout import INDEX, LOG, TIME_INDEX
 
 _TAIL: Final = 8192
 """Read from the offset index's last entry on: there is one every 4 KiB (``index.interval.bytes``)."""
+_NEAR: Final = 4096
+"""Read at a log's end, where the last batch is known to be that small."""
 _APPENDS_AWAITED: Final = 3
 
-Quick = tuple[int, int, int | None, int, int]
-"""Bytes, bytes of the log file, first and largest timestamp, and mtime."""
+_LAST: Final = struct.Struct(">qi4xb6xi8xq")  # of a header: offset, length, magic, last offset delta, max timestamp
+_FIRST: Final = struct.Struct(">qi4xb4xhiqq")  # offset, length, magic, attributes, delta, base and max timestamp
+
+Quick = tuple[int, int, int | None, int, int, bool]
+"""Bytes, bytes of the log file, first and largest timestamp, mtime, and whether the last batch was small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,55 +59,65 @@ class Segment:
     note: str | None = None
 
 
-def quick(folder: int, stem: str, base: int, next_base: int, more: int) -> Quick | None:
+def quick(folder: int, stem: str, base: int, next_base: int, more: int, near: bool = False) -> Quick | None:
     """Return a closed segment's facts where all of it fits together, None where :func:`examine` has to look.
 
     The time index's last entry is the largest timestamp of a closed segment. It is believed where the last batch of the
-    log carries that timestamp, at that offset or later. ``more`` is the size of its other files.
+    log carries that timestamp, at that offset or later. ``more`` is the size of its other files; ``near`` spares the
+    offset index: the last batch is looked for in the last bytes.
     """
     file = -1
     try:
-        file = open_file(stem + TIME_INDEX, FLAGS, 0, dir_fd=folder)
+        file = open_file(stem + TIME_INDEX, FLAGS, dir_fd=folder)
         times = lseek(file, -12, 2) + 12
         entry = read(file, 12)
         close(file)
         file = -1
-        file = open_file(stem + INDEX, FLAGS, 0, dir_fd=folder)
-        offsets = lseek(file, 0, 2)
-        position = OFFSET_ENTRY.unpack(pread(file, 8, offsets - 8))[1] if offsets else 0
-        close(file)
-        file = -1
-        file = open_file(stem + LOG, FLAGS, 0, dir_fd=folder)
-        about = fstat(file)
-        if position > 0:
-            head, tail = pread(file, HEADER_BYTES, 0), pread(file, _TAIL, position)
+        if near:
+            offsets = lstat(stem + INDEX, dir_fd=folder).st_size
         else:
+            file = open_file(stem + INDEX, FLAGS, dir_fd=folder)
+            offsets = lseek(file, 0, 2)
+            start = OFFSET_ENTRY.unpack(pread(file, 8, offsets - 8))[1] if offsets else 0
+            close(file)
+            file = -1
+        file = open_file(stem + LOG, FLAGS, dir_fd=folder)
+        about = fstat(file)
+        size = about.st_size
+        if near:
+            start = size - _NEAR
+        if start > 0:
+            tail, head = pread(file, _TAIL, start), pread(file, HEADER_BYTES, 0)
+        else:
+            start = 0
             head = tail = pread(file, _TAIL, 0)
     except (OSError, struct.error):
         return None
     finally:
         if file >= 0:
             close(file)
-    size = about.st_size
     at = tail.rfind(entry[:8]) - MAX_TIMESTAMP_AT
-    if at < 0 or len(tail) - at < HEADER_BYTES or len(head) < HEADER_BYTES or times % 12 or offsets % 8 or position < 0:
+    if at < 0:
+        return quick(folder, stem, base, next_base, more) if near else None
+    if len(tail) - at < HEADER_BYTES or len(head) < HEADER_BYTES or times % 12 or offsets % 8:
         return None
-    offset, length, _, magic, _, _, delta, _, largest, _, _, _, _ = HEADER.unpack_from(tail, at)
+    offset, length, magic, delta, largest = _LAST.unpack_from(tail, at)
     last = offset + delta
     if (
         magic != 2
         or largest <= 0
         or delta < 0
         or offset < base
-        or not base <= base + int.from_bytes(entry[8:], "big", signed=True) <= last < next_base
-        or position + at + OVERHEAD + length != size
+        or not base <= base + TIME_ENTRY.unpack(entry)[1] <= last < next_base
+        or start + at + OVERHEAD + length != size
     ):
         return None
-    offset, length, _, magic, _, attributes, delta, first, maximum, _, _, _, _ = HEADER.unpack_from(head)
+    small = length < _NEAR - OVERHEAD
+    offset, length, magic, attributes, delta, first, maximum = _FIRST.unpack_from(head)
     if magic != 2 or not base <= offset <= offset + delta <= last or maximum > largest or OVERHEAD + length > size:
         return None
     told = first_timestamp(attributes, first, maximum)
-    return size + times + offsets + more, size, told, largest, about.st_mtime_ns // 1_000_000
+    return size + times + offsets + more, size, told, largest, about.st_mtime_ns // 1_000_000, small
 
 
 class _Log:
@@ -121,10 +135,10 @@ class _Log:
         return pread(self._file, size, at)
 
 
-def examine(folder: int, stem: str, base: int, next_base: int | None, others: tuple[str, ...] = ()) -> Segment:
+def examine(folder: int, stem: str, base: int, next_base: int | None, more: int) -> Segment:
     """Return a segment's facts, walking its batches where its indexes don't do. ``next_base`` is None for the last.
 
-    ``others`` are the suffixes of its other files (producer snapshot, transaction index).
+    ``more`` is the size of its other files (producer snapshot, transaction index).
 
     Raises:
         FileNotFoundError: its log file is gone.
@@ -132,7 +146,6 @@ def examine(folder: int, stem: str, base: int, next_base: int | None, others: tu
     # The indexes first: what they name has been written to the log, which is looked at later.
     offsets = read_end(folder, stem + INDEX, OFFSET_ENTRY.size)
     times = read_end(folder, stem + TIME_INDEX, TIME_ENTRY.size)
-    more = sum(size_of(folder, stem + suffix) for suffix in others)
     try:
         file = os.open(stem + LOG, FLAGS, dir_fd=folder)
     except FileNotFoundError:
@@ -161,7 +174,7 @@ def examine(folder: int, stem: str, base: int, next_base: int | None, others: tu
 def size_of(folder: int, name: str) -> int:
     """Return a file's size in an open folder, 0 where it is gone."""
     try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+        return lstat(name, dir_fd=folder).st_size
     except OSError:
         return 0
 
@@ -196,6 +209,7 @@ class _Look:
     ) -> None:
         self._log, self._base, self._next_base, self._place = log, base, next_base, place
         self._offsets = offsets
+        self._times_flawed = times.flaw is not None
         self._notes: list[str] = []
         for name, index in (("offset index", offsets), ("time index", times)):
             if index.flaw is not None and (log.size or index.flaw != MISSING):
@@ -211,6 +225,7 @@ class _Look:
             if stamp >= 0 and relative >= 0:
                 self._time = stamp, base + relative
             else:
+                self._times_flawed = True
                 self._notes.append("its time index's last entry makes no sense")
 
     def facts(self) -> tuple[int | None, int | None, int | None, str | None, str | None]:
@@ -262,8 +277,7 @@ class _Look:
     def _largest(self, tail: Walked, start: int, head: Batch | Stop) -> tuple[int | None, str | None]:
         """Return the largest timestamp, or why it isn't known."""
         if start == 0:  # all of it has been seen
-            if self._time is not None and self._next_base is not None and self._time[0] != tail.max_timestamp:
-                self._notes.append("its time index doesn't fit its log")
+            self._compare(tail.max_timestamp)
             return tail.max_timestamp, None
         stamps = (tail.max_timestamp, head.max_timestamp if isinstance(head, Batch) else None)
         seen = max((one for one in stamps if one is not None), default=None)
@@ -273,11 +287,17 @@ class _Look:
                 return seen, None
             if (seen is None or stamp > seen) and self._stands_at(stamp, offset):
                 return stamp, None
-            self._notes.append("its time index doesn't fit its log")
         walked = self._walk(0)
         if not walked.whole:
             return None, f"its batches can't be told from byte {walked.end} on: {walked.stop.value}"
+        self._compare(walked.max_timestamp)
         return walked.max_timestamp, None
+
+    def _compare(self, largest: int | None) -> None:
+        """Note it where the time index says something else than all batches do."""
+        said = None if self._time is None else self._time[0]
+        if said != largest and (self._next_base is not None or (said or 0) > (largest or 0)) and not self._times_flawed:
+            self._notes.append("its time index doesn't fit its log")
 
     def _stands_at(self, stamp: int, offset: int) -> bool:
         """Return whether the batch that holds an offset carries a timestamp as its largest."""

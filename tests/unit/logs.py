@@ -59,7 +59,13 @@ class Made:
 
 
 def segment(
-    base: int, batches: Iterable[Sequence[int]], size: int = 200, *, closed: bool = True, attributes: int = 0
+    base: int,
+    batches: Iterable[Sequence[int]],
+    size: int = 200,
+    *,
+    closed: bool = True,
+    attributes: int = 0,
+    interval: int = INDEX_INTERVAL,
 ) -> Made:
     """Return a segment of batches, each with its records' stamps, as LogSegment.append and its closing write them."""
     made = Made(base, next_offset=base)
@@ -69,7 +75,7 @@ def segment(
         last = made.next_offset + len(stamps) - 1
         if made.largest is None or max(stamps) > made.largest:
             made.largest, where = max(stamps), last
-        if since > INDEX_INTERVAL:
+        if since > interval:
             made.index += struct.pack(">ii", last - base, len(made.log))
             if made.largest > last_entry:
                 made.timeindex += struct.pack(">qi", made.largest, where - base)

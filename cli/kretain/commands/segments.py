@@ -73,7 +73,6 @@ def scan(
         return any(fnmatchcase(topic, pattern) for pattern in tiered or ())
 
     with shown(quiet=common.quiet) as progress:
-        began = time.monotonic()
         report = scan_dirs(
             [str(one) for one in dirs],
             None if out is None else str(out),
@@ -82,8 +81,7 @@ def scan(
             tiered=is_tiered if tiered or no_tiered else unknown_tiering,
             progress=progress,
         )
-        seconds = time.monotonic() - began
-    print_scan(report, output, seconds, None if out is None else str(out), quiet=common.quiet)
+    print_scan(report, output, None if out is None else str(out), quiet=common.quiet)
     return Exit.PARTIAL if report.incomplete else Exit.DONE
 
 

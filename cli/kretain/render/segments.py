@@ -19,9 +19,9 @@ TOPIC_COLUMNS = ("topic", "replicas", "segments", "bytes", "log_bytes")
 _SHOWN = 20
 
 
-def print_scan(report: ScanReport, output: Output, seconds: float, out: str | None, *, quiet: bool) -> None:
+def print_scan(report: ScanReport, output: Output, out: str | None, *, quiet: bool) -> None:
     """Print a row per log dir; what is unknown, and what was odd, goes to stderr."""
-    about = {**report.as_json(), "format": SCAN_FORMAT, "seconds": round(seconds, 3), "out": out}
+    about = {**report.as_json(), "format": SCAN_FORMAT, "seconds": round(report.seconds, 3), "out": out}
     dirs = about.pop("dirs")
     match output:
         case Output.json:
@@ -32,10 +32,12 @@ def print_scan(report: ScanReport, output: Output, seconds: float, out: str | No
             data.print_csv(tuple(dirs[0]), dirs)
         case Output.table:
             _print_dirs(report)
-            rate = f", {report.total('segments') / seconds:,.0f} segments/s" if seconds > 0 else ""
-            took = format_duration(round(seconds * 1000)) if seconds < 10 else f"{seconds:,.0f} s"
+            rate = report.total("segments") / max(report.seconds, 0.001)
             screen.say()
-            screen.say(f"Broker {report.broker}: {_totals(report)}, in {took}{rate}.", "bold")
+            screen.say(
+                f"Broker {report.broker}: {_totals(report)}, in {report.seconds:,.1f} s ({rate:,.0f} segments/s).",
+                "bold",
+            )
             screen.say(
                 f"Written to {out}." if out is not None else "Nothing was written: --out FILE keeps the inventory."
             )
