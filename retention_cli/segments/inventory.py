@@ -96,13 +96,14 @@ def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], st
     pa = arrow()
     parquet = arrow("pyarrow.parquet")
     try:
-        with parquet.ParquetFile(path, read_dictionary=list(_DICTIONARY)) as file:
+        with parquet.ParquetFile(path) as file:
             about, incomplete = _about(path, (file.metadata.metadata or {}).get(METADATA_KEY))
             _check_columns(path, file.schema_arrow)
+        with parquet.ParquetFile(path, read_dictionary=list(_DICTIONARY), page_checksum_verification=True) as file:
             table = file.read([name for name, _, _ in COLUMNS])
     except OSError as error:
-        raise InventoryError(f"{path} can't be read: {error.strerror or error}") from None
-    except pa.ArrowException as error:
+        raise InventoryError(f"{path} can't be read: {error.strerror or ' '.join(str(error).split())}") from None
+    except (pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError) as error:
         raise InventoryError(f"{path} is no Parquet file that can be read: {' '.join(str(error).split())}") from None
     _doubt(path, about, table)
     return about, table, incomplete

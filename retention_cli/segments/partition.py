@@ -39,7 +39,7 @@ class PartitionRead:
     The last segment is the active one, unless ``ends_active`` says that the last could not be read. ``flaws`` are the
     problems of single segments, by their place in the columns. ``problems`` and ``notes`` are texts that name their
     files; with a problem something is unknown. ``pending`` is the size of files that the broker has renamed and will
-    delete. ``ignored`` counts what is none of its files; with ``is_partition`` False this is a file, and no partition.
+    delete. ``ignored`` counts what is none of its files.
     """
 
     topic_id: str | None = None
@@ -56,7 +56,6 @@ class PartitionRead:
     pending: int = 0
     ignored: int = 0
     ends_active: bool = True
-    is_partition: bool = True
 
     def __len__(self) -> int:
         """Return how many segments there are."""
@@ -100,13 +99,10 @@ def read_partition(log_dir: int, name: str) -> PartitionRead:
 
 
 def _no_folder(log_dir: int, name: str, error: OSError) -> PartitionRead:
-    """Say what something with a partition's name is that can't be opened as a folder."""
+    """Say why a partition's folder can't be opened."""
     with contextlib.suppress(OSError):
-        mode = os.stat(name, dir_fd=log_dir, follow_symlinks=False).st_mode
-        if stat.S_ISLNK(mode):
+        if stat.S_ISLNK(os.lstat(name, dir_fd=log_dir).st_mode):
             return PartitionRead(problems=["is a symbolic link: what it names may be on another disk, and is not read"])
-        if not stat.S_ISDIR(mode):
-            return PartitionRead(ignored=1, is_partition=False)
     return PartitionRead(problems=[f"can't be opened: {error.strerror or error}"])
 
 

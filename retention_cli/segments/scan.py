@@ -193,11 +193,12 @@ def _list(one: DirTotals) -> list[tuple[PartitionName, str]]:
     """Return a log dir's live partitions, sorted, and count what else lies there."""
     live: list[tuple[PartitionName, str]] = []
     try:
-        names = [entry.name for entry in Path(one.path).iterdir()]
+        with os.scandir(one.path) as entries:
+            names = [(entry.name, entry.is_dir(follow_symlinks=False) or entry.is_symlink()) for entry in entries]
     except OSError as error:
         raise ScanError(f"{one.path} can't be read: {error.strerror or error}") from None
-    for name in names:
-        match folder_of(name):
+    for name, is_folder in names:
+        match folder_of(name) if is_folder else None:
             case PartitionName() as partition:
                 live.append((partition, name))
             case Leaving.delete:
@@ -229,8 +230,6 @@ def _folder_bytes(path: Path) -> int:
 def _count(report: ScanReport, one: DirTotals, name: PartitionName, read: PartitionRead) -> None:
     one.pending_bytes += read.pending
     one.ignored += read.ignored
-    if not read.is_partition:
-        return
     one.partitions += 1
     one.segments += len(read)
     one.bytes += sum(read.sizes)

@@ -69,7 +69,11 @@ class InventoryWriter:
             handle, self._scratch = tempfile.mkstemp(dir=folder, prefix=f".{name}.")
             os.close(handle)
             self._writer = arrow("pyarrow.parquet").ParquetWriter(
-                self._scratch, self._schema, compression="zstd", use_dictionary=["dir", "topic", "topic_id", "problem"]
+                self._scratch,
+                self._schema,
+                compression="zstd",
+                use_dictionary=["dir", "topic", "topic_id", "problem"],
+                write_page_checksum=True,
             )
         except OSError as error:
             self._discard()

@@ -91,7 +91,7 @@ def in_order(batches: list[list[int]]) -> list[list[int]]:
     return [[next(stamps) for _ in one] for one in batches]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(BATCHES, min_size=3, max_size=3), SIZES, st.booleans(), st.booleans(), INDEXES)
 def test_broken_indexes_change_nothing_that_the_log_says(
     parts: list[list[list[int]]], size: int, ordered: bool, grown: bool, harms: list[tuple[str, int, Harm]]
@@ -125,7 +125,7 @@ def shown(log: bytes) -> tuple[set[int], set[int]]:
     return ends, stamps
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(BATCHES, min_size=3, max_size=3), SIZES, st.booleans(), ANYTHING)
 def test_broken_logs_are_never_made_up_for(
     parts: list[list[list[int]]], size: int, grown: bool, harms: list[tuple[str, int, Harm]]
@@ -149,7 +149,7 @@ def test_broken_logs_are_never_made_up_for(
             assert (number in found.flaws) >= (following is None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(BATCHES, min_size=1, max_size=1), st.integers(0, 1000))
 def test_a_cut_off_log_ends_at_its_last_whole_batch(parts: list[list[list[int]]], share: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
@@ -173,7 +173,7 @@ def test_small_files_of_any_content_are_read_or_refused(content: bytes) -> None:
             assert str(error)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 400), HARMS), max_size=2), st.booleans())
 def test_a_scan_of_any_ruin_ends_in_an_inventory_that_reads_back_or_in_one_line(
     harms: list[tuple[int, Harm]], meta: bool
