@@ -20,6 +20,7 @@ from pathlib import Path
 
 from bench.event_times import every_time_rule, header_scan
 from bench.seed import Shape, commit, seed
+from bench.segments import segments_scan
 from retention_cli.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
 from retention_cli.embedded.java import Java, find_java
 
@@ -220,6 +221,7 @@ def main() -> None:
         bench = Bench(kafka, shape, Path(folder), given.rounds)
         ratio = help_beside_typer()
         bench.say("kretain --help / import typer", ratio, "<= 2.5", good=ratio <= 2.5)
+        segments_scan(bench)
         seed(kafka.bootstrap, shape, lambda what: print(f"seeding {what} …", flush=True))
         bench.plan_beside_the_yardstick(build_yardstick(given.yardstick, Path(folder)))
         tools = stock_tools(java)

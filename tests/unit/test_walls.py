@@ -163,10 +163,33 @@ def test_the_datas_way_through_the_house_goes_one_way() -> None:
         ("policy", ("brokers", "decide", "observe", "planning", "trim", "floors", "state")),
         ("floors", ("decide", "observe", "planning", "trim", "triggers", "guards", "state")),
         ("state", ("brokers", "decide", "observe", "planning", "policy.load", "floors")),
+        ("segments", ("brokers", "policy", "decide", "observe", "planning", "trim", "floors", "state", "triggers")),
     ):
         for path in (ENGINE / folder).glob("*.py"):
             later = tuple(f"retention_cli.{room}" for room in not_from)
             assert not [one for one in imports(path) if one.startswith(later)], name_of(path)
+
+
+def test_what_reads_log_dirs_opens_nothing_to_write_to_it() -> None:
+    """One module of the inventory writes, and it writes the inventory."""
+    writing = {
+        "mkstemp",
+        "replace",
+        "unlink",
+        "chmod",
+        "rename",
+        "remove",
+        "write",
+        "truncate",
+        "mkdir",
+        "utime",
+        "link",
+    }
+    for path in (ENGINE / "segments").glob("*.py"):
+        if path.name != "table.py":
+            called = {one.rpartition(".")[2] for one in calls(path) if not one.endswith(".fromtimestamp")}
+            assert not called & writing, name_of(path)
+            assert not [one for one in ("O_WRONLY", "O_RDWR", "O_CREAT", "mmap", "flock") if one in path.read_text()]
 
 
 def test_nothing_rests_on_an_assertion() -> None:
