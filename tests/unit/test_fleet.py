@@ -231,7 +231,9 @@ def test_a_fleets_rows_and_heads_must_agree(tmp_path: Path, without: str | None,
         read_fleet(path)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(made=st.lists(plans, max_size=3))
 def test_json_and_parquet_of_a_fleet_come_back_alike(tmp_path: Path, made: list[Plan]) -> None:
     clusters = {f"n{number}": replace(one, cluster_id=f"c{number}") for number, one in enumerate(made)}

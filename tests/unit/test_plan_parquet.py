@@ -63,7 +63,7 @@ plans = st.lists(decisions(), max_size=6, unique_by=lambda one: one.tp).map(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(plans)
 def test_json_and_parquet_come_back_as_the_same_plan(made: Plan) -> None:
     with tempfile.TemporaryDirectory() as folder:
