@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from kretain import rules
 from kretain.exits import Exit, RefusedError, exit_code_for, line_of, of_many
 from kretain.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.options import Output, PlanOutput
+from kretain.spark import SparkFlags
 from kretain.trims import code_of, confirm, now_ms
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class TrimFlags:
     output: Output
     every_row: bool
     quiet: bool
+    spark: SparkFlags = field(default_factory=SparkFlags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def _trim(member: Member, plan: Plan, flags: TrimFlags) -> TrimReport:
 def _fresh(fleet: Fleet, members: list[Member], flags: TrimFlags) -> _Wishes:
     from kretain.render.fleet import print_fleet_plan
 
-    made = planned(fleet, members, now_ms(), quiet=flags.quiet)
+    made = planned(fleet, members, now_ms(), flags.spark, quiet=flags.quiet)
     plans = {name: _giver(plan) for name, plan in made.plans.items()}
     return _Wishes(plans, made.failures, lambda: print_fleet_plan(made, PlanOutput.table, every_row=False))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from kretain.options import OptionGroup, option
 if TYPE_CHECKING:
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.brokers.settings import ConnectionSettings
+    from retention_cli.fleet.planning import Engine
     from retention_cli.plan import Plan
     from retention_cli.planning import PastDay, Selection
     from retention_cli.progress import Progress
@@ -83,14 +85,15 @@ class OpenSpark:
     folder: Path
     flags: SparkFlags
 
-    def connection(self, settings: ConnectionSettings, number: int = 0) -> ConnectionRef:
+    def connection(self, settings: ConnectionSettings) -> ConnectionRef:
         """Return where executors find a cluster's settings, once they are there."""
         from retention_cli.spark.connections import ConnectionRef, write_connection
         from retention_cli.spark.session import runs_here, ship_file
 
         if self.flags.executor_command_config is not None:
             return ConnectionRef(path=self.flags.executor_command_config, bootstrap=settings.bootstrap)
-        path = write_connection(settings, self.folder, f"kretain-connection-{number}.json")
+        number = sum(1 for _ in self.folder.glob("kretain-connection-*"))
+        path = write_connection(settings, self.folder, f"kretain-connection-{self.folder.name}-{number}.json")
         if runs_here(self.session):
             return ConnectionRef(path=str(path))
         ship_file(self.session, path)
@@ -140,8 +143,28 @@ def plan_one(
 
     target = Target("", reader, selection, spark.connection(reader.settings), past_day, memories)
     with make_plans(spark.session, [target], now_ms, progress) as made:
+        if "" in made.failures:
+            raise made.failures[""]
         plan = made.plans[""]
         return replace(plan, decisions=tuple(made.decisions(plan.cluster_id)))
+
+
+@contextmanager
+def fleet_engine(flags: SparkFlags, *, quiet: bool) -> Iterator[Engine]:
+    """Open what plans several clusters: this process by itself, or Spark."""
+    flags.check()
+    if not flags.spark:
+        from retention_cli.fleet.planning import LocalEngine
+
+        yield LocalEngine()
+        return
+    from kretain.progress import shown
+    from retention_cli.spark.fleet import SparkEngine
+
+    with contextlib.ExitStack() as stack:
+        with shown(quiet=quiet) as progress:
+            spark = stack.enter_context(opened(flags, progress))
+        yield SparkEngine(spark.session, spark.connection)
 
 
 def maker(flags: SparkFlags) -> Callable[..., Plan]:

@@ -14,20 +14,23 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.fleet.planning import SameClusterError
 from retention_cli.floors.kafka_groups import changed_since, not_listed
 from retention_cli.guards.limits import Amount, over_limits
 from retention_cli.model import Decision, Reason
 from retention_cli.plan import Plan, Totals
-from retention_cli.planning import check_matches
+from retention_cli.planning import NothingMatchesError
+from retention_cli.policy.errors import PolicyError
 from retention_cli.progress import Progress, silent
 from retention_cli.spark.commit_tasks import GROUPS, commit_batch, commit_reader
 from retention_cli.spark.fact_rows import decision_of
 from retention_cli.spark.fact_tasks import decider, fact_reader
 from retention_cli.spark.frames import PLACE, laid_beside
 from retention_cli.spark.jobs import ClusterJob
-from retention_cli.spark.prepare import Prepared, Target, group_rows, list_groups, own_rows, prepare, slice_rows
+from retention_cli.spark.prepare import Prepared, Target, group_rows, list_groups, own_rows, prepare, recall, slice_rows
 from retention_cli.spark.remember import remember_groups, remember_partitions
 from retention_cli.spark.schemas import COMMITS, DECIDED, PLAN, SLICES, ddl
+from retention_cli.state.folder import StateError
 
 _ATTEMPTS: Final = 3
 _CLIENTS: Final = 8
@@ -35,26 +38,18 @@ _CLIENTS: Final = 8
 _TASKS_AT_MOST: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A cluster that could not be planned, and why: it is held, and the others go on."""
-
-    name: str
-    text: str
-
-
 @dataclass(slots=True)
 class SparkPlan:
     """What was decided of all clusters that could be read. A context manager: it lets go of what Spark keeps.
 
     ``rows`` is a frame of ``schemas.DECIDED``; ``plans`` are the clusters' plans by the targets' names, without
-    rows, ``failures`` those that failed.
+    rows, ``failures`` why the others have none.
     """
 
     rows: Any
     plans: dict[str, Plan] = field(default_factory=dict)
     totals: dict[str, Totals] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)
+    failures: dict[str, BaseException] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -81,14 +76,21 @@ class SparkPlan:
 def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: Progress = silent) -> SparkPlan:
     """Read and decide every target. Nothing of any cluster is changed; what was seen is remembered.
 
+    What one cluster lacks is its own: ``failures`` has it, and the others go on.
+
     Raises:
-        PolicyError, NothingMatchesError: as :func:`retention_cli.planning.make_plan` does, where there is one target.
+        SameClusterError: two targets are one cluster.
     """
     progress("topics and groups")
-    prepared, failures = _prepared(targets, now_ms)
+    found = _prepared(targets, now_ms)
+    prepared = [one for one in found.values() if isinstance(one, Prepared)]
+    failures = {name: one for name, one in found.items() if not isinstance(one, Prepared)}
     if not prepared:
         return SparkPlan(None, failures=failures)
-    notes = {one.cluster: _match_notes(one) for one in prepared}
+    _check_ids(prepared)
+    for one in prepared:
+        recall(one)
+    notes = {one.cluster: list(one.notes) for one in prepared}
     commits = _commits(session, prepared, progress)
     required = sorted({group for one in prepared for item in one.settings.values() for group in item.require_groups})
     slices = _frame(session, (row for one in prepared for row in slice_rows(one)), SLICES)
@@ -173,27 +175,28 @@ def summaries_of(decided: Any) -> dict[str, Summary]:
     }
 
 
-def _prepared(targets: Sequence[Target], now_ms: int) -> tuple[list[Prepared], list[Failure]]:
-    """Read all clusters, some at a time. With one target an error is an error; of several, it is held."""
-    if len(targets) == 1:
-        return [prepare(targets[0], now_ms)], []
+def _prepared(targets: Sequence[Target], now_ms: int) -> dict[str, Prepared | BaseException]:
+    """Read what is small of all clusters, some at a time."""
 
-    def one(target: Target) -> Prepared | Failure:
+    def one(target: Target) -> Prepared | BaseException:
         try:
             return prepare(target, now_ms)
-        except BrokerError as error:
-            return Failure(target.name, str(error))
+        except (BrokerError, PolicyError, NothingMatchesError, StateError) as error:
+            return error
 
     with ThreadPoolExecutor(min(_CLIENTS, len(targets)), "kretain-prepare") as pool:
-        found = list(pool.map(one, targets))
-    return [one for one in found if isinstance(one, Prepared)], [one for one in found if isinstance(one, Failure)]
+        return dict(zip((target.name for target in targets), pool.map(one, targets), strict=True))
 
 
-def _match_notes(prepared: Prepared) -> list[Reason]:
-    return [
-        *prepared.selection.policy.live.notes,
-        *check_matches(prepared.selection, prepared.metadata.topics.keys()),
-    ]
+def _check_ids(prepared: Sequence[Prepared]) -> None:
+    names: dict[str, str] = {}
+    for one in prepared:
+        other = names.setdefault(one.cluster, one.target.name)
+        if other != one.target.name:
+            raise SameClusterError(
+                f"{other} and {one.target.name} are one cluster, {one.cluster}: name it once, under one policy; "
+                "nothing was trimmed"
+            )
 
 
 def _partitions(prepared: Prepared) -> Iterator[Any]:

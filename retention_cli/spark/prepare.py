@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from retention_cli import policy_topic
@@ -15,8 +15,9 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.floors.rows import CommitRow, CommitRows
 from retention_cli.memory import Memory, NoMemory
+from retention_cli.model import Reason
 from retention_cli.observation import wall_clock_ms
-from retention_cli.planning import PastDay, Selection
+from retention_cli.planning import PastDay, Selection, check_matches
 from retention_cli.policy.settings import Settings
 from retention_cli.spark.connections import ConnectionRef
 from retention_cli.spark.fact_rows import memory_row
@@ -54,7 +55,8 @@ class Prepared:
     metadata: ClusterMetadata
     job: ClusterJob
     settings: Mapping[str, Settings]
-    memory: Memory
+    notes: Sequence[Reason] = ()
+    memory: Memory = field(default_factory=NoMemory)
     listing: Listing | None = None
     doubt: Doubt | None = None
     before: ClusterMetadata | None = None
@@ -72,6 +74,7 @@ def prepare(target: Target, now_ms: int) -> Prepared:
     Raises:
         BrokerError: the cluster's metadata could not be read.
         PolicyError: R1 is enabled for a topic without a time.
+        NothingMatchesError: there is nothing to decide about.
     """
     reader = target.reader
     selection = replace(target.selection, policy=policy_topic.with_live(reader, target.selection.policy))
@@ -81,9 +84,7 @@ def prepare(target: Target, now_ms: int) -> Prepared:
     asked = [name for name, topic in bare.items() if not never_touched(topic, settings[name])]
     configs = reader.topic_configs(asked) if asked else {}
     touched = [name for name in asked if not never_touched(configured(bare[name], configs.get(name)), settings[name])]
-    memory: Memory = NoMemory() if target.memories is None else target.memories(metadata.cluster_id)
-    ids = {name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None}
-    memory.begin(ids)
+    ids = topic_ids(metadata)
     job = ClusterJob(
         cluster=metadata.cluster_id,
         connection=target.connection,
@@ -94,12 +95,26 @@ def prepare(target: Target, now_ms: int) -> Prepared:
         partitions={name: max(metadata.topics[name].partitions) + 1 for name in touched},
         topic_ids={name: one for name, one in ids.items() if name in settings},
         configs=configs,
-        lost=None if memory.lost is None else memory.lost.reasons[0].text,
     )
-    prepared = Prepared(target, selection, metadata, job, settings, memory, before=metadata)
+    notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
+    prepared = Prepared(target, selection, metadata, job, settings, notes, before=metadata)
     if touched:
         list_groups(prepared)
     return prepared
+
+
+def recall(prepared: Prepared) -> None:
+    """Open what is remembered of the cluster: in the thread that goes on with it."""
+    if prepared.target.memories is not None:
+        prepared.memory = prepared.target.memories(prepared.cluster)
+    prepared.memory.begin(topic_ids(prepared.metadata))
+    lost = prepared.memory.lost
+    prepared.job = replace(prepared.job, lost=None if lost is None else lost.reasons[0].text)
+
+
+def topic_ids(metadata: ClusterMetadata) -> dict[str, str]:
+    """Return the ids that the cluster's topics have now, where it gives any."""
+    return {name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None}
 
 
 def list_groups(prepared: Prepared) -> None:

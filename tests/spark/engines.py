@@ -58,6 +58,7 @@ class Engines:
                 selection = self.world.selection(policy)
                 target = Target("", reader, selection, self.connection(), past_day, memories)
                 with make_plans(self.session, [target], now) as made:
+                    assert not made.failures
                     plan = made.plans[""]
                     rows = tuple(made.decisions(plan.cluster_id))
                     assert made.totals[""] == replace(plan, decisions=rows).totals

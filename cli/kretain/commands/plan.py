@@ -68,6 +68,7 @@ def plan(
             settings,
             topics,
             one_off,
+            spark,
             out=out,
             output=output,
             quiet=common.quiet,

@@ -83,7 +83,9 @@ def trim(
     if isinstance(settings, Fleet):
         from kretain.fleet_trim import TrimFlags, trim_fleet
 
-        how = TrimFlags(plan, dry_run, yes, max_age, max_partitions, fail_on_hold, output, all_rows, quiet=common.quiet)
+        how = TrimFlags(
+            plan, dry_run, yes, max_age, max_partitions, fail_on_hold, output, all_rows, common.quiet, spark
+        )
         return trim_fleet(settings, topics, one_off, how)
     saved: Plan | None = None
     if plan is not None:
