@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from retention_cli.segments import partition as partition_module
 from retention_cli.segments.layout import (
     LayoutError,
     Leaving,
@@ -402,7 +401,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]]
             work(listed[0])
             return names
 
-        monkeypatch.setattr(partition_module.os, "listdir", listing)
+        monkeypatch.setattr(os, "listdir", listing)
 
     return install
 
