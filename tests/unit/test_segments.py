@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from retention_cli.segments.indexes import read_end
 from retention_cli.segments.layout import (
     LayoutError,
     Leaving,
@@ -545,3 +546,86 @@ def test_meta_properties_of_both_kinds_of_broker() -> None:
 def test_topic_ids() -> None:
     assert topic_id_in(b"version: 0\ntopic_id: qCKCnnUmRDu8xKoaqyCwHA") == "qCKCnnUmRDu8xKoaqyCwHA"
     assert topic_id_in(b"version: 0\ntopic_id: " + b"A" * 22) is None
+
+
+# -- what mutants taught us ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 341, 342, 512, 513, 2000])
+@pytest.mark.parametrize("filled", ["full", "hole", "zeros"])
+@pytest.mark.parametrize("entry", [">ii", ">qi"])
+def test_an_index_ends_at_its_last_entry_however_it_is_preallocated(
+    tmp_path: Path, count: int, filled: str, entry: str
+) -> None:
+    width = struct.calcsize(entry)
+    content = b"".join(struct.pack(entry, n + 1, n + 1) for n in range(count))
+    file = tmp_path / "x.index"
+    size = (1 << 20) // width * width
+    file.write_bytes(content + bytes(size - len(content) if filled == "zeros" else 0))
+    if filled == "hole":
+        os.truncate(file, size)
+    opened = os.open(tmp_path, os.O_RDONLY)
+    found = read_end(opened, "x.index", width)
+    os.truncate(file, file.stat().st_size + 1)
+    cut = read_end(opened, "x.index", width)
+    os.close(opened)
+    assert (found.entries, found.flaw) == (count, None)
+    assert found.last == (struct.pack(entry, count, count) if count else None)
+    assert (cut.last, cut.flaw) == (None, "is cut off")
+
+
+def test_entries_beyond_what_seems_to_take_space_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that compresses says less than there is."""
+    (tmp_path / "x.index").write_bytes(b"".join(struct.pack(">ii", n + 1, n) for n in range(3000)) + bytes(80_000))
+    opened = os.open(tmp_path, os.O_RDONLY)
+    real = os.fstat
+
+    def compressed(file: int) -> Any:
+        about = real(file)
+        return type("About", (), {"st_size": about.st_size, "st_blocks": 8})
+
+    monkeypatch.setattr(os, "fstat", compressed)
+    found = read_end(opened, "x.index", 8)
+    monkeypatch.undo()
+    os.close(opened)
+    assert (found.entries, found.last) == (3000, struct.pack(">ii", 3000, 2999))
+
+
+def test_a_first_batch_that_is_younger_than_the_time_index_says_is_noticed(folder: Path) -> None:
+    batches = paces(300)
+    batches[0][0] = T + 10_000_000
+    made = logs.segment(0, batches)
+    last = made.stamps[-1]
+    made.timeindex[:] = struct.pack(">qi", last, made.next_offset - 1)  # its true entries are lost
+    made.write(folder)
+    logs.segment(made.next_offset, paces(3)).write(folder)
+    assert read(folder).largest_timestamps[0] == T + 10_000_000
+
+
+def test_offsets_that_go_back_are_no_log(folder: Path) -> None:
+    (folder / f"{0:020d}.log").write_bytes(logs.batch(10, [T, T]) + logs.batch(5, [T + 1]))
+    found = read(folder)
+    assert found.next_offsets == [None]
+    assert found.flaws == {0: "its batches can't be told from byte 200 on: what follows is no batch"}
+
+
+def test_a_segment_that_loses_its_name_while_it_is_read_has_no_row(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its index is gone, its log still there, and a moment later it isn't: not a segment without an index."""
+    three(folder)
+    (folder / (CLOSED + ".index")).unlink()
+    real, done = os.open, [False]
+
+    def opening(path: Any, *more: Any, **named: Any) -> int:
+        file = real(path, *more, **named)
+        if str(path) == CLOSED + ".log" and not done[0]:
+            done[0] = True
+            for one in folder.glob(f"{CLOSED}.*"):
+                one.unlink()
+        return file
+
+    monkeypatch.setattr(os, "open", opening)
+    found = read(folder)
+    assert found.base_offsets == [120, 240]
+    assert (found.problems, found.notes) == ([], [])

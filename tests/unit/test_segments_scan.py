@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from retention_cli.columns import arrow
 from retention_cli.segments import table as table_module
 from retention_cli.segments.inventory import InventoryError, by_dir, by_topic, read_inventory
 from retention_cli.segments.log_dirs import ScanError, find_log_dirs
@@ -22,6 +21,7 @@ from retention_cli.segments.scan import scan
 from retention_cli.segments.table import COLUMNS, FORMAT, METADATA_KEY
 from tests.unit import logs
 
+pa, pq = arrow(), arrow("pyarrow.parquet")
 NOW = 1_795_000_000_000
 GONE = "." + "0123456789abcdef" * 2
 
@@ -193,7 +193,7 @@ def test_a_scan_that_is_interrupted_leaves_the_old_file(dirs: list[Path], tmp_pa
 # -- reading back ---------------------------------------------------------------------------
 
 
-def edited(source: Path, to: Path, change: Callable[[pa.Table], pa.Table], about: Any = None) -> Path:
+def edited(source: Path, to: Path, change: Callable[[Any], Any], about: Any = None) -> Path:
     """Write an inventory with other rows, or another word about itself."""
     table = pq.read_table(source)
     said = json.loads(pq.ParquetFile(source).metadata.metadata[METADATA_KEY])
@@ -204,8 +204,8 @@ def edited(source: Path, to: Path, change: Callable[[pa.Table], pa.Table], about
     return to
 
 
-def put(name: str, row: int, value: Any) -> Callable[[pa.Table], pa.Table]:
-    def change(table: pa.Table) -> pa.Table:
+def put(name: str, row: int, value: Any) -> Callable[[Any], Any]:
+    def change(table: Any) -> Any:
         values = table[name].to_pylist()
         values[row] = value
         kind = pa.field(name, table.schema.field(name).type)
@@ -214,7 +214,7 @@ def put(name: str, row: int, value: Any) -> Callable[[pa.Table], pa.Table]:
     return change
 
 
-def shuffled(table: pa.Table) -> pa.Table:
+def shuffled(table: Any) -> Any:
     return table.take(pa.array([1, 0, *range(2, len(table))]))
 
 
@@ -236,7 +236,7 @@ def shuffled(table: pa.Table) -> pa.Table:
     ],
 )
 def test_rows_that_no_scan_writes_are_refused(
-    dirs: list[Path], tmp_path: Path, change: Callable[[pa.Table], pa.Table], what: str
+    dirs: list[Path], tmp_path: Path, change: Callable[[Any], Any], what: str
 ) -> None:
     scan_all(dirs, tmp_path / "out.parquet")
     bad = edited(tmp_path / "out.parquet", tmp_path / "bad.parquet", change)
