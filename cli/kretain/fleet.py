@@ -187,7 +187,7 @@ def plan_fleet(
     fleet: Fleet,
     topics: list[str] | None,
     one_off: OneOff,
-    spark: SparkFlags,
+    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
     *,
     out: Path | None,
     output: PlanOutput,

@@ -24,6 +24,10 @@ NEEDED: Final = {
 """What is imported on an executor, and the distribution that has it. Some are native: a zip can't carry them."""
 
 
+_FAILS: Final = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
+"""What a part that is missing, broken, or of another version raises when it is imported."""
+
+
 def probe(_batches: Iterator[Any]) -> Iterator[Any]:
     """Say, on an executor, what is missing there: one row."""
     import pyarrow as pa
@@ -32,11 +36,11 @@ def probe(_batches: Iterator[Any]) -> Iterator[Any]:
     for module, distribution in NEEDED.items():
         try:
             importlib.import_module(module)
-        except Exception as error:  # noqa: BLE001  (a native part can fail in any way)
+        except _FAILS as error:
             missing.append(f"{distribution} ({type(error).__name__}: {error})")
     try:
         importlib.import_module("retention_cli.observe")
-    except Exception as error:  # noqa: BLE001
+    except _FAILS as error:
         missing.append(f"kretain's engine ({type(error).__name__}: {error})")
     columns = {"host": [socket.gethostname()], "python": [platform.python_version()], "missing": ["; ".join(missing)]}
     yield pa.RecordBatch.from_pydict(columns)

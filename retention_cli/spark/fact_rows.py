@@ -154,7 +154,7 @@ def _lookup(row: Mapping[str, Any]) -> LookUp:
 
 
 def _unread(name: str) -> Unknown:
-    return Unknown.because("facts", f"{name} is missing, and nothing says why")
+    return Unknown.because("offsets", f"{name} is missing, and nothing says why")
 
 
 def decision_row(decision: Decision) -> Row:

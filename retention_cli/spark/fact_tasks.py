@@ -221,7 +221,7 @@ def _decided(row: Row, jobs: Mapping[str, ClusterJob], settings_for: SettingsCac
     cluster = row["cluster"]
     settings = settings_for(cluster, row["topic"])
     assert settings is not None, f"{row['topic']} is not managed"  # noqa: S101  (no slice has it)
-    facts = facts_of(row, Unknown.because("facts", "no floor yet"))
+    facts = facts_of(row, Unknown.because("offsets", "no floor yet"))
     floor = floor_of(standing_of(row, settings.require_groups), facts.log_start, facts.high_watermark)
     decision = decide(replace(facts, floor=floor), settings, jobs[cluster].now_ms)
     return {

@@ -23,16 +23,13 @@ def pack(
     common: Common,
     target: Annotated[Path, typer.Argument(metavar="FILE.tar.gz", help="The archive to write.")],
 ) -> Exit:
-    r"""Build an archive of what executors need, native parts included, to ship with spark.archives.
+    """Build an archive of what executors need, native parts included, to ship with spark.archives.
 
     Executors need the same Python version at the same path as this machine. PySpark itself is not in it.
 
     [bold]Examples[/bold]
 
       kretain spark pack kretain-env.tar.gz
-
-      kretain plan --spark --master yarn --spark-conf spark.archives=kretain-env.tar.gz#environment \
-        --spark-conf spark.pyspark.python=./environment/bin/python -p policy.yaml -b broker:9092
     """
     from kretain.progress import shown
     from kretain.render.screen import warn
