@@ -207,14 +207,13 @@ class PartitionHours:
     def _after(self, row: Row, key: int, front: Front | None) -> Row:
         """Count what a row's records that were in order among themselves are behind the records before them."""
         top = self.max_ms
-        if top is None or front is None or key in (_NO_TIME, _FUTURE) or row.oldest_ms >= top:
+        if top is None or front is None or key == _NO_TIME or row.oldest_ms >= top:
             return row
         row.late_ms = max(row.late_ms, top - row.oldest_ms)
         if row.newest_ms < top:
             row.late = row.records
         else:
-            begin = 0 if key == _ANCIENT else key * HOUR_MS
-            in_order, sure = front.count(begin, top)
+            in_order, sure = front.count(max(0, key * HOUR_MS), top)
             row.late += in_order
             self.exact = self.exact and sure
         return row
