@@ -51,5 +51,6 @@ def in_the_way(segments: Segments, result: WaterLevel, limit: Ints) -> list[InTh
     found = []
     for one, total in zip(keys.tolist(), size.tolist(), strict=True):
         place, reason = divmod(one, len(_WHY))
-        found.append(InTheWay(*divmod(place, len(result.bound)), _WHY[reason], total))
+        on, of = divmod(place, len(result.bound))
+        found.append(InTheWay(on, of, _WHY[reason], total))
     return sorted(found, key=lambda one: (one.disk, -one.size_bytes, one.partition, one.why))

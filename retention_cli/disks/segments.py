@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -59,11 +60,11 @@ class Segments:
             raise ValueError("a segment that ends before it begins")
 
 
-def segments_of(rows: list[tuple[int, int, int, int, int, int, bool]]) -> Segments:
+def segments_of(rows: Sequence[tuple[int, ...]]) -> Segments:
     """Return rows (disk, partition, base, next, bytes, largest timestamp, active) as columns."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * 7
-    ints = [np.array(column, dtype=np.int64) for column in columns[:6]]
-    return Segments(*ints, active=np.array(columns[6], dtype=np.bool_))
+    disk, partition, base, following, size, time = (np.array(column, dtype=np.int64) for column in columns[:6])
+    return Segments(disk, partition, base, following, size, time, np.array(columns[6], dtype=np.bool_))
 
 
 def add_up(size_bytes: Ints, groups: Ints, count: int) -> Ints:

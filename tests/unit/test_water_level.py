@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass
 
@@ -44,7 +45,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
         stamps = draw(st.lists(times, min_size=7, max_size=7))
         for disk in draw(st.lists(st.integers(0, disks - 1), max_size=3)):  # twice one disk: two dirs on a device
             bounds = [0, *(shared if aligned else draw(cuts)), end]
-            for number, (base, following) in enumerate(zip(bounds, bounds[1:], strict=False)):
+            for number, (base, following) in enumerate(itertools.pairwise(bounds)):
                 time = stamps[number] if aligned and draw(st.integers(0, 9)) else draw(times)
                 active = number == len(bounds) - 2 if draw(st.integers(0, 9)) else draw(st.booleans())
                 rows.append(Row(disk, partition, base, max(base, following), draw(st.integers(0, 9)), time, active))
@@ -114,7 +115,9 @@ def test_many_at_random() -> None:
                 for number in range(chance.randint(1, 8)):
                     following = base + (10 if partition % 2 else chance.randint(1, 20))
                     clock += chance.randint(-3, 8)
-                    rows.append(Row(disk, partition, base, following, chance.randint(1, 100), max(0, clock), number == 7))
+                    rows.append(
+                        Row(disk, partition, base, following, chance.randint(1, 100), max(0, clock), number == 7)
+                    )
                     base = following
         chance.shuffle(rows)
         limit = [chance.choice([1000, 1000, 40, -1]) for _ in range(partitions)]
@@ -213,7 +216,9 @@ def test_columns_that_cannot_be_are_refused(row: Row, said: str) -> None:
 
 def test_columns_of_unequal_length_are_refused() -> None:
     one = segments_of([tuple(Row(0, 0, 0, 1, 1, 1, False))])
-    wrong = Segments(one.disk, one.partition, one.base_offset, one.next_offset, one.size_bytes[:0], one.disk, one.active)
+    wrong = Segments(
+        one.disk, one.partition, one.base_offset, one.next_offset, one.size_bytes[:0], one.disk, one.active
+    )
     with pytest.raises(ValueError, match="unequal length"):
         water_level(wrong, np.array([0]), np.array([9]), np.array([5]))
     with pytest.raises(ValueError, match="limits"):
