@@ -5,8 +5,9 @@ Pure: no clock, no broker, no Spark. The same facts, settings and now give the s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, assert_never
 
 from retention_cli.guards import GUARDS, frozen, untouchable
@@ -73,7 +74,7 @@ def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wa
         return _NOTHING
     times = {time for trigger in TRIGGERS for time in trigger.cutoffs(facts, settings, now_ms)}
     data = {time for trigger in TRIGGERS for time in trigger.data_cutoffs(facts, settings, now_ms)}
-    if times or data or not isinstance(facts.event_prefix, Unknown):
+    if times or data or facts.tails or not isinstance(facts.event_prefix, Unknown):
         times.update(time for guard in GUARDS for time in guard.cutoffs(facts, settings, now_ms))
     return Wanted(frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0))
 
@@ -130,7 +131,8 @@ def _weigh(trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Se
         case Bound(offset, notes):
             if offset <= log_start:  # asks for nothing, and no guard is asked about it
                 return Weighed(trigger.rule, trigger.code, offset, None, None, notes)
-            return _guarded(trigger, asked, facts, log_start, settings, now_ms)
+            guarded = _guarded(trigger, asked, facts, log_start, settings, now_ms)
+            return _whole_segments(guarded, facts, log_start) if settings.whole_segments else guarded
         case _:
             assert_never(asked)
 
@@ -155,6 +157,20 @@ def _guarded(
     if stopped:
         return Weighed(trigger.rule, trigger.code, asked, Unknown(tuple(stopped)), limited_by, notes)
     return Weighed(trigger.rule, trigger.code, asked, allowed, limited_by, notes)
+
+
+def _whole_segments(one: Weighed, facts: PartitionFacts, log_start: int) -> Weighed:
+    """Round what is allowed down to a segment's base offset, as ``granularity: segment`` wants it."""
+    if not isinstance(one.allowed, int):
+        return one
+    if isinstance(facts.segment_bases, Unknown):
+        return replace(one, allowed=facts.segment_bases)
+    place = bisect_right(facts.segment_bases, one.allowed)
+    base = facts.segment_bases[place - 1] if place else -1
+    if base > log_start:
+        return replace(one, allowed=base)
+    note = Reason("granularity", f"{one.rule} would trim to {one.allowed:,}, and no segment ends before that")
+    return replace(one, allowed=None, notes=(*one.notes, note))
 
 
 def _decision(

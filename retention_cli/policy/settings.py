@@ -53,7 +53,8 @@ class Settings:
     None means the record's own timestamp, unless the broker overwrites it. ``min_timestamp_ms`` is R3's M.
     ``min_wallclock_ms`` is G3's W, ``max_ahead_ms`` how far ahead of now G4 lets maxEventTime be.
     ``named_in_full`` says that an entry's pattern is the topic's very name (G5). ``unsettled`` says why settings
-    that live in the cluster can't be told: the topic is held.
+    that live in the cluster can't be told: the topic is held. ``max_bytes`` and ``max_topic_bytes`` are R5's.
+    ``whole_segments`` rounds bounds down to a segment's base offset (``granularity: segment``).
     """
 
     consumed_after_ms: int | None = None
@@ -74,6 +75,10 @@ class Settings:
     named_in_full: bool = False
     require_groups: tuple[str, ...] = ()
     scan_records: int = DEFAULT_SCAN_RECORDS
+    max_bytes: int | None = None
+    max_topic_bytes: int | None = None
+    whole_segments: bool = False
+    trim_tiered: bool = False
     unsettled: Unknown | None = None
 
 
