@@ -1,14 +1,9 @@
-"""An inventory's Parquet files as columns: topics, partitions and log dirs by number, the rest as they stand.
-
-The files are those of ``kretain segments scan``, one or several (a file per broker). They are read a column at a
-time, so that no two copies of one stand in memory.
-"""
+"""An inventory as numbered columns: topics, partitions and log dirs by number, the rest as it stands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,7 +20,7 @@ _SPARSE: Final = 4
 
 
 class InventoryError(Exception):
-    """An inventory can't be read; the text names the file and says what to do."""
+    """An inventory can't be used; the text says what is wrong with it."""
 
 
 class LogDir(NamedTuple):
@@ -39,7 +34,7 @@ class LogDir(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class Numbered:
     """Segments with what their numbers stand for: ``dirs[d]`` and ``partitions[p]``, both sorted.
 
     ``segments.disk`` counts log dirs; :meth:`on_disks` lays several of them on one device together.
@@ -64,43 +59,18 @@ class Inventory:
         )
 
 
-def read_inventory(paths: Iterable[Path]) -> Inventory:
-    """Read the files of an inventory.
+def numbered(column: Callable[[str], Any]) -> Numbered:
+    """Return an inventory's columns with numbers for names.
+
+    Args:
+        column: gives a column of the inventory by its name, as a pyarrow ChunkedArray: ``table.column``, or what
+            reads one at a time.
 
     Raises:
-        InventoryError: a file can't be read, or lacks a column.
-        MissingPartError: pyarrow is not installed.
+        InventoryError: a row lacks what it needs.
     """
-    parquet = arrow("pyarrow.parquet")
-    files = []
-    for path in paths:
-        try:
-            files.append((path, parquet.ParquetFile(path, read_dictionary=["topic", "dir"])))
-        except (OSError, arrow().ArrowException) as error:
-            raise InventoryError(f"{path}: is no inventory that can be read ({_first_line(error)})") from None
-
-    def column(name: str) -> Any:
-        chunks = []
-        for path, file in files:
-            if name not in file.schema_arrow.names:
-                raise InventoryError(f"{path}: has no column {name}: make it with kretain segments scan")
-            try:
-                chunks += file.read(columns=[name]).column(0).chunks
-            except (OSError, arrow().ArrowException) as error:
-                raise InventoryError(f"{path}: {name} cannot be read ({_first_line(error)})") from None
-        return arrow().chunked_array(chunks) if chunks else arrow().chunked_array([[]])
-
-    return _inventory(column)
-
-
-def inventory_of(table: Any) -> Inventory:
-    """Return a pyarrow Table with an inventory's columns as an inventory."""
-    return _inventory(table.column)
-
-
-def _inventory(column: Any) -> Inventory:
     topics, topic = _words(column("topic"))
-    partition, partitions = _numbered(topics, topic, _whole(column("partition"), "partition").astype(np.int32))
+    partition, partitions = _partitions(topics, topic, _whole(column("partition"), "partition").astype(np.int32))
     del topic
     paths, path = _words(column("dir"))
     brokers, broker = np.unique(_whole(column("broker"), "broker"), return_inverse=True)
@@ -108,7 +78,7 @@ def _inventory(column: Any) -> Inventory:
     used, disk = np.unique(key, return_inverse=True)
     dirs = [LogDir(int(brokers[one // len(paths)]), paths[one % len(paths)]) for one in used.tolist()]
     del broker, path, key
-    return Inventory(
+    return Numbered(
         Segments(
             disk.astype(np.int32),
             partition,
@@ -149,7 +119,7 @@ def _words(column: Any) -> tuple[list[str], Ints]:
     return [words[n] for n in order], ranks[whole.indices.to_numpy(zero_copy_only=False)]
 
 
-def _numbered(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list[TopicPartition]]:
+def _partitions(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list[TopicPartition]]:
     """Number the partitions in the order of (topic, partition), without a sort where their numbers are dense."""
     if not len(topic):
         return np.empty(0, dtype=np.int32), []
@@ -165,7 +135,3 @@ def _numbered(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list[T
     numbers = (shelf[topic] + index).astype(np.int32)
     names = [TopicPartition(name, n) for name, count in zip(topics, width.tolist(), strict=True) for n in range(count)]
     return numbers, names
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]

@@ -1,14 +1,11 @@
-"""An inventory's files as columns: numbers that stand for topics, partitions and log dirs, and nothing lost."""
+"""An inventory as columns: numbers that stand for topics, partitions and log dirs, and nothing lost."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from retention_cli.disks.inventory import NO_END, InventoryError, LogDir, inventory_of, read_inventory
+from retention_cli.disks.numbered import NO_END, InventoryError, LogDir, numbered
 from retention_cli.disks.segments import UNDATED
 
 SCHEMA = pa.schema(
@@ -40,7 +37,7 @@ ROWS = (
 
 def test_partitions_are_numbered_by_topic_and_number_and_dirs_by_broker_and_path() -> None:
     """RULES.md R6 breaks ties by (topic, partition): the numbers must stand in that order, 10 behind 9."""
-    found = inventory_of(table(*ROWS))
+    found = numbered(table(*ROWS).column)
     assert [str(found.partitions[n]) for n in found.segments.partition.tolist()] == [
         "orders-1",
         "orders-10",
@@ -57,56 +54,42 @@ def test_partitions_are_numbered_by_topic_and_number_and_dirs_by_broker_and_path
 
 
 def test_a_time_or_an_end_that_is_not_known_is_never_taken_for_one() -> None:
-    segments = inventory_of(table(*ROWS)).segments
+    segments = numbered(table(*ROWS).column).segments
     assert segments.largest_timestamp.tolist() == [100, UNDATED, 300, 400]
     assert segments.next_offset.tolist() == [10, 10, NO_END, 20]
     assert segments.active.tolist() == [False, True, False, False]
 
 
 def test_partition_numbers_with_holes_are_numbered_all_the_same() -> None:
-    found = inventory_of(table((1, "/a", "t", 2**31 - 1, 0, 1, 1, 1, False), (1, "/a", "s", 4, 0, 1, 1, 1, False)))
+    found = numbered(table((1, "/a", "t", 2**31 - 1, 0, 1, 1, 1, False), (1, "/a", "s", 4, 0, 1, 1, 1, False)).column)
     assert [str(one) for one in found.partitions] == ["s-4", "t-2147483647"]
     assert found.segments.partition.tolist() == [1, 0]
 
 
-def test_files_of_several_brokers_are_one_inventory(tmp_path: Path) -> None:
-    for number, rows in enumerate((ROWS[:2], ROWS[2:])):
-        pq.write_table(table(*rows), tmp_path / f"{number}.parquet")
-    found = read_inventory([tmp_path / "0.parquet", tmp_path / "1.parquet"])
-    whole = inventory_of(table(*ROWS))
+def test_tables_of_several_brokers_are_one_inventory() -> None:
+    """Each file of an inventory comes with dictionaries of its own."""
+    encoded = [
+        table(*rows).set_column(2, "topic", table(*rows).column("topic").dictionary_encode())
+        for rows in (ROWS[:2], ROWS[2:])
+    ]
+    found = numbered(pa.concat_tables(encoded).column)
+    whole = numbered(table(*ROWS).column)
     assert (found.partitions, found.dirs) == (whole.partitions, whole.dirs)
     for name in ("disk", "partition", "base_offset", "next_offset", "size_bytes", "largest_timestamp", "active"):
         assert getattr(found.segments, name).tolist() == getattr(whole.segments, name).tolist()
 
 
 def test_log_dirs_on_one_device_become_one_disk() -> None:
-    found = inventory_of(table(*ROWS))
+    found = numbered(table(*ROWS).column)
     assert found.on_disks([0, 0, 1]).disk.tolist() == [1, 0, 0, 0]
 
 
 def test_an_empty_inventory_is_one() -> None:
-    found = inventory_of(table())
+    found = numbered(table().column)
     assert (len(found.segments), list(found.partitions), list(found.dirs)) == (0, [], [])
-
-
-def test_what_is_no_inventory_is_said_with_its_file(tmp_path: Path) -> None:
-    broken, lacking = tmp_path / "broken.parquet", tmp_path / "lacking.parquet"
-    broken.write_bytes(b"PAR1 nonsense")
-    pq.write_table(table(*ROWS).drop_columns(["bytes"]), lacking)
-    for path, said in ((broken, "can be read"), (lacking, "no column bytes"), (tmp_path / "none", "can be read")):
-        with pytest.raises(InventoryError, match=said) as caught:
-            read_inventory([path])
-        assert str(path) in str(caught.value)
-    cut = tmp_path / "cut.parquet"
-    pq.write_table(table(*ROWS), cut)
-    whole = cut.read_bytes()
-    for end in (0, 3, 40, len(whole) // 2, len(whole) - 1):
-        cut.write_bytes(whole[:end])
-        with pytest.raises(InventoryError):
-            read_inventory([cut])
 
 
 @pytest.mark.parametrize("row", [(None, "/a", "t", 0, 0, 1, 1, 1, False), (1, "/a", None, 0, 0, 1, 1, 1, False), (1, "/a", "t", 0, 0, 1, None, 1, False), (1, "/a", "t", -1, 0, 1, 1, 1, False)])  # fmt: skip
 def test_rows_without_what_they_need_are_refused(row: tuple[object, ...]) -> None:
     with pytest.raises(InventoryError):
-        inventory_of(table(row))
+        numbered(table(row).column)
