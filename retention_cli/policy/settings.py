@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from retention_cli.model import Unknown
+from retention_cli.model import Unknown, Watermark
 from retention_cli.units import UnitError
 
 DEFAULT_SCAN_RECORDS: Final = 10_000
@@ -102,6 +103,22 @@ class Limits:
     max_records: int | None = None
     max_bytes: int | None = None
     max_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRules:
+    """What the policy says of disks (RULES.md R6 and R7).
+
+    ``percent`` is R6's ceiling, None where it is off. ``capacity`` and ``reserved`` are bytes by ``BROKER:DIR``, by
+    ``DIR`` or by ``*`` for all. ``devices`` are the groups of dirs that share one, in the same words.
+    """
+
+    percent: float | None = None
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    devices: tuple[frozenset[str], ...] = ()
+    shared: bool = False
+    watermarks: tuple[Watermark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
