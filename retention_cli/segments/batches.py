@@ -1,0 +1,176 @@
+"""Headers of record batches in a log file: reading them one after the other, doubting each.
+
+The format is that of KIP-98 (magic 2; bytes 0–60) and of the messages before it (magic 0 and 1). Checksums are not
+verified: that would read every byte. What is verified is that each header makes sense and that the next one begins
+where it says, to the end of the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, base and max timestamp, producer
+id and epoch, base sequence, records."""
+HEADER_BYTES: Final = HEADER.size
+MAX_TIMESTAMP_AT: Final = 35
+"""Where in a header the largest timestamp stands."""
+OVERHEAD: Final = 12
+"""Base offset and length are not counted in the length."""
+
+_OLD: Final = struct.Struct(">qiIbbq")  # offset, size, checksum, magic, attributes, timestamp (magic 1 alone)
+_OLD_START: Final = struct.Struct(">qiIb")
+_SMALL, _LARGE = 4096, 65536
+_MOST_BATCHES: Final = 1_000_000
+_MAX_DELTA: Final = 2**31 - 1
+
+LOG_APPEND_TIME: Final = 0x08
+DELETE_HORIZON: Final = 0x40
+
+
+class Stop(Enum):
+    """Why a walk over batches ended."""
+
+    end = "the file's end"
+    torn = "its last batch is cut off"
+    zeros = "only zeros follow"
+    garbage = "what follows is no batch"
+    limit = "it has too many batches"
+    found = "what was looked for"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a header says. Timestamps are Unix ms, None where the batch carries none, or none that can be told."""
+
+    base_offset: int
+    last_offset: int
+    first_timestamp: int | None
+    max_timestamp: int | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """Batches one after the other: how many whole ones, what they say, the byte after them, and why it ended."""
+
+    batches: int
+    last_offset: int | None
+    max_timestamp: int | None
+    end: int
+    stop: Stop
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was written whole has been seen."""
+        return self.stop in (Stop.end, Stop.torn, Stop.zeros)
+
+
+def first_timestamp(attributes: int, base: int, largest: int) -> int | None:
+    """Return a batch's first timestamp, None where its header doesn't say.
+
+    With LogAppendTime every record has the largest. A cleaned batch may carry its delete horizon in that place.
+    """
+    if attributes & LOG_APPEND_TIME:
+        base = largest
+    elif attributes & DELETE_HORIZON:
+        return None
+    return base if 0 <= base <= largest else None
+
+
+def parse(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
+    """Return the batch whose header begins at ``at``; what doesn't fit is garbage, what is too short is torn.
+
+    ``floor`` is the smallest base offset that may come, ``base`` that of the segment.
+    """
+    if len(data) - at < _OLD_START.size:
+        return Stop.torn if any(data[at:]) else Stop.zeros
+    offset, length, _, magic = _OLD_START.unpack_from(data, at)
+    if magic == 2:
+        if len(data) - at < HEADER_BYTES:
+            return Stop.torn
+        (_, _, _, _, _, attributes, delta, first, largest, _, _, _, records) = HEADER.unpack_from(data, at)
+        last = offset + delta
+        sane = (
+            offset >= floor
+            and length >= HEADER_BYTES - OVERHEAD
+            and delta >= 0
+            and last - base <= _MAX_DELTA
+            and 0 <= records <= delta + 1
+            and attributes & 7 <= 4
+            and largest >= -1
+        )
+        if not sane:
+            return Stop.garbage
+        stamp = largest if largest >= 0 else None
+        return Batch(offset, last, first_timestamp(attributes, first, largest), stamp, OVERHEAD + length)
+    return _parse_old(data, at, floor, base)
+
+
+def _parse_old(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
+    """Return a message, or a compressed set of them, of before KIP-98. Its offset is that of the last in it."""
+    if len(data) - at < _OLD.size:
+        return Stop.torn if any(data[at:]) else Stop.zeros
+    offset, length, checksum, magic, attributes, stamp = _OLD.unpack_from(data, at)
+    if (offset, length, checksum, magic) == (0, 0, 0, 0):
+        return Stop.zeros
+    sane = magic in (0, 1) and length >= (14, 22)[magic] and floor <= offset <= base + _MAX_DELTA
+    if not sane or attributes & 7 > 3 or (magic == 1 and stamp < -1):
+        return Stop.garbage
+    told = magic == 1 and stamp >= 0
+    alone = told and attributes & 7 == 0  # the stamp of a compressed set is its largest
+    return Batch(offset, offset, stamp if alone else None, stamp if told else None, OVERHEAD + length)
+
+
+def walk(
+    read: Callable[[int, int], bytes],
+    start: int,
+    end: int,
+    base: int,
+    *,
+    most: int = _MOST_BATCHES,
+    until: int | None = None,
+) -> Walked:
+    """Walk from the batch that begins at byte ``start`` to byte ``end``, or to the batch that holds offset ``until``.
+
+    ``read(size, at)`` gives bytes of the file. With ``until`` the largest timestamp is that of the last batch alone.
+    """
+    at, floor, count = start, base, 0
+    last: int | None = None
+    largest: int | None = None
+    data, data_at, want = b"", start, _SMALL
+    stop = Stop.end
+    while at < end:
+        if count >= most:
+            stop = Stop.limit
+            break
+        one = parse(data, at - data_at, floor, base) if at - data_at + HEADER_BYTES <= len(data) else None
+        if one is None:
+            data, data_at = read(min(want, end - at), at), at
+            one = parse(data, 0, floor, base)
+        if isinstance(one, Stop):
+            stop = _only_zeros(read, at, end) if one is Stop.zeros else one
+            break
+        if at + one.size > end:
+            stop = Stop.torn
+            break
+        want = _LARGE if one.size < _SMALL else _SMALL
+        at, count, last, floor = at + one.size, count + 1, one.last_offset, one.last_offset + 1
+        if until is not None:
+            largest = one.max_timestamp
+            if one.last_offset >= until:
+                stop = Stop.found if one.base_offset <= until else Stop.garbage
+                break
+        elif one.max_timestamp is not None and (largest is None or one.max_timestamp > largest):
+            largest = one.max_timestamp
+    return Walked(count, last, largest, at, stop)
+
+
+def _only_zeros(read: Callable[[int, int], bytes], at: int, end: int) -> Stop:
+    """Tell preallocated space (``log.preallocate``) from garbage that begins with zeros: its first and last bytes."""
+    looked = read(min(_LARGE, end - at), at) + read(min(_LARGE, end - at), max(at, end - _LARGE))
+    return Stop.garbage if any(looked) else Stop.zeros
