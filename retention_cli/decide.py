@@ -50,6 +50,7 @@ class Wanted(NamedTuple):
 
 
 _NOTHING: Final = Wanted()
+_ANYWHERE: Final = 2**63 - 1
 
 
 def settled(facts: PartitionFacts, settings: Settings) -> bool:
@@ -93,6 +94,56 @@ def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
     Never past min(H, L); never past the floor where R1 or G2 asks for it; an unknown holds what depends
     on it and leaves its reason.
     """
+    stopped = _stopped(facts, settings)
+    return _weighed(facts, settings, now_ms) if stopped is None else stopped
+
+
+class Limit(NamedTuple):
+    """How far R6 may trim a partition, and which guard says so, in words."""
+
+    offset: int
+    guard: GuardCode
+    text: str
+
+
+def disk_limit(facts: PartitionFacts, settings: Settings, now_ms: int) -> Maybe[Limit]:
+    """Return how far the guards let R6 trim a partition; unknown, with why, where it may not at all."""
+    stopped = _stopped(facts, settings)
+    if stopped is not None:
+        return Unknown(stopped.reasons or (Reason("R6", "it is empty"),))
+    limit: Limit | None = None
+    for guard in GUARDS:
+        if guard.applies("R6", settings):
+            allowed = guard.limit(_ANYWHERE if limit is None else limit.offset, facts, settings, now_ms)
+            if isinstance(allowed, Unknown):
+                return allowed
+            if limit is None or allowed < limit.offset:
+                limit = Limit(allowed, guard.code, guard.holds_back(facts, settings))
+    return Unknown.because("R6", "no guard says where its log ends") if limit is None else limit
+
+
+def raised(
+    facts: PartitionFacts, settings: Settings, decision: Decision, bound: int, limit: Limit, why: Reason
+) -> Decision:
+    """Return the decision with R6's bound, where that goes further than what the other rules came to.
+
+    ``bound`` is within ``limit``; where it is ``limit``, that is what limited it.
+    """
+    log_start = known(facts.log_start)
+    if log_start is None or bound > limit.offset:
+        return decision
+    by = limit.guard if bound == limit.offset and bound < (known(facts.high_watermark) or 0) else None
+    one = Weighed("disk-usage", "R6", bound, bound, by, (why,))
+    if settings.whole_segments:
+        one = _whole_segments(one, facts, log_start)
+    if not isinstance(one.allowed, int) or one.allowed <= max(log_start, decision.trim_to or 0):
+        return decision
+    reasons = _reasons((*one.notes, *decision.reasons))
+    return _decision(facts, "trim", one.allowed, rule="disk-usage", limited_by=by, reasons=reasons)
+
+
+def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
+    """Return the decision that needs no rule: skipped, frozen, empty, or not to be known."""
     touch = untouchable(facts.topic, settings)
     if isinstance(touch, Reason):
         return _decision(facts, "skip", reasons=(touch,))
@@ -107,6 +158,10 @@ def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
     ]
     if missing:
         return _decision(facts, "hold", reasons=_reasons(reason for fact in missing for reason in fact.reasons))
+    return None
+
+
+def _weighed(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
     weighed = weigh(facts, settings, now_ms)
     unknown = _reasons(reason for one in weighed if isinstance(one.allowed, Unknown) for reason in one.allowed.reasons)
     best: Weighed | None = None

@@ -17,6 +17,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.disk_rules import DiskRun
 from retention_cli.floors.fold import FloorFold, TopicScope
 from retention_cli.floors.kafka_groups import CommitListener, check_epochs, read_group_floors
 from retention_cli.guards import untouchable
@@ -83,6 +84,7 @@ class Request:
         memory_for: gives what is remembered of a cluster, by its id; None: nothing is, and nothing will be.
         scan_all: whether event times are read out of records for as long as it takes, or while patience lasts.
         clock_ms: our wall clock, for what is remembered.
+        disks: lays in what rules want to know of disks; None where none does.
     """
 
     settings_for: SettingsFor
@@ -96,6 +98,7 @@ class Request:
     scan_all: bool = False
     clock_ms: Callable[[], int] = wall_clock_ms
     clock: Unknown | None = None
+    disks: DiskRun | None = None
 
 
 def observe(
@@ -182,6 +185,8 @@ class _Reading:
         request = self._request
         remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
         remembered.recall(facts, self._reader)
+        if request.disks is not None:
+            facts = request.disks.lay(self._reader, facts, self._settings, leaders, metadata.cluster_id)
         if request.lookups:
             read_times(
                 self._reader,

@@ -48,11 +48,18 @@ def check_alone(policy: Policy) -> Findings:
                 )
             )
         findings.problems.extend(_conflicts_in_file(policy, entry))
-        if not any(key in entry.values for key in _RULES) and entry.values.keys() <= {
-            "unconsumed",
-            "allow.ancient",
-            "compacted",
-        }:
+        if (
+            policy.disks.percent is None
+            and not any(key in entry.values for key in _RULES)
+            and entry.values.keys()
+            <= {
+                "unconsumed",
+                "allow.ancient",
+                "compacted",
+                "granularity",
+                "tiered",
+            }
+        ):
             findings.notes.append(str(policy.problem(entry, "match", "this entry turns no rule on by itself")))
     return findings
 
@@ -78,6 +85,8 @@ _RULES = (
     "retention.ms",
     "retention.max.eventtime.ms",
     "log.retention.min.timestamp",
+    "retention.bytes",
+    "retention.topic.bytes",
     "hold",
 )
 

@@ -17,6 +17,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.disks.outcome import DiskOutcome
 from retention_cli.guards.limits import Amount, total
 from retention_cli.model import Decision, Reason, TopicPartition
 from retention_cli.narrow import Held, Target, Unchanged, narrow
@@ -93,6 +94,7 @@ class Trimmer:
     _unanswered: dict[TopicPartition, Target] = field(default_factory=dict)
     _done: Amount = field(default_factory=Amount)
     _batches: int = 0
+    _disks: Sequence[DiskOutcome] = ()
     _recheck_s: float = 0.0
     _delete_s: float = 0.0
 
@@ -107,6 +109,7 @@ class Trimmer:
             StateError: nothing could be announced in the audit log, and nothing was trimmed.
         """
         self._sort_out()
+        self._disks = self.plan.disks
         stopped: str | None = None
         audit_problem: str | None = None
         interrupted = False
@@ -140,6 +143,7 @@ class Trimmer:
             self._recheck_s,
             self._delete_s,
             audit_problem,
+            disks=self._disks,
         )
 
     def _sort_out(self) -> None:
@@ -159,6 +163,7 @@ class Trimmer:
         """Recheck what waits, and trim as much of it as that recheck is good for."""
         began = time.monotonic()
         fresh = self.recheck(waiting)
+        self._disks = fresh.disks
         self._recheck_s += time.monotonic() - began
         targets: dict[TopicPartition, Target] = {}
         for tp in waiting:

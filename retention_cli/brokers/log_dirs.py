@@ -94,7 +94,9 @@ async def read_log_dirs(wire: Wire, brokers: Iterable[int]) -> dict[int, list[Lo
         elif (error := error_named(getattr(reply, "error_code", 0))) is not None:
             found[broker] = error
         elif not reply.results:
-            found[broker] = RequestFailedError("it named no log dir (DESCRIBE on the cluster is needed)")
+            found[broker] = RequestFailedError(
+                "it named no log dir (DESCRIBE on the cluster is needed)", retriable=False
+            )
         else:
             found[broker] = [_log_dir(folder) for folder in reply.results]
 

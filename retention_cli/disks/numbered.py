@@ -11,16 +11,13 @@ import numpy as np
 from retention_cli.columns import arrow
 from retention_cli.disks.segments import UNDATED, Ints, Segments
 from retention_cli.model import TopicPartition
+from retention_cli.segments.inventory import InventoryError
 
 NO_END: Final = 2**63 - 1
 """The next offset of a segment whose end is not known: it never lies wholly below a bound."""
 _NUMBERS: Final = ("base_offset", "next_offset", "bytes", "largest_timestamp")
 _SPARSE: Final = 4
 """Where partition numbers have so many holes (rows of them to one of ours), they are numbered by sorting."""
-
-
-class InventoryError(Exception):
-    """An inventory can't be used; the text says what is wrong with it."""
 
 
 class LogDir(NamedTuple):

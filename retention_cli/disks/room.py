@@ -62,9 +62,7 @@ class Disk:
         return f"broker {self.broker}, {' + '.join(self.dirs)}"
 
 
-def disks_of(
-    answers: Mapping[int, Sequence[DirLike] | Exception], rules: DiskRules
-) -> tuple[list[Disk], list[Reason]]:
+def disks_of(answers: Mapping[int, Sequence[DirLike] | Exception], rules: DiskRules) -> tuple[list[Disk], list[Reason]]:
     """Return the disks of the brokers that answered, and what to tell people of those that can't be told."""
     disks: list[Disk] = []
     notes: list[Reason] = []
@@ -73,8 +71,8 @@ def disks_of(
             notes.append(Reason("disk", f"broker {broker}'s log dirs can't be read: {answer}"))
             continue
         by_path = {one.path: one for one in answer}
-        for paths in _devices(sorted(by_path), broker, rules):
-            disks.append(_disk(broker, [by_path[path] for path in paths], rules))
+        devices = _devices(sorted(by_path), broker, rules)
+        disks += [_disk(broker, [by_path[path] for path in paths], rules) for paths in devices]
         notes += _same_volume(broker, answer, rules)
     notes += [
         Reason("disk", f"{disk.name}: {reason.text}")
@@ -162,11 +160,13 @@ def _rule(rule: Mapping[str, int], broker: int, paths: Sequence[str]) -> int | N
 def _same_volume(broker: int, dirs: Sequence[DirLike], rules: DiskRules) -> list[Reason]:
     """Warn of dirs that may be on one device, and would then be counted twice."""
     seen: dict[tuple[int, int], list[str]] = {}
-    grouped = {path for paths in _devices([one.path for one in dirs], broker, rules) if len(paths) > 1 for path in paths}
+    grouped = {
+        path for paths in _devices([one.path for one in dirs], broker, rules) if len(paths) > 1 for path in paths
+    }
     for one in dirs:
-        if one.path not in grouped and not isinstance(one.total_bytes, Unknown):
-            if not isinstance(one.usable_bytes, Unknown):
-                seen.setdefault((one.total_bytes, one.usable_bytes), []).append(one.path)
+        total, usable = one.total_bytes, one.usable_bytes
+        if one.path not in grouped and not isinstance(total, Unknown) and not isinstance(usable, Unknown):
+            seen.setdefault((total, usable), []).append(one.path)
     return [
         Reason(
             "disk",

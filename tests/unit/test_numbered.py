@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from retention_cli.disks.numbered import NO_END, InventoryError, LogDir, numbered
+from retention_cli.disks.numbered import NO_END, LogDir, numbered
 from retention_cli.disks.segments import UNDATED
+from retention_cli.segments.inventory import InventoryError
 
 SCHEMA = pa.schema(
     [

@@ -169,10 +169,9 @@ def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
             "did you mean retention.commitoffset.enable?",
         ),
         (
-            "version: 1\ntopics:\n  - match: t\n    retention.topic.bytes: 1\n",
-            "kretain.yaml:4: retention.topic.bytes: is not carried out by kretain",
+            "version: 1\ntopics:\n  - match: t\n    archive: {}\n",
+            "kretain.yaml:4: archive: is not carried out by kretain",
         ),
-        ("version: 1\ndisks: {}\ntopics: [{match: t}]\n", "kretain.yaml:2: disks: is not carried out by kretain"),
         (
             "version: 1\ngroups: {ignored: []}\ntopics: [{match: t}]\n",
             "kretain.yaml:2: ignored: is not a key here; did you mean ignore?",

@@ -11,6 +11,7 @@ import typer
 
 from kretain import rules
 from kretain.exits import Exit, UsageError, worst
+from kretain.inventory import Inventories, stock
 from kretain.options import COMMON, Common, PlanOutput, command, option
 from kretain.rules import RuleFlags, Topics
 
@@ -25,6 +26,7 @@ def plan(
     out: Annotated[
         Path | None, option("--out", metavar="FILE", help="Save the plan as JSON, for kretain trim --plan FILE.")
     ] = None,
+    inventory: Inventories = None,
     output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
     detailed_exitcode: Annotated[
@@ -61,6 +63,7 @@ def plan(
             chosen,
             now_ms,
             progress=progress,
+            stock=stock(inventory),
             memories=settings.memories(reader, chosen.policy.state),
             past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
         )
@@ -75,7 +78,8 @@ def plan(
             warn(f"saved in {out}; kretain trim --plan {shlex.quote(str(out))} carries it out, by the same policy")
     print_plan(made, output, every_row=all_rows)
     totals = made.totals
+    held = totals.hold or any(one.short_bytes for one in made.disks)
     return worst(
-        Exit.ON_HOLD if fail_on_hold and totals.hold else Exit.DONE,
+        Exit.ON_HOLD if fail_on_hold and held else Exit.DONE,
         Exit.HAS_CHANGES if detailed_exitcode and totals.trim else Exit.DONE,
     )

@@ -11,6 +11,7 @@ import typer
 
 from kretain import rules
 from kretain.exits import Exit, RefusedError, exit_code_for, tell, worst
+from kretain.inventory import Inventories, stock
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
 
@@ -50,6 +51,7 @@ def trim(
         int | None, option("--max-partitions", metavar="N", min=1, help="Trim these few first.")
     ] = None,
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions were held.")] = False,
+    inventory: Inventories = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
 ) -> Exit:
@@ -95,6 +97,7 @@ def trim(
     chosen = selection()
     if saved is not None:
         check_saved(saved, chosen, _now_ms(), max_age)
+    lying = stock(inventory)
     with settings.reader() as reader:
         memories = settings.memories(reader, chosen.policy.state)
         if saved is not None:
@@ -107,6 +110,7 @@ def trim(
                     chosen,
                     _now_ms(),
                     progress=progress,
+                    stock=lying,
                     memories=memories,
                     past_day=lambda cluster: past_day(settings.state_dir, cluster, _now_ms()),
                 )
@@ -122,6 +126,7 @@ def trim(
             max_partitions=max_partitions,
             source=None if plan is None else str(plan),
             memories=memories,
+            stock=lying,
         )
         with shown(quiet=common.quiet) as progress:
             report = carry_out(reader, made, orders, code_for, progress)
@@ -132,6 +137,8 @@ def trim(
     if common.verbose:
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes with reading back {report.delete_seconds:.2f} s")
     print_report(report, output, every_row=all_rows)
+    for note in report.short if saved is not None or not made.disks else ():
+        warn(note.text)
     if report.audit_problem is not None:
         warn(f"the audit log is not whole, and nothing more was trimmed: {report.audit_problem}")
     return _exit(report, fail_on_hold=fail_on_hold)
@@ -140,7 +147,9 @@ def trim(
 def _exit(report: TrimReport, *, fail_on_hold: bool) -> Exit:
     return worst(
         Exit.INTERRUPTED if report.interrupted else Exit.DONE,
-        Exit.PARTIAL if report.count("failed") or report.count("unverified") or report.audit_problem else Exit.DONE,
+        Exit.PARTIAL
+        if report.count("failed") or report.count("unverified") or report.audit_problem or report.short
+        else Exit.DONE,
         Exit.ON_HOLD if fail_on_hold and report.count("held") else Exit.DONE,
     )
 
