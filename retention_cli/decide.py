@@ -136,7 +136,12 @@ def raised(
     one = Weighed("disk-usage", "R6", bound, bound, by, (why,))
     if settings.whole_segments:
         one = _whole_segments(one, facts, log_start)
-    if not isinstance(one.allowed, int) or one.allowed <= max(log_start, decision.trim_to or 0):
+    if not isinstance(one.allowed, int):  # rounding to segments: unknown, or nothing is left
+        more = one.allowed.reasons if isinstance(one.allowed, Unknown) else one.notes
+        held = isinstance(one.allowed, Unknown) and decision.action == "keep"
+        reasons = _reasons((*decision.reasons, *more))
+        return replace(decision, action="hold" if held else decision.action, reasons=reasons)
+    if one.allowed <= max(log_start, decision.trim_to or 0):
         return decision
     reasons = _reasons((*one.notes, *decision.reasons))
     return _decision(facts, "trim", one.allowed, rule="disk-usage", limited_by=by, reasons=reasons)

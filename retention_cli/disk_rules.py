@@ -18,6 +18,7 @@ from retention_cli.disks.outcome import DiskOutcome
 from retention_cli.disks.room import Disk, disks_of
 from retention_cli.disks.watermarks import usage_for
 from retention_cli.model import (
+    Action,
     Decision,
     Maybe,
     PartitionFacts,
@@ -44,6 +45,12 @@ def needs_disks(policy: Policy) -> bool:
     keys = {"retention.bytes", "retention.topic.bytes", "granularity"}
     rules = policy.disks
     return rules.percent is not None or bool(rules.watermarks) or any(keys & {*one.values} for one in policy.entries)
+
+
+def look(reader: ClusterReader, rules: DiskRules) -> tuple[list[DiskOutcome], list[Reason]]:
+    """Return how full each disk is, without any plan, and what can't be told."""
+    disks, notes = disks_of(dict(reader.log_dirs(reader.brokers())), rules)
+    return [DiskOutcome(disk, rules.percent) for disk in disks], notes
 
 
 @dataclass(slots=True)
@@ -110,10 +117,10 @@ class DiskRun:
         if self.stock is None:
             why = Unknown.because("R6", f"the disks' oldest segments are not known: {_HOW}")
             self.outcomes = [DiskOutcome(disk, self.rules.percent, why) for disk in self.disks]
-            return tuple(_unknown(one, why.reasons[0], self._over(one.tp)) for one in decisions)
+            return tuple(_held(one, why) if self._over(one.tp) else one for one in decisions)
         from retention_cli.disks.oldest_first import oldest_first
 
-        tiered = self._tiered(reader, {one.topic for one in decisions if one.action != "skip"}, settings)
+        tiered, left_alone = self._tiered(reader, {one.topic for one in decisions if one.action != "skip"}, settings)
         limits: dict[TopicPartition, Maybe[Limit]] = {}
         for one in decisions:
             stopped = tiered.get(one.topic)
@@ -129,7 +136,12 @@ class DiskRun:
         )
         self.outcomes = found.outcomes
         self.notes += [note for one in found.outcomes for note in one.notes()]
-        return tuple(self._raised(one, found.bounds.get(one.tp), facts, settings, limits) for one in decisions)
+        decided = (self._raised(one, found.bounds.get(one.tp), facts, settings, limits) for one in decisions)
+        return tuple(
+            one if why is None or one.topic in left_alone else _held(one, why)
+            for one in decided
+            for why in (found.unknown.get(one.tp),)
+        )
 
     def _raised(
         self,
@@ -189,8 +201,11 @@ class DiskRun:
                 here["retention.bytes"] = _estimated(one, sizes, most)
         return found
 
-    def _tiered(self, reader: ClusterReader, names: set[str], settings: Mapping[str, Settings]) -> dict[str, Unknown]:
-        """Return the topics that R6 leaves alone because of their remote storage, or because that can't be told."""
+    def _tiered(
+        self, reader: ClusterReader, names: set[str], settings: Mapping[str, Settings]
+    ) -> tuple[dict[str, Unknown], set[str]]:
+        """Return why R6 may not touch topics that have remote storage, or may have it; and those that do have it."""
+        left_alone: set[str] = set()
         asked = sorted(name for name in names if not settings[name].trim_tiered)
         found: dict[str, Unknown] = {}
         for name, values in reader.topic_values(asked, [_TIERED]).items() if asked else ():
@@ -199,7 +214,8 @@ class DiskRun:
             elif values.get(_TIERED) == "true":
                 text = "it has remote storage: a trim would delete all that is remote before it; tiered: trim allows it"
                 found[name] = Unknown.because("R6", text)
-        return found
+                left_alone.add(name)
+        return found, left_alone
 
     def _over(self, tp: TopicPartition) -> bool:
         """Whether a disk with a replica of it is, or may be, above its ceiling."""
@@ -217,12 +233,12 @@ class DiskRun:
         return {tp: found for tp, one in self._facts.items() if (found := known(one.topic.topic_id)) is not None}
 
 
-def _unknown(decision: Decision, why: Reason, concerned: bool) -> Decision:
-    """Return the decision with R6's reason in it, where a disk of the partition is above its ceiling."""
-    if not concerned or decision.action == "skip" or decision.log_start == decision.high_watermark:
+def _held(decision: Decision, why: Unknown) -> Decision:
+    """Return the decision with the reason why R6 is unknown in it. What is settled without any rule stays so."""
+    if decision.action == "skip" or decision.log_start == decision.high_watermark or why.reasons == decision.reasons:
         return decision
-    action = "hold" if decision.action == "keep" else decision.action
-    return replace(decision, action=action, reasons=(*decision.reasons, why))
+    action: Action = "hold" if decision.action == "keep" else decision.action
+    return replace(decision, action=action, reasons=tuple(dict.fromkeys((*decision.reasons, *why.reasons))))
 
 
 def _estimated(facts: PartitionFacts, sizes: Sequence[int], most_bytes: int) -> Maybe[Tail]:

@@ -15,7 +15,7 @@ from retention_cli.disks.outcome import Blocker, DiskOutcome
 from retention_cli.disks.room import Disk, excess_bytes, mostly_others
 from retention_cli.disks.segments import Flags, Ints, Segments, add_up
 from retention_cli.disks.water_level import NO_LEVEL, WaterLevel, water_level
-from retention_cli.model import Maybe, TopicPartition, Unknown
+from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.policy.settings import DiskRules
 
 UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
@@ -38,10 +38,14 @@ class Lying:
 
 @dataclass(frozen=True, slots=True)
 class OldestFirst:
-    """Where R6 wants partitions trimmed to, those that it asks anything of, and what each disk comes to."""
+    """Where R6 wants partitions trimmed to, those that it asks anything of, and what each disk comes to.
+
+    ``unknown`` says, of managed partitions on disks that R6 has to do with, why it could not look at them.
+    """
 
     bounds: Mapping[TopicPartition, int]
     outcomes: Sequence[DiskOutcome]
+    unknown: Mapping[TopicPartition, Unknown]
 
 
 def oldest_first(
@@ -92,12 +96,38 @@ def oldest_first(
     segments, dead = _without_dead(segments, lying.log_bytes, starts, names, disks)
     result = water_level(segments, start, limit, excess - dead)
     bounds = {names[n]: int(result.bound[n]) for n in np.flatnonzero(result.bound > start).tolist()}
-    return OldestFirst(
-        bounds,
-        _outcomes(
-            disks, rules, unknown, excess, dead, result, _blockers(segments, result, limit, names, blocked, limits)
-        ),
-    )
+    blockers = _blockers(segments, result, limit, names, blocked, limits)
+    outcomes = _outcomes(disks, rules, unknown, excess, dead, result, blockers)
+    stopped = {names[n]: why for n, why in blocked.items()}
+    return OldestFirst(bounds, outcomes, _unknown_partitions(outcomes, limits, stopped, frozenset(names)))
+
+
+def _unknown_partitions(
+    outcomes: Sequence[DiskOutcome],
+    limits: Mapping[TopicPartition, Maybe[Limit]],
+    stopped: Mapping[TopicPartition, Unknown],
+    names: frozenset[TopicPartition],
+) -> dict[TopicPartition, Unknown]:
+    found: dict[TopicPartition, Unknown] = {}
+    for one in outcomes:
+        if one.unknown is None and one.excess_bytes <= one.dead_bytes + one.other_rules_bytes:
+            continue  # R6 asks for nothing here
+        for tp in one.disk.replicas:
+            if tp not in limits:
+                continue
+            if one.unknown is not None:
+                why: Unknown | None = Unknown(tuple(_named(one.disk, reason) for reason in one.unknown.reasons))
+            elif tp not in names:
+                why = Unknown.because("R6", "the inventory has no segments of it: scan anew")
+            else:
+                why = stopped.get(tp)
+            if why is not None:
+                found.setdefault(tp, why)
+    return found
+
+
+def _named(disk: Disk, reason: Reason) -> Reason:
+    return Reason(reason.code, f"{disk.name}: {reason.text}")
 
 
 def _unknown(disk: Disk, rules: DiskRules, covered: set[tuple[int, str]]) -> Unknown | None:

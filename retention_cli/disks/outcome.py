@@ -99,3 +99,12 @@ def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
         ],
         "reasons": [] if one.unknown is None else [{"code": r.code, "text": r.text} for r in one.unknown.reasons],
     }
+
+
+def largest_topics(disks: Sequence[Disk], most: int) -> list[tuple[str, int]]:
+    """Return the topics whose replicas take most on these disks, and how many bytes."""
+    held: dict[str, int] = {}
+    for disk in disks:
+        for tp, size_bytes in disk.replicas.items():
+            held[tp.topic] = held.get(tp.topic, 0) + size_bytes
+    return sorted(held.items(), key=lambda one: (-one[1], one[0]))[:most]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from retention_cli.embedded import EmbeddedKafka
 from tests.kafka.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
@@ -97,18 +96,12 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Full]:
                 stamps = [first + 1000 * n for n in range(FILLED)]
                 found.world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=50)
             wait_until(lambda: min(usage(found.world).values()) > 70, "replicas of all topics on all volumes")
-            commit(found, "reader", {"old": 250, "middle": FILLED, "young": FILLED})
+            for stem, offset in (("old", 250), ("middle", FILLED), ("young", FILLED)):
+                found.world.commit("reader", found.topics[stem], offset)
             yield found
     finally:
         for folder in mounted:
             subprocess.run(["umount", "-l", str(folder)], check=False)
-
-
-def commit(full: Full, group: str, offsets: dict[str, int]) -> None:
-    wanted = [TopicPartition(full.topics[stem], 0, offset) for stem, offset in offsets.items()]
-    futures = full.world.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
-    for one in futures.values():
-        one.result(30)
 
 
 def policy_of(folder: Path, *lines: str, percent: float = CEILING, entry: str = "unconsumed: hold") -> Path:
