@@ -13,21 +13,27 @@ from retention_cli.units import format_bytes
 
 
 class ReplicaLike(Protocol):
-    """A replica's bytes in a log dir; ``future`` is a copy that is being moved there."""
+    """A replica's bytes in a log dir."""
 
-    tp: TopicPartition
-    size_bytes: int
-    future: bool
+    @property
+    def tp(self) -> TopicPartition: ...  # noqa: D102
+    @property
+    def size_bytes(self) -> int: ...  # noqa: D102
 
 
 class DirLike(Protocol):
     """A log dir as its broker describes it (``brokers/log_dirs.py``)."""
 
-    path: str
-    total_bytes: Maybe[int]
-    usable_bytes: Maybe[int]
-    replicas: Sequence[ReplicaLike]
-    error: str | None
+    @property
+    def path(self) -> str: ...  # noqa: D102
+    @property
+    def total_bytes(self) -> Maybe[int]: ...  # noqa: D102
+    @property
+    def usable_bytes(self) -> Maybe[int]: ...  # noqa: D102
+    @property
+    def replicas(self) -> Sequence[ReplicaLike]: ...  # noqa: D102
+    @property
+    def error(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)

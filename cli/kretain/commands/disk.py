@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
 import typer
 
 from kretain import rules
 from kretain.exits import Exit
 from kretain.inventory import Inventories, stock
-from kretain.options import Common, Output, OutputOption, command
+from kretain.options import COMMON, Common, Output, command, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 @command(app)
-def disk(common: Common, inventory: Inventories = None, output: OutputOption = Output.table) -> Exit:
+def disk(
+    common: Common,
+    inventory: Inventories = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
     """How full each disk is: by Kafka, by others, its ceiling, and what is left after the plan. Changes nothing.
 
     With a policy that speaks of disks its plan is made too; without one the brokers' word is all.
