@@ -143,11 +143,28 @@ def test_a_lagging_group_keeps_its_data_and_the_plan_says_who_stands_in_the_way(
         assert disk["short_bytes"] > 0
         assert any("group:reader" in one["reason"]["text"] for one in disk["in_the_way"])
         assert any(one["reason"]["code"] == "active" for one in disk["in_the_way"])
+    name = f"{full.topics['middle']}:0"
+    explained = full.run("explain", policy, name, "--inventory", str(inventory), "-o", "json", check=0)
+    assert full.topics["middle"] in explained.out
+    assert '"disk-usage"' in explained.out
     assert "short by" in made.err
     assert "group:reader" in made.err
     report = full.run("trim", policy, "--inventory", str(inventory), "-o", "json", "--dry-run", check=5)
     assert {row["outcome"] for row in report.json()["partitions"]} <= {"would-trim", "unchanged"}
     assert full.starts() == {"old": 0, "middle": 0, "young": 0}
+
+
+def test_the_disks_are_shown_with_their_ceiling_and_their_largest_topics(full: Full, tmp_path: Path) -> None:
+    inventory = str(full.scan(tmp_path / "i"))
+    seen = full.run("disk", policy_of(tmp_path, entry="unconsumed: trim"), "--inventory", inventory, check=0)
+    assert "█" in seen.out
+    assert "50 %" in seen.out
+    assert full.topics["old"] in seen.out
+    alone = full.world.cli("disk", "-o", "json", check=0).json()
+    assert alone["format"] == "kretain.disk/v1"
+    for row in alone["disks"]:
+        assert 0 < row["kafka_bytes"] < row["used_bytes"] < row["total_bytes"] == ROOM * MIB
+        assert row["ceiling_bytes"] is None
 
 
 def test_rounding_to_segments_and_sizes_by_the_inventory(full: Full, tmp_path: Path) -> None:
@@ -200,8 +217,10 @@ def test_trim_brings_each_disk_under_its_ceiling_oldest_first(full: Full, tmp_pa
     full.run("plan", policy, "--inventory", inventory, "--out", str(plan), check=0)
     held = full.run("trim", policy, "--plan", str(plan), "--yes", "-o", "json")
     assert "trimmed" not in {row["outcome"] for row in held.json()["partitions"]}  # no inventory, no R6
-    report = full.run("trim", policy, "--inventory", inventory, "--plan", str(plan), "--yes", "-o", "json", check=0)
+    more = ("--inventory", inventory, "--plan", str(plan), "--yes", "--wait", "-o", "json")
+    report = full.run("trim", policy, *more, check=0)
     assert "trimmed" in {row["outcome"] for row in report.json()["partitions"]}
+    assert max(usage(full.world).values()) < min(before.values()) - 15  # it has waited
     again = full.run("trim", policy, "--inventory", inventory, "--yes", "-o", "json", check=0)
     assert {row["outcome"] for row in again.json()["partitions"]} == {"unchanged"}
     wait_until(lambda: max(usage(full.world).values()) <= CEILING, "every volume under its ceiling")

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kretain import rules
-from kretain.exits import Exit, RefusedError, exit_code_for, tell, worst
+from kretain.exits import Exit, RefusedError, UsageError, exit_code_for, tell, worst
 from kretain.inventory import Inventories, stock
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from retention_cli.brokers.reader import ClusterReader
+    from retention_cli.model import Reason
     from retention_cli.plan import Plan
+    from retention_cli.planning import Selection
+    from retention_cli.progress import Progress
     from retention_cli.trim_report import TrimReport
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -50,6 +56,20 @@ def trim(
     max_partitions: Annotated[
         int | None, option("--max-partitions", metavar="N", min=1, help="Trim these few first.")
     ] = None,
+    wait: Annotated[
+        bool,
+        option("--wait", help="Wait until the brokers have given the space back, by the disks of an --inventory."),
+    ] = False,
+    wait_at_most: Annotated[
+        int,
+        option(
+            "--wait-at-most",
+            metavar="DURATION",
+            parser=duration_ms,
+            help="How long --wait waits; then it is said what is missing, and left with 5. Default: 15m.",
+            show_default=False,
+        ),
+    ] = "15m",  # type: ignore[assignment]  # (the option's parser reads it)
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions were held.")] = False,
     inventory: Inventories = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table,
@@ -76,6 +96,8 @@ def trim(
     from retention_cli.planning import Selection, make_plan
     from retention_cli.state.history import past_day
 
+    if wait and dry_run:
+        raise UsageError("--wait has nothing to wait for in a --dry-run")
     settings = resolve(common)
     one_off = flags.for_topics(topics)
     saved: Plan | None = None
@@ -130,6 +152,7 @@ def trim(
         )
         with shown(quiet=common.quiet) as progress:
             report = carry_out(reader, made, orders, code_for, progress)
+            late = _waited(reader, report, selection, wait_at_most, progress) if wait else []
         told = len(memories.notes)
         memories.save(_now_ms())
     for note in () if common.quiet else memories.notes[told:]:
@@ -141,7 +164,25 @@ def trim(
         warn(note.text)
     if report.audit_problem is not None:
         warn(f"the audit log is not whole, and nothing more was trimmed: {report.audit_problem}")
-    return _exit(report, fail_on_hold=fail_on_hold)
+    for reason in late:
+        warn(reason.text)
+    return worst(Exit.PARTIAL if late else Exit.DONE, _exit(report, fail_on_hold=fail_on_hold))
+
+
+def _waited(
+    reader: ClusterReader, report: TrimReport, selection: Callable[[], Selection], at_most_ms: int, progress: Progress
+) -> list[Reason]:
+    """Wait for the space, and return what is not back."""
+    from retention_cli.model import Reason
+    from retention_cli.space import wait_for_space
+
+    if not any(one.unknown is None and one.percent is not None for one in report.disks):
+        text = "--wait knows what to wait for by disks.log.retention.disk.usage.percent and an --inventory alone"
+        return [Reason("disk", text)]
+    if report.interrupted or any(row.outcome in ("failed", "unverified") for row in report.rows):
+        return [Reason("disk", "not waited for: the trim is not whole")]
+    deadline = time.monotonic() + at_most_ms / 1000
+    return wait_for_space(reader, report.disks, selection().policy.disks, deadline, progress)
 
 
 def _exit(report: TrimReport, *, fail_on_hold: bool) -> Exit:
