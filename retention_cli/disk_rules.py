@@ -31,11 +31,12 @@ from retention_cli.model import (
 )
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
-from retention_cli.units import format_time
+from retention_cli.units import format_duration, format_time
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
     from retention_cli.disks.stock import Stock
 
+_OLD_MS: Final = 3_600_000
 _TIERED: Final = "remote.storage.enable"
 _HOW: Final = "make one with kretain segments scan on each broker, and give it with --inventory"
 
@@ -126,6 +127,10 @@ class DiskRun:
             stopped = tiered.get(one.topic)
             limits[one.tp] = disk_limit(facts[one.tp], settings[one.topic], now_ms) if stopped is None else stopped
         self._facts.update(facts)
+        age_ms = self.stock.age_ms(now_ms)
+        if age_ms > _OLD_MS:
+            text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
+            self.notes.append(Reason("inventory", f"{text}; scan anew"))
         found = oldest_first(
             self.stock.lying(self._ids()),
             self.disks,

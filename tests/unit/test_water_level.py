@@ -162,6 +162,12 @@ def test_an_active_segment_frees_nothing_and_stands_in_the_way() -> None:
     assert (left.why, left.size_bytes) == ("active", 60)
 
 
+def test_an_active_segment_that_other_rules_trimmed_past_frees_nothing_either() -> None:
+    """After a trim to H its file stays: its bytes are not on their way."""
+    found = one_disk(30, Row(0, 0, 0, 10, 40, 1, True), start=10)
+    assert (found.already_freed.tolist(), found.freed.tolist(), found.short.tolist()) == ([0], [0], [30])
+
+
 def test_what_the_other_rules_free_and_dead_bytes_count_as_already_on_their_way() -> None:
     rows = [Row(0, 0, 0, 10, 40, 1, False), Row(0, 0, 10, 20, 60, 2, False)]
     found = one_disk(40, *rows, start=10)
