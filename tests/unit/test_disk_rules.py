@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from kretain.render.disk import bar
 from retention_cli.decide import Limit, decide, disk_limit, raised
 from retention_cli.disks.numbered import LogDir, Numbered
 from retention_cli.disks.oldest_first import Lying, OldestFirst, oldest_first
+from retention_cli.disks.outcome import DiskOutcome
 from retention_cli.disks.room import Disk, Room, disks_of, excess_bytes, mostly_others
 from retention_cli.disks.segments import segments_of
 from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.space import wait_for_space
 from tests.unit.facts import HOUR, NOW, UNKNOWN, Log, topic
 
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
@@ -252,3 +257,37 @@ def test_whole_segments_round_r6_too() -> None:
     unknown = raised(blind, chosen, decide(blind, chosen, NOW), 9, limit, WHY)
     assert (unknown.action, unknown.trim_to) == ("hold", None)
     assert unknown.reasons[-1].code == "granularity"
+
+
+@pytest.mark.parametrize(
+    ("used", "kafka", "percent", "drawn"),
+    [
+        (600, 500, None, "█████▒····"),
+        (600, 500, 80, "█████▒··|··"),
+        (1000, 1000, 50, "█████|█████"),
+        (1, 0, 100, "··········|"),
+    ],
+)
+def test_a_disk_is_drawn_as_a_bar(used: int, kafka: int, percent: float | None, drawn: str) -> None:
+    assert bar(DiskOutcome(Disk(1, ("/a",), Room(1000, used, kafka), {}), percent), width=10) == drawn
+
+
+def test_space_is_waited_for_until_the_replicas_are_smaller() -> None:
+    """``trim --wait``: two looks show the old size, the third the new one; nobody waits for ever."""
+    sizes = iter([500, 500, 380])
+    pauses: list[float] = []
+
+    class Brokers:
+        def brokers(self) -> list[int]:
+            return [1]
+
+        def log_dirs(self, _: list[int]) -> dict[int, list[Dir]]:
+            return {1: [Dir("/a", replicas=(Copy(ORDERS, next(sizes)),))]}
+
+    before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}), 50, freed_bytes=120)
+    reader: Any = Brokers()
+    assert wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=pauses.append) == []
+    assert len(pauses) == 2
+    sizes = iter([500])
+    [late] = wait_for_space(reader, [before], R6, 0, pause=pauses.append)
+    assert "of 120 B that are to go, back are 0 B" in late.text
