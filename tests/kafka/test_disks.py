@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ class Full:
     kafka: EmbeddedKafka
     world: World
     topics: dict[str, str] = field(default_factory=dict)
+    inventory: Path = Path()
+    """Made once: nothing is written and nothing goes before the last test."""
 
     def scan(self, folder: Path) -> Path:
         """Make an inventory of all three brokers, as an operator would on each."""
@@ -98,6 +101,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Full]:
             wait_until(lambda: min(usage(found.world).values()) > 70, "replicas of all topics on all volumes")
             for stem, offset in (("old", 250), ("middle", FILLED), ("young", FILLED)):
                 found.world.commit("reader", found.topics[stem], offset)
+            found.inventory = found.scan(root / "inventory")
             yield found
     finally:
         for folder in mounted:
@@ -125,16 +129,14 @@ def test_without_an_inventory_nothing_goes_and_the_way_out_is_named(full: Full, 
 
 
 def test_a_disk_below_its_ceiling_asks_for_nothing(full: Full, tmp_path: Path) -> None:
-    made = full.run(
-        "plan", policy_of(tmp_path, percent=99), "--inventory", str(full.scan(tmp_path / "i")), "-o", "json"
-    )
+    made = full.run("plan", policy_of(tmp_path, percent=99), "--inventory", str(full.inventory), "-o", "json")
     assert {row["action"] for row in made.json()["partitions"]} == {"keep"}
     assert [one["excess_bytes"] for one in disks_in(made)] == [0, 0, 0]
 
 
 def test_a_lagging_group_keeps_its_data_and_the_plan_says_who_stands_in_the_way(full: Full, tmp_path: Path) -> None:
     """Never past G2; what could not be reached is said, and exit codes are DESIGN.md's."""
-    policy, inventory = policy_of(tmp_path, percent=10), full.scan(tmp_path / "i")
+    policy, inventory = policy_of(tmp_path, percent=10), full.inventory
     made = full.run("plan", policy, "--inventory", str(inventory), "-o", "json", "--fail-on-hold", check=4)
     rows = {row["topic"]: row for row in made.json()["partitions"]}
     old = rows[full.topics["old"]]
@@ -155,7 +157,7 @@ def test_a_lagging_group_keeps_its_data_and_the_plan_says_who_stands_in_the_way(
 
 
 def test_the_disks_are_shown_with_their_ceiling_and_their_largest_topics(full: Full, tmp_path: Path) -> None:
-    inventory = str(full.scan(tmp_path / "i"))
+    inventory = str(full.inventory)
     seen = full.run("disk", policy_of(tmp_path, entry="unconsumed: trim"), "--inventory", inventory, check=0)
     assert "█" in seen.out
     assert "50 %" in seen.out
@@ -169,7 +171,7 @@ def test_the_disks_are_shown_with_their_ceiling_and_their_largest_topics(full: F
 
 def test_rounding_to_segments_and_sizes_by_the_inventory(full: Full, tmp_path: Path) -> None:
     """R5: the smallest offset whose tail fits, where a segment begins, and no more than that goes."""
-    inventory = str(full.scan(tmp_path / "i"))
+    inventory = str(full.inventory)
     entry = "retention.bytes: 5MiB\n    unconsumed: trim\n    granularity: segment"
     made = full.run("plan", policy_of(tmp_path, percent=100, entry=entry), "--inventory", inventory, "-o", "json")
     rows = made.json()["partitions"]
@@ -197,20 +199,22 @@ def test_a_watermark_shortens_the_forced_age(full: Full, tmp_path: Path) -> None
 
 
 def test_an_inventory_of_another_cluster_or_of_too_few_brokers_trims_nothing(full: Full, tmp_path: Path) -> None:
-    policy, inventory = policy_of(tmp_path, entry="unconsumed: trim"), full.scan(tmp_path / "i")
+    policy, inventory = policy_of(tmp_path, entry="unconsumed: trim"), full.inventory
     one = full.run("plan", policy, "--inventory", str(inventory / "1.parquet"), "-o", "json", check=0)
     known = [disk["broker"] for disk in disks_in(one) if not disk["reasons"]]
     assert known == [1]
     assert "kretain segments scan" in one.err
-    (inventory / "1.parquet").write_bytes(b"broken")
-    broken = full.run("trim", policy, "--inventory", str(inventory), "--yes", check=1)
+    copy = tmp_path / "inventory"
+    shutil.copytree(inventory, copy)
+    (copy / "1.parquet").write_bytes(b"broken")
+    broken = full.run("trim", policy, "--inventory", str(copy), "--yes", check=1)
     assert "1.parquet" in broken.err
     assert full.starts() == {"old": 0, "middle": 0, "young": 0}
 
 
 def test_trim_brings_each_disk_under_its_ceiling_oldest_first(full: Full, tmp_path: Path) -> None:
     """Last in this module: data goes. A saved plan is decided afresh; a second run trims nothing."""
-    policy, inventory = policy_of(tmp_path, entry="unconsumed: trim"), str(full.scan(tmp_path / "i"))
+    policy, inventory = policy_of(tmp_path, entry="unconsumed: trim"), str(full.inventory)
     before = usage(full.world)
     assert min(before.values()) > CEILING
     plan = tmp_path / "plan.json"

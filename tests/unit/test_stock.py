@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -59,8 +60,6 @@ def stock(rows: list[dict] = ROWS, incomplete: dict | None = None) -> Stock:
 
 
 def facts(tp: TopicPartition, start: int = 0, end: int = 30) -> PartitionFacts:
-    from dataclasses import replace
-
     return replace(Log(start, [NOW] * (end - start)).facts(Settings(), topic()), partition=tp.partition)
 
 
@@ -83,8 +82,9 @@ def test_a_leader_that_was_not_scanned_is_unknown(leader: int | None) -> None:
 
 def test_what_a_scan_could_not_read_and_another_topic_of_that_name_are_unknown() -> None:
     broken = stock(incomplete={(1, "orders", 0): "an index is broken"}).bases({T0: 1, T1: 1}, IDS)
-    assert isinstance(broken[T0], Unknown)
-    assert "an index is broken" in broken[T0].reasons[0].text
+    why = broken[T0]
+    assert isinstance(why, Unknown)
+    assert "an index is broken" in why.reasons[0].text
     for topic_id in ("id-2", None):
         others = [one | {"topic_id": topic_id} for one in ROWS]
         assert all(isinstance(one, Unknown) for one in stock(others).bases({T0: 1, T1: 1}, IDS).values())
