@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from retention_cli.archived_first import ArchivedFirst, Archiver
 from retention_cli.broker_clock import BrokerClock
@@ -26,6 +26,9 @@ from retention_cli.state.memories import Memories
 from retention_cli.trim import Trimmer
 from retention_cli.trim_report import TrimReport
 from retention_cli.units import format_duration
+
+if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+    from retention_cli.disks.stock import Stock
 
 RECHECK_PATIENCE_S: Final = 10.0
 """How long a recheck waits for what moves: well within the time that it is good for."""
@@ -51,6 +54,7 @@ class Orders:
         max_partitions: trim these few first.
         source: the plan's file, None where it was made on the spot.
         memories: what is remembered of clusters.
+        stock: the inventory of segments, None where none was given.
     """
 
     selection: Callable[[], Selection]
@@ -60,6 +64,7 @@ class Orders:
     max_partitions: int | None = None
     source: str | None = None
     memories: Memories | None = None
+    stock: Stock | None = None
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
@@ -156,6 +161,7 @@ def _trimmer(
             only,
             patience_s=RECHECK_PATIENCE_S,
             memories=orders.memories,
+            stock=orders.stock,
             clock=None if clock is None or selection.policy.state == "local" else clock.compare(),
             progress=progress,
         )

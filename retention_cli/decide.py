@@ -5,8 +5,9 @@ Pure: no clock, no broker, no Spark. The same facts, settings and now give the s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, assert_never
 
 from retention_cli.guards import GUARDS, frozen, untouchable
@@ -49,6 +50,7 @@ class Wanted(NamedTuple):
 
 
 _NOTHING: Final = Wanted()
+_ANYWHERE: Final = 2**63 - 1
 
 
 def settled(facts: PartitionFacts, settings: Settings) -> bool:
@@ -73,7 +75,7 @@ def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wa
         return _NOTHING
     times = {time for trigger in TRIGGERS for time in trigger.cutoffs(facts, settings, now_ms)}
     data = {time for trigger in TRIGGERS for time in trigger.data_cutoffs(facts, settings, now_ms)}
-    if times or data or not isinstance(facts.event_prefix, Unknown):
+    if times or data or facts.tails or not isinstance(facts.event_prefix, Unknown):
         times.update(time for guard in GUARDS for time in guard.cutoffs(facts, settings, now_ms))
     return Wanted(frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0))
 
@@ -92,6 +94,61 @@ def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
     Never past min(H, L); never past the floor where R1 or G2 asks for it; an unknown holds what depends
     on it and leaves its reason.
     """
+    stopped = _stopped(facts, settings)
+    return _weighed(facts, settings, now_ms) if stopped is None else stopped
+
+
+class Limit(NamedTuple):
+    """How far R6 may trim a partition, and which guard says so, in words."""
+
+    offset: int
+    guard: GuardCode
+    text: str
+
+
+def disk_limit(facts: PartitionFacts, settings: Settings, now_ms: int) -> Maybe[Limit]:
+    """Return how far the guards let R6 trim a partition; unknown, with why, where it may not at all."""
+    stopped = _stopped(facts, settings)
+    if stopped is not None:
+        return Unknown(stopped.reasons or (Reason("R6", "it is empty"),))
+    limit: Limit | None = None
+    for guard in GUARDS:
+        if guard.applies("R6", settings):
+            allowed = guard.limit(_ANYWHERE if limit is None else limit.offset, facts, settings, now_ms)
+            if isinstance(allowed, Unknown):
+                return allowed
+            if limit is None or allowed < limit.offset:
+                limit = Limit(allowed, guard.code, guard.holds_back(facts, settings))
+    return Unknown.because("R6", "no guard says where its log ends") if limit is None else limit
+
+
+def raised(
+    facts: PartitionFacts, settings: Settings, decision: Decision, bound: int, limit: Limit, why: Reason
+) -> Decision:
+    """Return the decision with R6's bound, where that goes further than what the other rules came to.
+
+    ``bound`` is within ``limit``; where it is ``limit``, that is what limited it.
+    """
+    log_start = known(facts.log_start)
+    if log_start is None or bound > limit.offset:
+        return decision
+    by = limit.guard if bound == limit.offset and bound < (known(facts.high_watermark) or 0) else None
+    one = Weighed("disk-usage", "R6", bound, bound, by, (why,))
+    if settings.whole_segments:
+        one = _whole_segments(one, facts, log_start)
+    if not isinstance(one.allowed, int):  # rounding to segments: unknown, or nothing is left
+        more = one.allowed.reasons if isinstance(one.allowed, Unknown) else one.notes
+        held = isinstance(one.allowed, Unknown) and decision.action == "keep"
+        reasons = _reasons((*decision.reasons, *more))
+        return replace(decision, action="hold" if held else decision.action, reasons=reasons)
+    if one.allowed <= max(log_start, decision.trim_to or 0):
+        return decision
+    reasons = _reasons((*one.notes, *decision.reasons))
+    return _decision(facts, "trim", one.allowed, rule="disk-usage", limited_by=by, reasons=reasons)
+
+
+def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
+    """Return the decision that needs no rule: skipped, frozen, empty, or not to be known."""
     touch = untouchable(facts.topic, settings)
     if isinstance(touch, Reason):
         return _decision(facts, "skip", reasons=(touch,))
@@ -106,6 +163,10 @@ def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
     ]
     if missing:
         return _decision(facts, "hold", reasons=_reasons(reason for fact in missing for reason in fact.reasons))
+    return None
+
+
+def _weighed(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
     weighed = weigh(facts, settings, now_ms)
     unknown = _reasons(reason for one in weighed if isinstance(one.allowed, Unknown) for reason in one.allowed.reasons)
     best: Weighed | None = None
@@ -130,7 +191,8 @@ def _weigh(trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Se
         case Bound(offset, notes):
             if offset <= log_start:  # asks for nothing, and no guard is asked about it
                 return Weighed(trigger.rule, trigger.code, offset, None, None, notes)
-            return _guarded(trigger, asked, facts, log_start, settings, now_ms)
+            guarded = _guarded(trigger, asked, facts, log_start, settings, now_ms)
+            return _whole_segments(guarded, facts, log_start) if settings.whole_segments else guarded
         case _:
             assert_never(asked)
 
@@ -155,6 +217,20 @@ def _guarded(
     if stopped:
         return Weighed(trigger.rule, trigger.code, asked, Unknown(tuple(stopped)), limited_by, notes)
     return Weighed(trigger.rule, trigger.code, asked, allowed, limited_by, notes)
+
+
+def _whole_segments(one: Weighed, facts: PartitionFacts, log_start: int) -> Weighed:
+    """Round what is allowed down to a segment's base offset, as ``granularity: segment`` wants it."""
+    if not isinstance(one.allowed, int):
+        return one
+    if isinstance(facts.segment_bases, Unknown):
+        return replace(one, allowed=facts.segment_bases)
+    place = bisect_right(facts.segment_bases, one.allowed)
+    base = facts.segment_bases[place - 1] if place else -1
+    if base > log_start:
+        return replace(one, allowed=base)
+    note = Reason("granularity", f"{one.rule} would trim to {one.allowed:,}, and no segment ends before that")
+    return replace(one, allowed=None, notes=(*one.notes, note))
 
 
 def _decision(

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.decide import Weighed, decide, weigh
+from retention_cli.decide import Weighed, weigh
 from retention_cli.model import Decision, PartitionFacts, TopicPartition, Unknown, known
 from retention_cli.observation import Request
 from retention_cli.observe import observe
-from retention_cli.planning import NothingMatchesError, Selection, check_matches, with_live
+from retention_cli.planning import (
+    NothingMatchesError,
+    Selection,
+    check_matches,
+    decide_all,
+    disk_run,
+    with_live,
+)
 from retention_cli.policy.settings import Settings
 from retention_cli.progress import Progress, silent
 from retention_cli.state.memories import Memories
 from retention_cli.units import format_bytes, format_duration, format_time
+
+if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+    from retention_cli.disks.stock import Stock
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +47,38 @@ def explain(
     now_ms: int,
     memories: Memories | None = None,
     progress: Progress = silent,
+    stock: Stock | None = None,
 ) -> list[Explained]:
     """Observe and decide one topic's partitions, or one of them.
+
+    Where rules speak of disks all that the policy manages is decided, as in a plan.
 
     Raises:
         NothingMatchesError: the cluster has no such topic or partition, or the policy doesn't match it.
         BrokerError: the cluster's metadata could not be read.
     """
     selection = with_live(reader, selection)
-    only = None if partition is None else {TopicPartition(topic, partition)}
-    request = Request(selection.settings_for, selection.policy.groups, now_ms, only, memory_for=memories, scan_all=True)
+    disks = disk_run(selection.policy, stock)
+    every = selection if disks is None else replace(selection, topics=())
+    request = Request(
+        every.settings_for,
+        selection.policy.groups,
+        now_ms,
+        None if partition is None or disks is not None else {TopicPartition(topic, partition)},
+        memory_for=memories,
+        scan_all=True,
+        disks=disks,
+    )
     observation = observe(reader, request, progress)
     check_matches(selection, observation.topics_seen)
-    if not observation.facts:
+    asked = [tp for tp in observation.facts if tp.topic == topic and partition in (None, tp.partition)]
+    if not asked:
         raise NothingMatchesError(f"topic {topic} has no partition {partition}")
+    decisions = {one.tp: one for one in decide_all(observation, now_ms, reader, disks)}
     found = []
-    for tp, facts in observation.facts.items():
-        settings = observation.settings[tp.topic]
-        found.append(
-            Explained(facts, settings, weigh(facts, settings, now_ms), decide(facts, settings, now_ms), now_ms)
-        )
+    for tp in asked:
+        facts, settings = observation.facts[tp], observation.settings[tp.topic]
+        found.append(Explained(facts, settings, weigh(facts, settings, now_ms), decisions[tp], now_ms))
     return found
 
 
@@ -120,6 +143,8 @@ def _rule(one: Explained) -> str:
             return f"they are stamped before {format_time(settings.min_timestamp_ms or 0)}, the minimum timestamp"
         case "forced-age":
             return f"they are older than {format_duration(settings.forced_age_ms or 0)}, the forced age"
+        case "size" | "disk-usage":
+            return decision.reasons[0].text
         case _:
             return f"rule {decision.rule}"
 

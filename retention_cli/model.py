@@ -23,6 +23,12 @@ INFINITE_MS: Final = -1
 """Kafka's own word for "no time limit" in ``retention.ms``."""
 
 
+NO_INVENTORY: Final = (
+    "granularity: segment needs an inventory: make one with kretain segments scan on each broker, and give it with "
+    "--inventory"
+)
+
+
 class TopicPartition(NamedTuple):
     """A partition of a topic, by name and index. A tuple: it is hashed by the million."""
 
@@ -85,6 +91,29 @@ class EventMax(NamedTuple):
         return self.time_ms, -1 if self.offset is None else self.offset
 
 
+class Watermark(NamedTuple):
+    """From ``percent`` of a disk on, times count ``factor`` of what they are, but no less than the minimum (R7)."""
+
+    percent: float
+    factor: float
+    minimum_ms: int
+
+
+class Usage(NamedTuple):
+    """The highest watermark reached on any disk that holds a replica of a partition (RULES.md R7)."""
+
+    disk: str
+    percent: float
+    mark: Watermark
+
+
+class Tail(NamedTuple):
+    """The smallest offset whose tail fits (RULES.md R5); ``exact`` where an inventory says so."""
+
+    offset: int
+    exact: bool
+
+
 class Sample(NamedTuple):
     """At our wall clock ``wall_ms`` (Unix ms) the high watermark was ``high_watermark``, in this leader epoch.
 
@@ -134,7 +163,8 @@ class PartitionFacts:
     no transaction marker. ``newest`` is maxEventTime, None where the partition holds no data record and none is
     remembered. ``event_prefix`` is R2's bound where event times are read out of records. ``samples`` are the
     ledger's, oldest first. ``clock`` is unknown where ours and the brokers' differ (G8). ``size_bytes`` is the
-    leader replica's size on disk.
+    leader replica's size on disk. ``usage`` is R7's, None where no watermark is reached; ``tails`` are R5's, by the
+    policy's key. ``segment_bases`` are the base offsets of the leader's segments, sorted, by an inventory.
     """
 
     topic: TopicFacts
@@ -150,6 +180,9 @@ class PartitionFacts:
     samples: Maybe[Sequence[Sample]] = ()
     clock: Unknown | None = None
     size_bytes: Maybe[int] = field(default_factory=lambda: Unknown.because("size", "not read"))
+    usage: Maybe[Usage | None] = None
+    tails: Mapping[str, Maybe[Tail]] = field(default_factory=dict)
+    segment_bases: Maybe[Sequence[int]] = field(default_factory=lambda: Unknown.because("granularity", NO_INVENTORY))
     has_leader: bool = True
 
     @property

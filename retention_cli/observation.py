@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
@@ -14,6 +14,9 @@ from retention_cli.floors.kafka_groups import EpochChecks
 from retention_cli.memory import Memory
 from retention_cli.model import Floor, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.policy.settings import GroupRules, Settings
+
+if TYPE_CHECKING:
+    from retention_cli.disk_rules import DiskRun
 
 SettingsFor = Callable[[str], Settings | None]
 """Gives a topic's effective settings, None where the topic is not managed."""
@@ -85,6 +88,7 @@ class Request:
         clock: why our clock can't be trusted, where it was compared (RULES.md G8).
         prepared: what was read before, of a slice. What changes under a slice is held, and not read again:
             its commits are not at hand.
+        disks: lays in what rules want to know of disks; None where none does.
     """
 
     settings_for: SettingsFor
@@ -99,3 +103,4 @@ class Request:
     clock_ms: Callable[[], int] = wall_clock_ms
     clock: Unknown | None = None
     prepared: Prepared | None = None
+    disks: DiskRun | None = None

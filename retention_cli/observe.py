@@ -124,6 +124,8 @@ class _Reading:
         request = self._request
         remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
         remembered.recall(facts, self._reader)
+        if request.disks is not None:
+            facts = request.disks.lay(self._reader, facts, self._settings, leaders, metadata.cluster_id)
         if request.lookups:
             read_times(
                 self._reader,

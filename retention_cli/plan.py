@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from retention_cli import __version__
+from retention_cli.disks.outcome import DiskOutcome, outcome_as_json
 from retention_cli.model import Decision, Reason
 
 FORMAT: Final = "kretain.plan/v1"
@@ -60,7 +61,8 @@ class Plan:
     ``flags`` are the one-off rules as given, ``topics`` the TOPIC arguments. ``unconsumed_by`` counts, per
     consumer, the records that would go before it has read them. ``refusals`` say why trim would refuse the plan
     (RULES.md G6), ``notes`` what else is worth a warning. ``memory_since_ms`` is when what kretain remembers of the
-    cluster was begun (Unix ms), None where nothing was remembered yet.
+    cluster was begun (Unix ms), None where nothing was remembered yet. ``disks`` are what R6 comes to, where a rule
+    speaks of disks.
     """
 
     created_at_ms: int
@@ -76,6 +78,7 @@ class Plan:
     notes: Sequence[Reason] = ()
     memory_since_ms: int | None = None
     memory: str = "local"
+    disks: Sequence[DiskOutcome] = ()
 
     @property
     def totals(self) -> Totals:
@@ -142,6 +145,7 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
             "bytes_exact": False,
             "unconsumed": totals.unconsumed,
         },
+        "disks": [outcome_as_json(one) for one in plan.disks],
         "unconsumed_by": dict(sorted(plan.unconsumed_by.items())),
         "refusals": [{"code": reason.code, "text": reason.text} for reason in plan.refusals],
         "notes": [{"code": reason.code, "text": reason.text} for reason in plan.notes],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from retention_cli import policy_topic
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
@@ -13,6 +13,8 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import decide
+from retention_cli.disk_rules import DiskRun, needs_disks
+from retention_cli.disks.outcome import DiskOutcome
 from retention_cli.guards.limits import Amount, over_limits
 from retention_cli.model import Decision, Reason, TopicPartition, Unknown
 from retention_cli.observation import Observation, Request, wall_clock_ms
@@ -22,6 +24,9 @@ from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import Settings
 from retention_cli.progress import Progress, silent
 from retention_cli.state.memories import Memories
+
+if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+    from retention_cli.disks.stock import Stock
 
 _LISTING_PATIENCE_S: Final = 2.0
 
@@ -76,9 +81,20 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     ]
 
 
-def decide_all(observation: Observation, now_ms: int) -> tuple[Decision, ...]:
-    """Decide every observed partition, in order."""
-    return tuple(decide(facts, observation.settings[tp.topic], now_ms) for tp, facts in observation.facts.items())
+def decide_all(
+    observation: Observation, now_ms: int, reader: ClusterReader | None = None, disks: DiskRun | None = None
+) -> tuple[Decision, ...]:
+    """Decide every observed partition, in order; then, where rules speak of disks, R6 over all of them."""
+    settings = observation.settings
+    decisions = tuple(decide(facts, settings[tp.topic], now_ms) for tp, facts in observation.facts.items())
+    if disks is None or reader is None:
+        return decisions
+    return disks.decide(reader, observation.facts, settings, decisions, now_ms)
+
+
+def disk_run(policy: Policy, stock: Stock | None) -> DiskRun | None:
+    """Return what reads the disks for a run, None where no rule speaks of them."""
+    return DiskRun(policy.disks, stock) if needs_disks(policy) else None
 
 
 def make_plan(
@@ -89,6 +105,7 @@ def make_plan(
     past_day: PastDay,
     memories: Memories | None = None,
     clock_ms: Callable[[], int] = wall_clock_ms,
+    stock: Stock | None = None,
     progress: Progress = silent,
 ) -> Plan:
     """Read the cluster and decide. Nothing of it is changed; what was seen is remembered (``memories``).
@@ -100,8 +117,15 @@ def make_plan(
     """
     selection = with_live(reader, selection)
     policy = selection.policy
+    disks = disk_run(policy, stock)
     request = Request(
-        selection.settings_for, policy.groups, now_ms, memory_for=memories, scan_all=True, clock_ms=clock_ms
+        selection.settings_for,
+        policy.groups,
+        now_ms,
+        memory_for=memories,
+        scan_all=True,
+        clock_ms=clock_ms,
+        disks=disks,
     )
     try:
         observation = observe(reader, request, progress)
@@ -109,7 +133,9 @@ def make_plan(
         if memories is not None:
             memories.save(clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
-    decisions = decide_all(observation, now_ms)
+    decisions = decide_all(observation, now_ms, reader, disks)
+    if disks is not None:
+        notes += disks.notes
     if observation.sizes_problem is not None:
         notes.append(Reason("size", f"sizes on disk are not known: {observation.sizes_problem}"))
     if memories is not None:
@@ -134,6 +160,7 @@ def make_plan(
         notes=notes,
         memory_since_ms=None if memories is None else memories.since_ms(observation.cluster_id),
         memory="local" if memories is None else memories.kind,
+        disks=() if disks is None else disks.outcomes,
     )
 
 
@@ -196,7 +223,8 @@ class Recheck:
 
     ``began`` is when reading began (``time.monotonic``): no fact is older. ``unreadable`` are partitions whose
     leader is missing or did not answer. ``managed_records`` counts what was observed. ``archives`` gives the URL of
-    each topic that the policy wants archived before it is trimmed.
+    each topic that the policy wants archived before it is trimmed. ``disks`` are what R6 comes to, where a rule
+    speaks of disks.
     """
 
     began: float
@@ -205,6 +233,7 @@ class Recheck:
     unreadable: Mapping[TopicPartition, Reason]
     managed_records: int
     archives: Mapping[str, str] = field(default_factory=dict)
+    disks: Sequence[DiskOutcome] = ()
 
 
 def recheck(
@@ -216,9 +245,12 @@ def recheck(
     patience_s: float,
     memories: Memories | None = None,
     clock: Unknown | None = None,
+    stock: Stock | None = None,
     progress: Progress = silent,
 ) -> Recheck:
     """Observe and decide afresh, for these partitions alone or for all that are managed (None).
+
+    Where rules speak of disks, all are observed: R6 and a topic's size are decided over all of them.
 
     ``clock`` says why our clock can't be trusted, where it was compared with the brokers' (RULES.md G8).
 
@@ -226,14 +258,16 @@ def recheck(
         BrokerError: the cluster's metadata could not be read.
     """
     selection = with_live(reader, selection)
+    disks = disk_run(selection.policy, stock)
     request = Request(
         selection.settings_for,
         selection.policy.groups,
         now_ms,
-        only,
+        only if disks is None else None,
         patience_s=patience_s,
         memory_for=memories,
         clock=clock,
+        disks=disks,
     )
     observation = observe(reader, request, progress)
     unreadable = {}
@@ -244,9 +278,10 @@ def recheck(
             unreadable[tp] = facts.log_start.reasons[0]
     return Recheck(
         observation.began,
-        {one.tp: one for one in decide_all(observation, now_ms)},
+        {one.tp: one for one in decide_all(observation, now_ms, reader, disks)},
         observation.leaders,
         unreadable,
         managed_records(observation),
         {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
+        () if disks is None else disks.outcomes,
     )

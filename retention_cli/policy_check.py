@@ -48,12 +48,19 @@ def check_alone(policy: Policy) -> Findings:
                 )
             )
         findings.problems.extend(_conflicts_in_file(policy, entry))
-        if not any(key in entry.values for key in _RULES) and entry.values.keys() <= {
-            "unconsumed",
-            "allow.ancient",
-            "compacted",
-            "archive",
-        }:
+        if (
+            policy.disks.percent is None
+            and not any(key in entry.values for key in _RULES)
+            and entry.values.keys()
+            <= {
+                "unconsumed",
+                "allow.ancient",
+                "compacted",
+                "archive",
+                "granularity",
+                "tiered",
+            }
+        ):
             findings.notes.append(str(policy.problem(entry, "match", "this entry turns no rule on by itself")))
     return findings
 
@@ -79,6 +86,8 @@ _RULES = (
     "retention.ms",
     "retention.max.eventtime.ms",
     "log.retention.min.timestamp",
+    "retention.bytes",
+    "retention.topic.bytes",
     "hold",
 )
 

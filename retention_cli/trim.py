@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from retention_cli.archived_first import ArchivedFirst, rehearsed
 from retention_cli.brokers.deleter import Answered, Deleter
@@ -18,6 +18,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.disks.outcome import DiskOutcome
 from retention_cli.guards.limits import Amount, total
 from retention_cli.model import Decision, Reason, TopicPartition
 from retention_cli.narrow import Held, Target, Unchanged, narrow
@@ -26,7 +27,7 @@ from retention_cli.planning import Recheck
 from retention_cli.policy.errors import PolicyError
 from retention_cli.progress import Progress, silent
 from retention_cli.state.folder import StateError
-from retention_cli.trim_report import OutcomeName, TrimReport, TrimRow, row_of
+from retention_cli.trim_report import Journal, OutcomeName, TrimReport, TrimRow, row_of
 
 RECHECK_SECONDS: Final = 30.0
 """How old a batch's recheck may be when its request goes out, and when the last answer to it counts."""
@@ -43,18 +44,6 @@ class RefusedError(Exception):
     def __init__(self, reasons: Sequence[Reason]) -> None:
         super().__init__("; ".join(reason.text for reason in reasons))
         self.reasons = reasons
-
-
-class Journal(Protocol):
-    """Takes what is about to happen and what came of it. Each call returns when it is on the disk."""
-
-    def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
-        """Announce a batch, before its requests go out."""
-        ...
-
-    def result(self, number: int, rows: Collection[TrimRow]) -> None:
-        """Say what came of a batch."""
-        ...
 
 
 RecheckFor = Callable[[Collection[TopicPartition]], Recheck]
@@ -96,6 +85,7 @@ class Trimmer:
     _unanswered: dict[TopicPartition, Target] = field(default_factory=dict)
     _done: Amount = field(default_factory=Amount)
     _batches: int = 0
+    _disks: Sequence[DiskOutcome] = ()
     _recheck_s: float = 0.0
     _delete_s: float = 0.0
 
@@ -110,6 +100,7 @@ class Trimmer:
             StateError: nothing could be announced in the audit log, and nothing was trimmed.
         """
         self._sort_out()
+        self._disks = self.plan.disks
         stopped: str | None = None
         audit_problem: str | None = None
         interrupted = False
@@ -143,6 +134,7 @@ class Trimmer:
             self._recheck_s,
             self._delete_s,
             audit_problem,
+            disks=self._disks,
         )
 
     def _sort_out(self) -> None:
@@ -162,6 +154,7 @@ class Trimmer:
         """Recheck what waits, and trim as much of it as that recheck is good for."""
         began = time.monotonic()
         fresh = self.recheck(waiting)
+        self._disks = fresh.disks
         self._recheck_s += time.monotonic() - began
         targets: dict[TopicPartition, Target] = {}
         for tp in waiting:

@@ -1,13 +1,15 @@
-"""What became of a trim: a row per partition, and ``kretain.trim/v1``."""
+"""What became of a trim: a row per partition, ``kretain.trim/v1``, and who is told meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
+from retention_cli.disks.outcome import DiskOutcome, outcome_as_json
 from retention_cli.guards.limits import Amount, total
 from retention_cli.model import Reason, TopicPartition
+from retention_cli.narrow import Target
 from retention_cli.plan import UNCHECKED, Clock
 
 OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "would-trim"]
@@ -31,8 +33,8 @@ class TrimRow:
 class TrimReport:
     """What became of every partition of a plan, in its order, and how long rechecks and deletes (read back) took.
 
-    ``clock`` says whether our clock was compared with the brokers' (RULES.md G8).
-    ``audit_problem`` says why the audit log lacks some of it: the rows are all there is then.
+    ``clock`` says whether our clock was compared with the brokers' (RULES.md G8). ``disks`` are what R6 came to at
+    the last recheck. ``audit_problem`` says why the audit log lacks some of it: the rows are all there is then.
     """
 
     run: str
@@ -44,6 +46,12 @@ class TrimReport:
     delete_seconds: float = 0.0
     audit_problem: str | None = None
     clock: Clock = UNCHECKED
+    disks: Sequence[DiskOutcome] = ()
+
+    @property
+    def short(self) -> list[Reason]:
+        """Return, for each disk that stays above its ceiling, by how much and what stands in the way (RULES.md R6)."""
+        return [note for one in self.disks if one.short_bytes for note in one.notes()]
 
     def count(self, outcome: OutcomeName) -> int:
         """Return how many partitions came to that."""
@@ -55,6 +63,18 @@ class TrimReport:
         return total(
             Amount(row.records, row.size_bytes) for row in self.rows if row.outcome in ("trimmed", "would-trim")
         )
+
+
+class Journal(Protocol):
+    """Takes what is about to happen and what came of it. Each call returns when it is on the disk."""
+
+    def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
+        """Announce a batch, before its requests go out."""
+        ...
+
+    def result(self, number: int, rows: Collection[TrimRow]) -> None:
+        """Say what came of a batch."""
+        ...
 
 
 def row_of(
@@ -81,6 +101,7 @@ def report_as_json(report: TrimReport) -> dict[str, Any]:
         "interrupted": report.interrupted,
         "audit_problem": report.audit_problem,
         "clock": report.clock,
+        "disks": [outcome_as_json(one) for one in report.disks],
         "totals": {
             "partitions": len(report.rows),
             **{name: report.count(name) for name in names},

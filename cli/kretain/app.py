@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "groups": ("Look", "groups", "The consumer groups, and which of them count."),
     "history": ("Look", "history", "Past trims, from the audit log."),
     "ledger": ("Look", "ledger", "What is remembered of a topic, and pruning it."),
+    "disk": ("Look", "disk", "How full each disk is, its ceiling, and what is left after the plan."),
     "segments": ("Look", "segments", "An inventory of what lies on a broker's disks, as Parquet."),
     "policy": ("Set up", "policy", "Check and show the policy; move its live settings; its JSON schema."),
     "init": ("Set up", "init", "Make the topics that live settings and state: cluster need."),

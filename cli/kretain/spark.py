@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,15 +167,22 @@ def fleet_engine(flags: SparkFlags, *, quiet: bool) -> Iterator[Engine]:
         yield SparkEngine(spark.session, spark.connection)
 
 
-def maker(flags: SparkFlags) -> Callable[..., Plan]:
-    """Return what makes a plan: this process by itself, or Spark."""
+def maker(flags: SparkFlags, inventory: Sequence[Path] | None = None) -> Callable[..., Plan]:
+    """Return what makes a plan: this process by itself, or Spark.
+
+    Raises:
+        UsageError: Spark's options don't go together, or Spark is given an inventory, which it does not read.
+    """
     flags.check()
+    if flags.spark and inventory:
+        raise UsageError("--inventory is not read by --spark yet: leave one of them out")
     if not flags.spark:
         from retention_cli.planning import make_plan
 
         return make_plan
 
     def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
+        del more["stock"]  # there is none: see above
         with opened(flags, progress) as spark:
             return plan_one(spark, reader, selection, now_ms, progress=progress, **more)
 

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 from kretain.exits import Exit, RefusedError, tell, worst
 
 if TYPE_CHECKING:
+    from retention_cli.brokers.reader import ClusterReader
+    from retention_cli.model import Reason
+    from retention_cli.planning import Selection
+    from retention_cli.progress import Progress
     from retention_cli.trim_report import TrimReport
 
 
@@ -22,7 +26,9 @@ def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
     """Return what a trim's report means."""
     return worst(
         Exit.INTERRUPTED if report.interrupted else Exit.DONE,
-        Exit.PARTIAL if report.count("failed") or report.count("unverified") or report.audit_problem else Exit.DONE,
+        Exit.PARTIAL
+        if report.count("failed") or report.count("unverified") or report.audit_problem or report.short
+        else Exit.DONE,
         Exit.ON_HOLD if fail_on_hold and report.count("held") else Exit.DONE,
     )
 
@@ -44,3 +50,19 @@ def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
     print(file=sys.stderr)
     if answer not in ("y", "yes"):
         raise RefusedError("not confirmed; nothing was trimmed")
+
+
+def waited(
+    reader: ClusterReader, report: TrimReport, selection: Callable[[], Selection], at_most_ms: int, progress: Progress
+) -> list[Reason]:
+    """Wait for the space, and return what is not back."""
+    from retention_cli.model import Reason
+    from retention_cli.space import wait_for_space
+
+    if not any(one.unknown is None and one.percent is not None for one in report.disks):
+        text = "--wait knows what to wait for by disks.log.retention.disk.usage.percent and an --inventory alone"
+        return [Reason("disk", text)]
+    if report.interrupted or any(row.outcome in ("failed", "unverified") for row in report.rows):
+        return [Reason("disk", "not waited for: the trim is not whole")]
+    deadline = time.monotonic() + at_most_ms / 1000
+    return wait_for_space(reader, report.disks, selection().policy.disks, deadline, progress)

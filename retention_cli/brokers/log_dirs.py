@@ -1,7 +1,9 @@
-"""How many bytes each partition's leader replica takes on disk."""
+"""What lies in brokers' log dirs: how many bytes each replica takes, and how full the volumes are."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kafka.protocol.admin import DescribeLogDirsRequest
@@ -9,7 +11,7 @@ from kafka.protocol.admin import DescribeLogDirsRequest
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.wire import Job, Wire, error_named
-from retention_cli.model import TopicPartition
+from retention_cli.model import Maybe, TopicPartition, Unknown
 
 
 async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition, int], str | None]:
@@ -55,3 +57,70 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
     if len(sizes) < len(leaders) and not problems:
         problems.append("brokers left some partitions out (DESCRIBE on the cluster is needed)")
     return sizes, problems[0] if problems else None
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A replica's bytes in a log dir. ``future`` is a copy that is being moved there from another dir."""
+
+    tp: TopicPartition
+    size_bytes: int
+    future: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirState:
+    """A log dir as its broker describes it.
+
+    ``total_bytes`` and ``usable_bytes`` are those of its volume, unknown where the broker doesn't say them (before
+    3.3). A dir that is offline has an ``error``, and nothing else is known of it.
+    """
+
+    path: str
+    total_bytes: Maybe[int]
+    usable_bytes: Maybe[int]
+    replicas: Sequence[Replica] = ()
+    error: str | None = None
+
+
+async def read_log_dirs(wire: Wire, brokers: Iterable[int]) -> dict[int, list[LogDirState] | RequestFailedError]:
+    """Return what each broker says of all its log dirs, or why it could not be read (KIP-113, KIP-827)."""
+    missing = RequestFailedError("it did not answer", retriable=True)
+    found: dict[int, list[LogDirState] | RequestFailedError] = dict.fromkeys(brokers, missing)
+
+    def on_reply(broker: int, reply: Any | RequestFailedError) -> None:
+        if isinstance(reply, RequestFailedError):
+            found[broker] = reply
+        elif (error := error_named(getattr(reply, "error_code", 0))) is not None:
+            found[broker] = error
+        elif not reply.results:
+            found[broker] = RequestFailedError(
+                "it named no log dir (DESCRIBE on the cluster is needed)", retriable=False
+            )
+        else:
+            found[broker] = [_log_dir(folder) for folder in reply.results]
+
+    await wire.fan_out({one: [Job(DescribeLogDirsRequest(topics=None), one)] for one in found}, on_reply)
+    return found
+
+
+def _log_dir(folder: Any) -> LogDirState:
+    error = error_named(folder.error_code)
+    if error is not None:
+        unknown = Unknown.because("disk", str(error))
+        return LogDirState(folder.log_dir, unknown, unknown, error=str(error))
+    replicas = [
+        Replica(TopicPartition(topic.name, row.partition_index), row.partition_size, bool(row.is_future_key))
+        for topic in folder.topics
+        for row in topic.partitions
+    ]
+    total, usable = (_said(getattr(folder, name, -1)) for name in ("total_bytes", "usable_bytes"))
+    return LogDirState(folder.log_dir, total, usable, replicas)
+
+
+def _said(value: int) -> Maybe[int]:
+    if value >= 0:
+        return value
+    return Unknown.because(
+        "disk", "the broker does not say how large its volume is (before Kafka 3.3): set disks.capacity in the policy"
+    )

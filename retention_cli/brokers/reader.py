@@ -142,6 +142,10 @@ class ClusterReader:
         """Return leader replicas' bytes, and why some are missing, where they are."""
         return self._wire.run(log_dirs.read_sizes, self._wire, leaders)
 
+    def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[log_dirs.LogDirState] | RequestFailedError]:
+        """Return what each broker says of all its log dirs, or why it could not be read."""
+        return self._wire.run(log_dirs.read_log_dirs, self._wire, list(brokers))
+
     def search_records(
         self, searches: Mapping[TopicPartition, records.Search], seconds: float
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:

@@ -6,7 +6,7 @@ from retention_cli.guards.interface import Guard
 from retention_cli.model import ANCIENT_MS, GuardCode, PartitionFacts, Unknown
 from retention_cli.policy.settings import Settings
 
-_GUARDED = frozenset({"R1", "R2", "R3", "R4"})
+_GUARDED = frozenset({"R1", "R2", "R3", "R4", "R7"})  # R7 is R1 and R4 with shorter times
 
 
 class OldStamps(Guard):

@@ -6,12 +6,13 @@ from retention_cli.guards.interface import Guard
 from retention_cli.model import GuardCode, PartitionFacts, Unknown
 from retention_cli.policy.settings import Settings
 
-_GUARDED = frozenset({"R2", "R3", "R5", "R6"})
+_GUARDED = frozenset({"R2", "R3", "R5", "R6", "R7"})
 
 
 class Unconsumed(Guard):
     """Limits to the floor; an unknown floor stops. R1 has the floor built in, R4 is forced by definition.
 
+    R7 is guarded: what a watermark adds is not what the file's own number forced.
     R4 as a one-off flag is guarded too: forced only where a file says so (RULES.md R4).
     """
 

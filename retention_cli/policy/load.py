@@ -9,22 +9,24 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from retention_cli.model import Watermark
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
     LIVE_KEYS,
-    NOT_YET,
+    DisksModel,
     EntryModel,
     FileModel,
     GroupsModel,
     LimitsModel,
+    WatermarkModel,
     keys_of,
 )
-from retention_cli.policy.settings import GroupRules, Limits
+from retention_cli.policy.settings import DiskRules, GroupRules, Limits
 from retention_cli.policy.yaml_file import Document, read_document
 
-_MAPPINGS: dict[str, type[BaseModel]] = {"groups": GroupsModel, "limits": LimitsModel}
+_MAPPINGS: dict[str, type[BaseModel]] = {"groups": GroupsModel, "limits": LimitsModel, "disks": DisksModel}
 
 
 def load_policy(path: Path) -> Policy:
@@ -106,8 +108,20 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         ),
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
         scan_records=model.scan_records,
+        disks=_disks(model.disks),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
+    )
+
+
+def _disks(model: DisksModel) -> DiskRules:
+    return DiskRules(
+        percent=None if model.percent == 100 else model.percent,
+        capacity=model.capacity or {},
+        reserved=model.reserved or {},
+        devices=tuple(frozenset(one) for one in model.devices or ()),
+        shared=bool(model.shared),
+        watermarks=tuple(Watermark(one.percent, one.factor, one.minimum) for one in model.watermarks or ()),
     )
 
 
@@ -130,6 +144,11 @@ def _unknown_keys(document: Document) -> list[PolicyProblem]:
     for key, model in _MAPPINGS.items():
         if isinstance(data.get(key), dict):
             found += _unknown_in(data[key], model, (key,), document)
+    disks = data.get("disks")
+    marks = disks.get("watermarks") if isinstance(disks, dict) else None
+    for index, mark in enumerate(marks if isinstance(marks, list) else ()):
+        if isinstance(mark, dict):
+            found += _unknown_in(mark, WatermarkModel, ("disks", "watermarks", index), document)
     topics = data.get("topics")
     if isinstance(topics, list):
         for index, entry in enumerate(topics):
@@ -152,18 +171,16 @@ def _unknown_in(
 
 
 def _hint(key: str, allowed: list[str], *, at_top: bool) -> str:
-    if key in NOT_YET:
-        from retention_cli import __version__
-
-        return (
-            f"is not carried out by kretain {__version__} ({NOT_YET[key]}): take it out, nothing is ignored in silence"
-        )
     if at_top:
         head, _, rest = key.partition(".")
         if head in _MAPPINGS and rest in keys_of(_MAPPINGS[head]):
             return f"is not a key here; write {head}: {{{rest}: …}}"
+        if key in keys_of(DisksModel):
+            return f"is not a key here; write disks: {{{key}: …}}"
         if key in keys_of(EntryModel):
             return "is not a key here; it belongs into an entry of topics"
+    elif key in keys_of(DisksModel) and "match" in allowed:
+        return f"is not a key here; it belongs to the file's top level, under disks: {{{key}: …}}"
     elif key in keys_of(FileModel):
         return "is not a key here; it belongs to the file's top level"
     # KIP-68 names the broker-wide settings Log.retention.…

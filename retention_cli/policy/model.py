@@ -16,6 +16,7 @@ from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
     DEFAULT_SCAN_RECORDS,
+    DiskRules,
     GroupRules,
     Limits,
     OneOff,
@@ -37,6 +38,11 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def matches(patterns: Iterable[str], name: str) -> bool:
     """Return whether a glob, or a ``re:`` regular expression, matches the whole of ``name``."""
     return any(_compiled(pattern).fullmatch(name) is not None for pattern in patterns)
+
+
+def _limit(value: int | None) -> int | None:
+    """Return a number of bytes, None where it is Kafka's own −1 for no limit."""
+    return None if value == -1 else value
 
 
 class _Live(Enum):
@@ -98,6 +104,7 @@ class Policy:
     groups: GroupRules = field(default_factory=GroupRules)
     limits: Limits = field(default_factory=Limits)
     scan_records: int = DEFAULT_SCAN_RECORDS
+    disks: DiskRules = field(default_factory=DiskRules)
     entries: tuple[Entry, ...] = ()
     one_off: OneOff = field(default_factory=OneOff)
     state: Literal["local", "cluster"] = "local"
@@ -239,6 +246,10 @@ class Policy:
             archive=None if value("archive", NONE) == NONE else value("archive", None),
             hold=value("hold", None),
             named_in_full="match" in found,
+            max_bytes=_limit(value("retention.bytes", None)),
+            max_topic_bytes=_limit(value("retention.topic.bytes", None)),
+            whole_segments=value("granularity", "record") == "segment",
+            trim_tiered=value("tiered", "skip") == "trim",
             require_groups=tuple(dict.fromkeys((*self.groups.require, *value("groups.require", ())))),
             scan_records=value("lookup.scan.records", self.scan_records),
             unsettled=unsettled,

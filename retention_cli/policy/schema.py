@@ -1,7 +1,6 @@
 """The policy file's schema (DESIGN.md, The policy file): what editors check and what we load.
 
-Every key is the KIPs' or Kafka's own name. Keys that other versions will know are listed beside the
-models, so that a file that uses one is refused with the right words.
+Every key is the KIPs' or Kafka's own name.
 """
 
 from __future__ import annotations
@@ -12,16 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validat
 
 from retention_cli.policy import values as v
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, DEFAULT_REMEMBER_MS, DEFAULT_SCAN_RECORDS
-
-NOT_YET: Final = {
-    "retention.bytes": "size, R5",
-    "retention.topic.bytes": "size, R5",
-    "disks": "disk usage, R6 and R7",
-    "log.retention.disk.usage.percent": "disk usage, R6",
-    "tiered": "disk usage, R6",
-    "granularity": "segments",
-}
-"""Keys of the design that this version does not carry out, and what they are about."""
 
 
 class _Model(BaseModel):
@@ -51,6 +40,41 @@ class LimitsModel(_Model):
     max_bytes: v.Bytes | None = Field(default=None, alias="max.bytes", description="Bytes per 24 hours.")
     max_percent: v.Percent | None = Field(
         default=None, alias="max.percent", description="Percent of the managed records, per run."
+    )
+
+
+class WatermarkModel(_Model):
+    """From this usage on, times count less (RULES.md R7)."""
+
+    percent: v.Ceiling = Field(description="A disk's usage, in percent of its size.")
+    factor: v.Factor = Field(description="What R4's retention.ms and R1's retention.commitoffset are multiplied by.")
+    minimum: v.Milliseconds = Field(description="They are never shortened below this.")
+
+
+class DisksModel(_Model):
+    """The brokers' disks (RULES.md R6 and R7, KIP-61)."""
+
+    percent: v.Ceiling | None = Field(
+        default=None,
+        alias="log.retention.disk.usage.percent",
+        description="Trim the globally oldest segments of a disk that is fuller than this (R6). 100 is off.",
+    )
+    capacity: v.SizesByDir | None = Field(
+        default=None,
+        description="How large a disk is, where its broker does not say or says it wrong: a size, or one per DIR or "
+        "BROKER:DIR. What Kafka's replicas take on it is then all that counts as used.",
+    )
+    devices: v.Devices | None = Field(
+        default=None, description="Log dirs that share a device: a list of lists of DIR or BROKER:DIR."
+    )
+    reserved: v.SizesByDir | None = Field(
+        default=None, description="Bytes that a volume reports as not usable and nobody uses, such as ext4's 5 %."
+    )
+    shared: v.Flag | None = Field(
+        default=None, description="Others than Kafka take more than half of what is in use, and that is right."
+    )
+    watermarks: list[WatermarkModel] | None = Field(
+        default=None, description="How a disk that fills shortens R4's and R1's times (R7)."
     )
 
 
@@ -117,6 +141,23 @@ class EntryModel(_Model):
         alias="retention.timestamp.max.ahead.ms",
         description="How far ahead of now the largest event time may lie (G4). Default: 1h.",
     )
+    retention_bytes: v.RetentionBytes | None = Field(
+        default=None, alias="retention.bytes", description="Trim a partition that is larger (R5). -1 is none."
+    )
+    retention_topic_bytes: v.RetentionBytes | None = Field(
+        default=None,
+        alias="retention.topic.bytes",
+        description="Trim the oldest of a topic whose partitions are larger together (R5). -1 is none.",
+    )
+    granularity: v.RecordOrSegment | None = Field(
+        default=None,
+        description="segment: round bounds down to where a segment begins, as the KIPs' brokers would; needs an "
+        "inventory. Default: record.",
+    )
+    tiered: v.SkipOrTrim | None = Field(
+        default=None,
+        description="Whether R6 may trim topics with remote storage: that deletes all that is remote before it.",
+    )
     unconsumed: v.HoldOrTrim | None = Field(
         default=None,
         description="Whether rules other than R1 and R4 may trim what nobody has read (G2). Default: hold.",
@@ -150,6 +191,7 @@ class FileModel(_Model):
     version: Annotated[int, WithJsonSchema({"const": 1})] = Field(description="The policy format: 1.")
     groups: GroupsModel = Field(default_factory=GroupsModel)
     limits: LimitsModel = Field(default_factory=LimitsModel)
+    disks: DisksModel = Field(default_factory=DisksModel)
     scan_records: v.PositiveCount = Field(default=DEFAULT_SCAN_RECORDS, alias="lookup.scan.records")
     state: v.LocalOrCluster = Field(
         default="local",

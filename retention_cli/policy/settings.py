@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from retention_cli.model import Unknown
+from retention_cli.model import Unknown, Watermark
 from retention_cli.units import UnitError
 
 DEFAULT_SCAN_RECORDS: Final = 10_000
@@ -54,7 +55,8 @@ class Settings:
     ``min_wallclock_ms`` is G3's W, ``max_ahead_ms`` how far ahead of now G4 lets maxEventTime be.
     ``archive`` is the URL that records are written to before they are trimmed.
     ``named_in_full`` says that an entry's pattern is the topic's very name (G5). ``unsettled`` says why settings
-    that live in the cluster can't be told: the topic is held.
+    that live in the cluster can't be told: the topic is held. ``max_bytes`` and ``max_topic_bytes`` are R5's.
+    ``whole_segments`` rounds bounds down to a segment's base offset (``granularity: segment``).
     """
 
     consumed_after_ms: int | None = None
@@ -76,6 +78,10 @@ class Settings:
     named_in_full: bool = False
     require_groups: tuple[str, ...] = ()
     scan_records: int = DEFAULT_SCAN_RECORDS
+    max_bytes: int | None = None
+    max_topic_bytes: int | None = None
+    whole_segments: bool = False
+    trim_tiered: bool = False
     unsettled: Unknown | None = None
 
 
@@ -99,6 +105,22 @@ class Limits:
     max_records: int | None = None
     max_bytes: int | None = None
     max_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRules:
+    """What the policy says of disks (RULES.md R6 and R7).
+
+    ``percent`` is R6's ceiling, None where it is off. ``capacity`` and ``reserved`` are bytes by ``BROKER:DIR``, by
+    ``DIR`` or by ``*`` for all. ``devices`` are the groups of dirs that share one, in the same words.
+    """
+
+    percent: float | None = None
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    devices: tuple[frozenset[str], ...] = ()
+    shared: bool = False
+    watermarks: tuple[Watermark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from retention_cli.policy.settings import event_source
 from retention_cli.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
 
 _DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d|w)\s*$"
+_DIR = re.compile(r"(\d+:)?[^:]*[/\\].*")
 _BYTES_PATTERN = r"^\s*\d+(\.\d+)?\s*([KMGTP]i?)?B\s*$"
 
 
@@ -63,6 +64,46 @@ def _percent(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
         raise ValueError(f"{_shown(value)} is not a percentage from 0 to 100")
     return float(value)
+
+
+def _size_or_none(value: object) -> int:
+    """Kafka's own word for no limit is −1."""
+    return -1 if _is_number(value) and value == -1 else _bytes(value)
+
+
+def _ceiling(value: object) -> float:
+    percent = _percent(value)
+    if percent == 0:
+        raise ValueError("0 % would ask for everything on the disk: 100 is off")
+    return percent
+
+
+def _factor(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise ValueError(f"{_shown(value)} is not a factor: more than 0, and at most 1")
+    return float(value)
+
+
+def _sizes_by_dir(value: object) -> dict[str, int]:
+    """Read one size for all disks, or one per ``DIR`` or ``BROKER:DIR``."""
+    if not isinstance(value, dict):
+        return {"*": _bytes(value)}
+    for key in value:
+        if not isinstance(key, str) or _DIR.fullmatch(key) is None:
+            raise ValueError(f"{_shown(key)} is not a log dir: write it as the broker does, /data, or 1:/data")
+    return {key: _bytes(size) for key, size in value.items()}
+
+
+def _devices(value: object) -> list[list[str]]:
+    if not isinstance(value, list) or not all(isinstance(one, list) and len(one) > 1 for one in value):
+        raise ValueError("give a list per device of the log dirs that are on it, such as [[/data/a, /data/b]]")
+    dirs = [one for device in value for one in device]
+    for one in dirs:
+        if not isinstance(one, str) or _DIR.fullmatch(one) is None:
+            raise ValueError(f"{_shown(one)} is not a log dir: write it as the broker does, /data, or 1:/data")
+        if dirs.count(one) > 1:
+            raise ValueError(f"{one} is on two devices")
+    return [list(one) for one in value]
 
 
 def _count(minimum: int) -> Callable[[object], int]:
@@ -205,6 +246,40 @@ Percent = Annotated[
             ]
         }
     ),
+]
+_SIZE: dict[str, Any] = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _BYTES_PATTERN}]}
+RetentionBytes = Annotated[
+    int,
+    BeforeValidator(_size_or_none),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": -1}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
+]
+Ceiling = Annotated[
+    float,
+    BeforeValidator(_ceiling),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 100},
+                {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"},
+            ]
+        }
+    ),
+]
+Factor = Annotated[
+    float, BeforeValidator(_factor), WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1})
+]
+SizesByDir = Annotated[
+    dict[str, int],
+    BeforeValidator(_sizes_by_dir),
+    WithJsonSchema({"anyOf": [*_SIZE["anyOf"], {"type": "object", "additionalProperties": _SIZE}]}),
+]
+Devices = Annotated[
+    list[list[str]],
+    BeforeValidator(_devices),
+    WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "string"}, "minItems": 2}}),
+]
+RecordOrSegment = Annotated[
+    str, BeforeValidator(_word("record", "segment")), WithJsonSchema({"enum": ["record", "segment"]})
 ]
 TimeMs = Annotated[
     int,

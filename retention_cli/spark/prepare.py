@@ -12,6 +12,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.disk_rules import check_without_disks
 from retention_cli.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.floors.rows import CommitRow, CommitRows
 from retention_cli.memory import Memory, NoMemory
@@ -73,9 +74,11 @@ def prepare(target: Target, now_ms: int) -> Prepared:
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
-        PolicyError: R1 is enabled for a topic without a time.
+        PolicyError: R1 is enabled for a topic without a time, or a rule speaks of disks (R5 to R7, granularity):
+            what tasks send to each other has nothing of them (fact_rows).
         NothingMatchesError: there is nothing to decide about.
     """
+    check_without_disks(target.selection.policy, "--spark")
     reader = target.reader
     selection = replace(target.selection, policy=policy_topic.with_live(reader, target.selection.policy))
     metadata = reader.metadata()

@@ -27,7 +27,7 @@ from retention_cli.guards import GUARDS
 from retention_cli.plan import as_json
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
-from retention_cli.policy.schema import EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
+from retention_cli.policy.schema import DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
 from retention_cli.policy_check import check_alone
 from retention_cli.trim_report import TrimReport, report_as_json, row_as_json, row_of
 from tests.unit.test_fleet import FLEET, REPORT
@@ -241,6 +241,7 @@ def test_every_policy_key_is_documented_and_no_other() -> None:
         *keys_of(FileModel),
         *(f"groups.{key}" for key in keys_of(GroupsModel)),
         *keys_of(LimitsModel),
+        *keys_of(DisksModel),
         *keys_of(EntryModel),
     }
     assert documented == real

@@ -169,10 +169,9 @@ def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
             "did you mean retention.commitoffset.enable?",
         ),
         (
-            "version: 1\ntopics:\n  - match: t\n    retention.topic.bytes: 1\n",
-            "kretain.yaml:4: retention.topic.bytes: is not carried out by kretain",
+            "version: 1\ntopics:\n  - match: t\n    log.retention.disk.usage.percent: 80\n",
+            "is not a key here; it belongs to the file's top level, under disks: {log.retention.disk.usage.percent: …}",
         ),
-        ("version: 1\ndisks: {}\ntopics: [{match: t}]\n", "kretain.yaml:2: disks: is not carried out by kretain"),
         (
             "version: 1\ngroups: {ignored: []}\ntopics: [{match: t}]\n",
             "kretain.yaml:2: ignored: is not a key here; did you mean ignore?",

@@ -22,6 +22,10 @@ PURE = [
     *(ENGINE / "profiling" / name for name in ("front.py", "hours.py", "pieces.py", "summary.py")),
     *sorted((ENGINE / "triggers").glob("*.py")),
     *sorted((ENGINE / "guards").glob("*.py")),
+    *(
+        ENGINE / "disks" / f"{name}.py"
+        for name in ("estimate", "in_the_way", "outcome", "room", "segments", "tails", "water_level", "watermarks")
+    ),
 ]
 """What is given all that it needs: facts, settings, now."""
 
@@ -162,6 +166,7 @@ def test_the_datas_way_through_the_house_goes_one_way() -> None:
         ("brokers", ("policy", "decide", "observe", "planning", "trim", "floors", "triggers", "guards", "state")),
         ("policy", ("brokers", "decide", "observe", "planning", "trim", "floors", "state")),
         ("floors", ("decide", "observe", "planning", "trim", "triggers", "guards", "state")),
+        ("disks", ("brokers", "observe", "planning", "trim", "floors", "state", "disk_rules")),
         ("state", ("brokers", "decide", "observe", "planning", "policy.load", "floors")),
         ("segments", ("brokers", "policy", "decide", "observe", "planning", "trim", "floors", "state", "triggers")),
     ):

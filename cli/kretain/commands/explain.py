@@ -10,6 +10,7 @@ import typer
 from kretain import rules
 from kretain.completing import complete_partitions
 from kretain.exits import Exit, UsageError
+from kretain.inventory import Inventories, stock
 from kretain.options import COMMON, Common, Output, command, option
 from kretain.rules import RuleFlags
 
@@ -26,6 +27,7 @@ def explain(
         ),
     ],
     flags: RuleFlags,
+    inventory: Inventories = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
 ) -> Exit:
@@ -48,7 +50,9 @@ def explain(
     chosen = rules.selection(settings.policy, [name], flags.for_topics([name]))
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
         memories = settings.memories(reader, chosen.policy.state)
-        found = explaining.explain(reader, chosen, name, partition, time.time_ns() // 1_000_000, memories, progress)
+        found = explaining.explain(
+            reader, chosen, name, partition, time.time_ns() // 1_000_000, memories, progress, stock(inventory)
+        )
         memories.save(time.time_ns() // 1_000_000)
     for note in () if common.quiet else memories.notes:
         warn(note.text)

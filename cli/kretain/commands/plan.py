@@ -12,6 +12,7 @@ import typer
 from kretain import rules
 from kretain.exits import Exit, worst
 from kretain.fleet import Fleet, FleetFlags, chosen, plan_fleet
+from kretain.inventory import Inventories, check_one, stock
 from kretain.options import COMMON, Common, PlanOutput, command, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SparkFlags, maker
@@ -36,6 +37,7 @@ def plan(
             help="Save the plan for kretain trim --plan FILE: JSON, or Parquet where it is called .parquet.",
         ),
     ] = None,
+    inventory: Inventories = None,
     output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
     detailed_exitcode: Annotated[
@@ -64,6 +66,7 @@ def plan(
     one_off = flags.for_topics(topics)
     settings = chosen(common, clusters)
     if isinstance(settings, Fleet):
+        check_one(inventory)
         return plan_fleet(
             settings,
             topics,
@@ -76,14 +79,17 @@ def plan(
             detailed_exitcode=detailed_exitcode,
             fail_on_hold=fail_on_hold,
         )
+    make = maker(spark, inventory)
     selection = rules.selection(settings.policy, topics, one_off)
+    lying = stock(inventory)
     now_ms = time.time_ns() // 1_000_000
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
-        made = maker(spark)(
+        made = make(
             reader,
             selection,
             now_ms,
             progress=progress,
+            stock=lying,
             memories=settings.memories(reader, selection.policy.state),
             past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
         )
@@ -96,8 +102,9 @@ def plan(
             warn(f"saved in {out}; kretain trim --plan {shlex.quote(str(out))} carries it out, by the same policy")
     print_plan(made, output, every_row=all_rows)
     totals = made.totals
+    held = totals.hold or any(one.short_bytes for one in made.disks)
     return worst(
-        Exit.ON_HOLD if fail_on_hold and totals.hold else Exit.DONE,
+        Exit.ON_HOLD if fail_on_hold and held else Exit.DONE,
         Exit.HAS_CHANGES if detailed_exitcode and totals.trim else Exit.DONE,
     )
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kretain import rules
-from kretain.exits import Exit, exit_code_for
+from kretain.exits import Exit, UsageError, exit_code_for, worst
 from kretain.fleet import Fleet, FleetFlags, chosen
+from kretain.inventory import Inventories, check_one, stock
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SparkFlags, maker
-from kretain.trims import code_of, confirm, now_ms
+from kretain.trims import code_of, confirm, now_ms, waited
 
 if TYPE_CHECKING:
     from retention_cli.plan import Plan
@@ -51,7 +52,22 @@ def trim(
     max_partitions: Annotated[
         int | None, option("--max-partitions", metavar="N", min=1, help="Trim these few first.")
     ] = None,
+    wait: Annotated[
+        bool,
+        option("--wait", help="Wait until the brokers have given the space back, by the disks of an --inventory."),
+    ] = False,
+    wait_at_most: Annotated[
+        int,
+        option(
+            "--wait-at-most",
+            metavar="DURATION",
+            parser=duration_ms,
+            help="How long --wait waits; then it is said what is missing, and left with 5. Default: 15m.",
+            show_default=False,
+        ),
+    ] = "15m",  # type: ignore[assignment]  # (the option's parser reads it)
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions were held.")] = False,
+    inventory: Inventories = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
@@ -78,15 +94,19 @@ def trim(
     from retention_cli.planning import Selection
     from retention_cli.state.history import past_day
 
+    if wait and dry_run:
+        raise UsageError("--wait has nothing to wait for in a --dry-run")
     one_off = flags.for_topics(topics)
     settings = chosen(common, clusters)
     if isinstance(settings, Fleet):
         from kretain.fleet_trim import TrimFlags, trim_fleet
 
+        check_one(inventory, wait=wait)
         how = TrimFlags(
             plan, dry_run, yes, max_age, max_partitions, fail_on_hold, output, all_rows, common.quiet, spark
         )
         return trim_fleet(settings, topics, one_off, how)
+    make = maker(spark, inventory)
     saved: Plan | None = None
     if plan is not None:
         saved = _read_plan(plan, clusters.cluster)
@@ -104,6 +124,7 @@ def trim(
     today = selection()
     if saved is not None:
         check_saved(saved, today, now_ms(), max_age)
+    lying = stock(inventory)
     with settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
         if saved is not None:
@@ -111,11 +132,12 @@ def trim(
             made = saved
         else:
             with shown(quiet=common.quiet) as progress:
-                made = maker(spark)(
+                made = make(
                     reader,
                     today,
                     now_ms(),
                     progress=progress,
+                    stock=lying,
                     memories=memories,
                     past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms()),
                 )
@@ -138,9 +160,11 @@ def trim(
             max_partitions=max_partitions,
             source=None if plan is None else str(plan),
             memories=memories,
+            stock=lying,
         )
         with shown(quiet=common.quiet) as progress:
             report = carry_out(reader, made, orders, code_for, progress)
+            late = waited(reader, report, selection, wait_at_most, progress) if wait else []
         told = len(memories.notes)
         memories.save(now_ms())
     for note in () if common.quiet else memories.notes[told:]:
@@ -148,9 +172,13 @@ def trim(
     if common.verbose:
         warn(f"rechecks took {report.recheck_seconds:.2f} s, deletes with reading back {report.delete_seconds:.2f} s")
     print_report(report, output, every_row=all_rows)
+    for note in report.short if saved is not None or not made.disks else ():
+        warn(note.text)
     if report.audit_problem is not None:
         warn(f"the audit log is not whole, and nothing more was trimmed: {report.audit_problem}")
-    return code_of(report, fail_on_hold=fail_on_hold)
+    for reason in late:
+        warn(reason.text)
+    return worst(Exit.PARTIAL if late else Exit.DONE, code_of(report, fail_on_hold=fail_on_hold))
 
 
 def _read_plan(path: Path, cluster: str | None) -> Plan:

@@ -1,0 +1,66 @@
+"""``kretain disk``."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from kretain import rules
+from kretain.exits import Exit
+from kretain.inventory import Inventories, stock
+from kretain.options import COMMON, Common, Output, command, option
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(app)
+def disk(
+    common: Common,
+    inventory: Inventories = None,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """How full each disk is: by Kafka, by others, its ceiling, and what is left after the plan. Changes nothing.
+
+    With a policy that speaks of disks its plan is made too; without one the brokers' word is all.
+
+    [bold]Examples[/bold]
+
+      kretain disk -b localhost:9092
+
+      kretain disk -p policy.yaml --inventory inventory/
+
+      kretain disk -p policy.yaml -o json | jq '.disks[] | select(.short_bytes > 0)'
+    """
+    from kretain.config import resolve
+    from kretain.progress import shown
+    from kretain.render.disk import print_disks
+    from kretain.render.screen import warn
+    from retention_cli.disk_rules import look
+    from retention_cli.planning import make_plan
+    from retention_cli.policy.settings import DiskRules, OneOff
+    from retention_cli.state.history import past_day
+
+    settings = resolve(common)
+    chosen = None if settings.policy is None else rules.selection(settings.policy, None, OneOff())
+    now_ms = time.time_ns() // 1_000_000
+    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+        cluster_id = reader.metadata([]).cluster_id
+        if chosen is not None and chosen.policy.disks.percent is not None:
+            made = make_plan(
+                reader,
+                chosen,
+                now_ms,
+                past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
+                memories=settings.memories(reader, chosen.policy.state),
+                stock=stock(inventory),
+                progress=progress,
+            )
+            outcomes, notes = made.disks, [note for note in made.notes if note.code in ("R6", "disk", "inventory")]
+        else:
+            outcomes, notes = look(reader, DiskRules() if chosen is None else chosen.policy.disks)
+    for note in () if common.quiet else notes:
+        warn(note.text)
+    print_disks(cluster_id, reader.settings.bootstrap, outcomes, output)
+    return Exit.DONE

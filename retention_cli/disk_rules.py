@@ -1,0 +1,285 @@
+"""R5, R6, R7 and whole segments in a run: log dirs are read, an inventory laid beside them, disks decided on.
+
+Two steps. :meth:`DiskRun.lay` adds to partitions' facts what their own rules want to know of disks, before times are
+looked up. :meth:`DiskRun.decide` is R6, after all other rules and over all partitions at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Leaders
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.decide import Limit, disk_limit, raised
+from retention_cli.disks.outcome import DiskOutcome
+from retention_cli.disks.room import Disk, disks_of
+from retention_cli.disks.watermarks import usage_for
+from retention_cli.model import (
+    Action,
+    Decision,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    Tail,
+    TopicPartition,
+    Unknown,
+    Usage,
+    known,
+)
+from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.model import Policy
+from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.units import format_duration, format_time
+
+if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
+    from retention_cli.disks.stock import Stock
+
+_OLD_MS: Final = 3_600_000
+_OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granularity"})
+_TIERED: Final = "remote.storage.enable"
+_HOW: Final = "make one with kretain segments scan on each broker, and give it with --inventory"
+
+
+def needs_disks(policy: Policy) -> bool:
+    """Return whether any rule of the policy speaks of disks, sizes or segments."""
+    rules = policy.disks
+    return (
+        rules.percent is not None or bool(rules.watermarks) or any(_OF_DISKS & {*one.values} for one in policy.entries)
+    )
+
+
+def check_without_disks(policy: Policy, who: str) -> None:
+    """Refuse a policy that speaks of disks to who can't carry that out: nothing of it is ignored.
+
+    Raises:
+        PolicyError: it does; each such key is named, with its place.
+    """
+    text = f"is not carried out by {who} yet: leave {who} out"
+    rules = policy.disks
+    given = (("log.retention.disk.usage.percent", rules.percent is not None), ("watermarks", bool(rules.watermarks)))
+    problems = [PolicyProblem(policy.source, None, f"disks.{key}", text) for key, wanted in given if wanted]
+    problems += [policy.problem(entry, key, text) for entry in policy.entries for key in _OF_DISKS & {*entry.values}]
+    if problems:
+        raise PolicyError(sorted(problems, key=lambda one: (one.line or 0, one.key)))
+
+
+def look(reader: ClusterReader, rules: DiskRules) -> tuple[list[DiskOutcome], list[Reason]]:
+    """Return how full each disk is, without any plan, and what can't be told."""
+    disks, notes = disks_of(dict(reader.log_dirs(reader.brokers())), rules)
+    return [DiskOutcome(disk, rules.percent) for disk in disks], notes
+
+
+@dataclass(slots=True)
+class DiskRun:
+    """What one run, or one recheck, knows of disks.
+
+    Args:
+        rules: the policy's.
+        stock: the inventory, None where none was given.
+    """
+
+    rules: DiskRules
+    stock: Stock | None = None
+    disks: list[Disk] = field(default_factory=list)
+    notes: list[Reason] = field(default_factory=list)
+    outcomes: Sequence[DiskOutcome] = ()
+    _facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
+    _read: bool = False
+
+    def lay(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        leaders: Leaders,
+        cluster_id: str,
+    ) -> dict[TopicPartition, PartitionFacts]:
+        """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in."""
+        if not self._read:
+            self._read_disks(reader, cluster_id)
+        self._facts.update(facts)
+        on: dict[TopicPartition, list[Disk]] = {}
+        for disk in self.disks:
+            for tp in disk.replicas:
+                on.setdefault(tp, []).append(disk)
+        laid = dict(facts)
+        if self.rules.watermarks:
+            laid = {
+                tp: replace(one, usage=self._usage(on.get(tp, ()), leaders[tp].replicas)) for tp, one in laid.items()
+            }
+        sized = {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}
+        if sized:
+            chosen = {tp: one for tp, one in self._facts.items() if tp.topic in sized}
+            tails = self._tails(chosen, settings, leaders, on)
+            laid = {tp: replace(one, tails=tails[tp]) if tp in tails else one for tp, one in laid.items()}
+        whole = {name for name, one in settings.items() if one.whole_segments}
+        if whole and self.stock is not None:
+            bases = self.stock.bases({tp: leaders[tp].leader for tp in laid if tp.topic in whole}, self._ids())
+            laid = {tp: replace(one, segment_bases=bases[tp]) if tp in bases else one for tp, one in laid.items()}
+        return laid
+
+    def decide(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        decisions: Sequence[Decision],
+        now_ms: int,
+    ) -> tuple[Decision, ...]:
+        """Return the decisions with R6's in place, where it goes further; ``outcomes`` are set."""
+        if self.rules.percent is None:
+            self.outcomes = [DiskOutcome(disk, None) for disk in self.disks]
+            return tuple(decisions)
+        if self.stock is None:
+            why = Unknown.because("R6", f"the disks' oldest segments are not known: {_HOW}")
+            self.outcomes = [DiskOutcome(disk, self.rules.percent, why) for disk in self.disks]
+            return tuple(_held(one, why) if self._over(one.tp) else one for one in decisions)
+        from retention_cli.disks.oldest_first import oldest_first
+
+        tiered, left_alone = self._tiered(reader, {one.topic for one in decisions if one.action != "skip"}, settings)
+        limits: dict[TopicPartition, Maybe[Limit]] = {}
+        for one in decisions:
+            stopped = tiered.get(one.topic)
+            limits[one.tp] = disk_limit(facts[one.tp], settings[one.topic], now_ms) if stopped is None else stopped
+        self._facts.update(facts)
+        age_ms = self.stock.age_ms(now_ms)
+        if age_ms > _OLD_MS:
+            text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
+            self.notes.append(Reason("inventory", f"{text}; scan anew"))
+        found = oldest_first(
+            self.stock.lying(self._ids()),
+            self.disks,
+            self.rules,
+            {tp: one.log_start for tp, one in facts.items() if not isinstance(one.log_start, Unknown)},
+            {one.tp: one.trim_to for one in decisions if one.trim_to is not None},
+            limits,
+        )
+        self.outcomes = found.outcomes
+        self.notes += [note for one in found.outcomes for note in one.notes()]
+        decided = (self._raised(one, found.bounds.get(one.tp), facts, settings, limits) for one in decisions)
+        return tuple(
+            one if why is None or one.topic in left_alone else _held(one, why)
+            for one in decided
+            for why in (found.unknown.get(one.tp),)
+        )
+
+    def _raised(
+        self,
+        decision: Decision,
+        bound: int | None,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        limits: Mapping[TopicPartition, Maybe[Limit]],
+    ) -> Decision:
+        limit = limits[decision.tp]
+        if bound is None or isinstance(limit, Unknown):
+            return decision
+        names = [one.disk.name for one in self.outcomes if one.excess_bytes and decision.tp in one.disk.replicas]
+        levels = [
+            one.level_ms for one in self.outcomes if one.level_ms is not None and decision.tp in one.disk.replicas
+        ]
+        until = f", up to {format_time(max(levels))}" if levels else ""
+        why = Reason("R6", f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}")
+        return raised(facts[decision.tp], settings[decision.topic], decision, bound, limit, why)
+
+    def _read_disks(self, reader: ClusterReader, cluster_id: str) -> None:
+        self._read = True
+        answers: dict[int, Any] = dict(reader.log_dirs(reader.brokers()))
+        self.disks, self.notes = disks_of(answers, self.rules)
+        if self.stock is not None:
+            self.stock.check_cluster(cluster_id)
+
+    def _usage(self, disks: Sequence[Disk], replicas: Sequence[int]) -> Maybe[Usage | None]:
+        states: list[tuple[str, Maybe[tuple[int, int]]]] = [
+            (one.name, one.room if isinstance(one.room, Unknown) else (one.room.used_bytes, one.room.total_bytes))
+            for one in disks
+        ]
+        for broker in {*replicas} - {one.broker for one in disks}:
+            why = f"how full broker {broker}'s disks are could not be read: the watermarks can't be told"
+            states.append((f"broker {broker}", Unknown.because("R7", why)))
+        return usage_for(self.rules.watermarks, states)
+
+    def _tails(
+        self,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        leaders: Leaders,
+        on: Mapping[TopicPartition, Sequence[Disk]],
+    ) -> Mapping[TopicPartition, Mapping[str, Maybe[Tail]]]:
+        if self.stock is not None:
+            return self.stock.tails(facts, settings, {tp: one.leader for tp, one in leaders.items()}, self._ids())
+        found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
+        for tp, one in facts.items():
+            most, of_topic = settings[tp.topic].max_bytes, settings[tp.topic].max_topic_bytes
+            here = found.setdefault(tp, {})
+            if of_topic is not None:
+                here["retention.topic.bytes"] = Unknown.because(
+                    "R5", f"retention.topic.bytes needs an inventory: {_HOW}"
+                )
+            if most is not None and tp in leaders:
+                sizes = [disk.replicas[tp] for disk in on.get(tp, ()) if disk.broker == leaders[tp].leader]
+                here["retention.bytes"] = _estimated(one, sizes, most)
+        return found
+
+    def _tiered(
+        self, reader: ClusterReader, names: set[str], settings: Mapping[str, Settings]
+    ) -> tuple[dict[str, Unknown], set[str]]:
+        """Return why R6 may not touch topics that have remote storage, or may have it; and those that do have it."""
+        left_alone: set[str] = set()
+        asked = sorted(name for name in names if not settings[name].trim_tiered)
+        found: dict[str, Unknown] = {}
+        for name, values in reader.topic_values(asked, [_TIERED]).items() if asked else ():
+            if isinstance(values, RequestFailedError):
+                found[name] = Unknown.because("R6", f"whether it has remote storage can't be read: {values}")
+            elif values.get(_TIERED) == "true":
+                text = "it has remote storage: a trim would delete all that is remote before it; tiered: trim allows it"
+                found[name] = Unknown.because("R6", text)
+                left_alone.add(name)
+        return found, left_alone
+
+    def _over(self, tp: TopicPartition) -> bool:
+        """Whether a disk with a replica of it is, or may be, above its ceiling."""
+        from retention_cli.disks.room import excess_bytes
+
+        percent = 100.0 if self.rules.percent is None else self.rules.percent
+        return any(
+            isinstance(one.room, Unknown) or excess_bytes(one.room, percent) > 0
+            for one in self.disks
+            if tp in one.replicas
+        )
+
+    def _ids(self) -> dict[TopicPartition, str]:
+        """Return the topic ids that are known."""
+        return {tp: found for tp, one in self._facts.items() if (found := known(one.topic.topic_id)) is not None}
+
+
+def _held(decision: Decision, why: Unknown) -> Decision:
+    """Return the decision with the reason why R6 is unknown in it. What is settled without any rule stays so."""
+    if decision.action == "skip" or decision.log_start == decision.high_watermark or why.reasons == decision.reasons:
+        return decision
+    action: Action = "hold" if decision.action == "keep" else decision.action
+    return replace(decision, action=action, reasons=tuple(dict.fromkeys((*decision.reasons, *why.reasons))))
+
+
+def _estimated(facts: PartitionFacts, sizes: Sequence[int], most_bytes: int) -> Maybe[Tail]:
+    """Return R5's bound from the size that the broker says, where there can be no dead bytes in it (RULES.md R5)."""
+    start, end = facts.log_start, facts.high_watermark
+    for one in (start, end):
+        if isinstance(one, Unknown):
+            return one
+    if isinstance(start, Unknown) or isinstance(end, Unknown) or not sizes:
+        return Unknown.because("R5", "its size could not be read")
+    if sizes[0] <= most_bytes:  # whatever of it is dead
+        return Tail(start, exact=False)
+    if start > 0:
+        text = (
+            f"its size may hold bytes below {start:,} that the broker has not swept yet: by an inventory it is exact; "
+            f"{_HOW}"
+        )
+        return Unknown.because("R5", text)
+    from retention_cli.disks.tails import estimated_tail
+
+    return Tail(estimated_tail(start, end, sizes[0], most_bytes), exact=False)

@@ -1,0 +1,74 @@
+"""Segments of all replicas as columns: what an inventory says, with disks and partitions by number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[Any]
+"""Whole numbers; 32 bits do for disks and partitions, offsets, bytes and times want 64."""
+Flags = NDArray[np.bool_]
+
+UNDATED: Final = -1
+"""A largest timestamp that nobody knows: Kafka's own sign for none. It is never taken for old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """One row per segment of a replica, in any order; all columns are as long as each other.
+
+    ``disk`` and ``partition`` are numbers from 0. Partitions are numbered in the order of (topic, partition): of two
+    that are equally old, the walk takes the smaller number first. ``next_offset`` is the first offset behind the
+    segment: it lies wholly below a bound b where ``next_offset <= b``. ``size_bytes`` is what the disk gets back when
+    it goes. ``largest_timestamp`` is Unix ms, negative where it is not known (:data:`UNDATED`). ``active`` is the one
+    that is being written to.
+    """
+
+    disk: Ints
+    partition: Ints
+    base_offset: Ints
+    next_offset: Ints
+    size_bytes: Ints
+    largest_timestamp: Ints
+    active: Flags
+
+    def __len__(self) -> int:
+        return len(self.disk)
+
+    def check(self, partitions: int, disks: int) -> None:
+        """Refuse columns that can't be: a wrong number would free, or keep, what isn't there.
+
+        Raises:
+            ValueError: unequal lengths, a disk or partition out of range, a negative size, a segment that ends
+                before it begins.
+        """
+        lengths = {field.name: len(getattr(self, field.name)) for field in fields(self)}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"columns of unequal length: {lengths}")
+        if not len(self):
+            return
+        for name, column, end in (("disk", self.disk, disks), ("partition", self.partition, partitions)):
+            if int(column.min()) < 0 or int(column.max()) >= end:
+                raise ValueError(f"a {name} that is not from 0 to {end - 1}")
+        if int(self.size_bytes.min()) < 0:
+            raise ValueError("a segment of negative size")
+        if bool((self.next_offset < self.base_offset).any()):
+            raise ValueError("a segment that ends before it begins")
+
+
+def segments_of(rows: Sequence[tuple[int, ...]]) -> Segments:
+    """Return rows (disk, partition, base, next, bytes, largest timestamp, active) as columns."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 7
+    disk, partition, base, following, size, time = (np.array(column, dtype=np.int64) for column in columns[:6])
+    return Segments(disk, partition, base, following, size, time, np.array(columns[6], dtype=np.bool_))
+
+
+def add_up(size_bytes: Ints, groups: Ints, count: int) -> Ints:
+    """Return the sum of bytes per group, in whole numbers: a float would lose bytes beyond 2^53."""
+    result = np.zeros(count, dtype=np.int64)
+    np.add.at(result, groups, size_bytes)
+    return result

@@ -1,0 +1,36 @@
+"""R5: a partition, or a topic, that is larger than it may be."""
+
+from __future__ import annotations
+
+from retention_cli.model import PartitionFacts, Reason, Rule, Unknown
+from retention_cli.policy.settings import Settings
+from retention_cli.triggers.interface import Ask, Bound, NotAsked, Trigger
+from retention_cli.units import format_bytes
+
+
+class Size(Trigger):
+    """Asks for the smallest offset whose tail fits, worked out beforehand (``disks/tails.py``)."""
+
+    rule: Rule = "size"
+    code = "R5"
+
+    def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
+        """Return the larger of the partition's bound and the topic's; unknown where neither is known."""
+        del now_ms
+        wanted = (("retention.bytes", settings.max_bytes), ("retention.topic.bytes", settings.max_topic_bytes))
+        asked = [(key, most, facts.tails.get(key)) for key, most in wanted if most is not None]
+        if not asked:
+            return NotAsked()
+        unknown: list[Reason] = []
+        best: Bound | None = None
+        for key, most, tail in asked:
+            if tail is None:
+                unknown.append(Reason("R5", f"{key}: sizes were not read"))
+            elif isinstance(tail, Unknown):
+                unknown += tail.reasons
+            elif best is None or tail.offset > best.offset:
+                how = "by the inventory" if tail.exact else "estimated from the partition's size"
+                best = Bound(tail.offset, (Reason("R5", f"{key} of {format_bytes(most)}, {how}"),))
+        if best is None:
+            return Unknown(tuple(unknown))
+        return Bound(best.offset, (*best.notes, *unknown))

@@ -1,0 +1,185 @@
+"""Rules of disks where they are not carried out (Spark, several clusters): refused, never ignored; and in saved plans."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.carry_out import check_saved
+from retention_cli.disk_rules import check_without_disks, needs_disks
+from retention_cli.disks.outcome import Blocker, DiskOutcome, outcome_as_json
+from retention_cli.disks.room import Disk, Room
+from retention_cli.fleet.plan import FleetPlan
+from retention_cli.fleet.saved import read_fleet
+from retention_cli.guards.limits import Amount
+from retention_cli.model import TopicPartition, Unknown
+from retention_cli.plan import as_json, plan_text
+from retention_cli.plan_parquet import ParquetRows, write_plan
+from retention_cli.planning import Selection
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.model import Policy
+from retention_cli.saved_plan import read_plan
+from retention_cli.spark.connections import ConnectionRef
+from retention_cli.spark.prepare import Target, prepare
+from tests.unit.test_fleet import KINDS, saved
+from tests.unit.test_plan import EVERY
+
+SAYS = "is not carried out by --spark yet: leave --spark out"
+ORDERS = TopicPartition("orders", 0)
+FULL = DiskOutcome(
+    Disk(1, ("/a",), Room(1000, 650, 500), {ORDERS: 500}),
+    50.0,
+    excess_bytes=150,
+    freed_bytes=100,
+    short_bytes=50,
+    level_ms=7,
+    in_the_way=[Blocker(ORDERS, 50, "G2", "group:billing")],
+)
+DARK = DiskOutcome(Disk(2, ("/a",), Unknown.because("disk", "offline"), {}), 50.0, Unknown.because("disk", "offline"))
+MADE = replace(EVERY, disks=(FULL, DARK))
+
+
+def policy_with(disks: str = "", entry: str = "retention.ms: 1d") -> Policy:
+    return parse_policy(
+        f"version: 1\n{disks and f'disks: {disks}'}\ntopics:\n  - match: '*'\n    {entry}\n", "p.yaml", ""
+    )
+
+
+OF_DISKS = [
+    (policy_with("{log.retention.disk.usage.percent: 80}"), f"p.yaml: disks.log.retention.disk.usage.percent: {SAYS}"),
+    (policy_with("{watermarks: [{percent: 75, factor: 0.5, minimum: 1d}]}"), f"p.yaml: disks.watermarks: {SAYS}"),
+    (policy_with(entry="retention.bytes: 1GiB"), f"p.yaml:5: retention.bytes: {SAYS}"),
+    (policy_with(entry="retention.topic.bytes: 1GiB"), f"p.yaml:5: retention.topic.bytes: {SAYS}"),
+    (policy_with(entry="granularity: segment"), f"p.yaml:5: granularity: {SAYS}"),
+]
+
+
+class Unasked:
+    """A reader of which nothing may be wanted."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was asked for")
+
+
+def target(policy: Policy) -> Target:
+    reader = cast(ClusterReader, Unasked())
+    return Target("", reader, Selection(policy), ConnectionRef(path="/nowhere"), lambda _: Amount())
+
+
+@pytest.mark.parametrize(("policy", "says"), OF_DISKS)
+def test_spark_refuses_a_policy_that_speaks_of_disks_before_anything_is_asked(policy: Policy, says: str) -> None:
+    """Facts of disks do not travel between tasks (fact_rows), so without this R5 to R7 would be ignored."""
+    with pytest.raises(PolicyError) as caught:
+        prepare(target(policy), 0)
+    assert [str(one) for one in caught.value.problems] == [says]
+
+
+def test_every_key_is_named_in_the_files_order() -> None:
+    both = policy_with("{log.retention.disk.usage.percent: 80}", "retention.bytes: 1GiB\n    granularity: segment")
+    with pytest.raises(PolicyError) as caught:
+        check_without_disks(both, "--spark")
+    assert [(one.line, one.key) for one in caught.value.problems] == [
+        (None, "disks.log.retention.disk.usage.percent"),
+        (5, "retention.bytes"),
+        (6, "granularity"),
+    ]
+
+
+def test_other_policies_go_on_to_the_cluster() -> None:
+    """What only describes disks, and a ceiling that is off, is no rule."""
+    for policy in (
+        policy_with(),
+        policy_with("{capacity: 1TiB}"),
+        policy_with("{log.retention.disk.usage.percent: 100}"),
+    ):
+        check_without_disks(policy, "--spark")
+        with pytest.raises(AssertionError, match="was asked for"):
+            prepare(target(policy), 0)
+
+
+@pytest.mark.parametrize("policy", [policy for policy, _ in OF_DISKS])
+def test_what_needs_disks_and_what_is_refused_is_the_same(policy: Policy) -> None:
+    assert needs_disks(policy)
+    assert not needs_disks(policy_with())
+
+
+# -- the command line ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "p.yaml").write_text("version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n")
+    lines = ["version: 1", "policy: p.yaml", "clusters:"]
+    lines += [f"  - {{name: {name}, bootstrap-server: 'localhost:{port}'}}" for name, port in (("eu", 1), ("us", 2))]
+    (tmp_path / "fleet.yaml").write_text("\n".join(lines))
+    return tmp_path
+
+
+def ran(folder: Path, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "kretain", *arguments],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder), "KRETAIN_STATE_DIR": str(folder / "state"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+ONE = "is for one cluster: name it with --cluster NAME"
+NOT_BOTH = "--inventory is not read by --spark yet: leave one of them out"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("plan --fleet fleet.yaml --inventory i", f"--inventory {ONE}"),
+        ("trim --fleet fleet.yaml --inventory i --dry-run", f"--inventory {ONE}"),
+        ("trim --fleet fleet.yaml --wait --yes", f"--wait {ONE}"),
+        ("plan -b localhost:1 -p p.yaml --spark --inventory i", NOT_BOTH),
+        ("trim -b localhost:1 -p p.yaml --spark --inventory i --dry-run", NOT_BOTH),
+        ("trim -b localhost:1 -p p.yaml --wait --dry-run", "--wait has nothing to wait for in a --dry-run"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(here: Path, arguments: str, says: str) -> None:
+    code, said = ran(here, *arguments.split())
+    assert code == 2
+    assert says in said
+
+
+def test_one_of_a_fleet_may_have_an_inventory(here: Path) -> None:
+    """It goes on to the inventory, which is not there."""
+    code, said = ran(here, "plan", "--fleet", "fleet.yaml", "--cluster", "eu", "--inventory", "nowhere.parquet")
+    assert code == 1
+    assert "nowhere.parquet" in said
+
+
+# -- saved ---------------------------------------------------------------------------------------------
+
+
+def test_a_plan_with_disks_is_saved_whole_and_read_back_without_them(tmp_path: Path) -> None:
+    """They are for people and scripts; a trim decides afresh, so that nothing goes by what a file says of a disk."""
+    text, columns = tmp_path / "plan.json", tmp_path / "plan.parquet"
+    text.write_text(plan_text(MADE), encoding="utf-8")
+    write_plan(columns, MADE)
+    head = ParquetRows(columns).head
+    assert head["disks"] == json.loads(plan_text(MADE))["disks"] == [outcome_as_json(FULL), outcome_as_json(DARK)]
+    assert {**head, "partitions": as_json(MADE)["partitions"]} == as_json(MADE)
+    assert read_plan(columns) == read_plan(text) == EVERY
+    check_saved(read_plan(columns), Selection(policy_with()), MADE.created_at_ms, 1000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fleets_plan_with_disks_likewise(tmp_path: Path, kind: str) -> None:
+    fleet = FleetPlan(MADE.created_at_ms, "fleet.yaml", None, {"eu": MADE})
+    assert read_fleet(saved(tmp_path, fleet, kind)).plans["eu"]() == EVERY

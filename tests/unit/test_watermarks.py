@@ -1,0 +1,101 @@
+"""R7: a disk that fills shortens R1's and R4's times, never below the minimum, and never past G2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.decide import decide, wanted_lookups, weigh
+from retention_cli.disks.watermarks import reached, usage_for
+from retention_cli.model import Decision, LookUp, Maybe, PartitionFacts, Unknown, Usage, Watermark
+from retention_cli.policy.settings import Settings
+from retention_cli.triggers.watermarks import scaled_ms
+from tests.unit.facts import HOUR, NOW, UNKNOWN, Log, topic
+
+MARKS = (Watermark(70, 0.5, HOUR), Watermark(90, 0.1, 2 * HOUR))
+FULL = Usage("broker 1, /data", 75.0, MARKS[0])
+UNREAD = Unknown.because("R7", "broker 1 did not answer")
+
+
+@pytest.mark.parametrize(
+    ("used", "mark"), [(0, None), (699, None), (700, MARKS[0]), (899, MARKS[0]), (900, MARKS[1]), (1200, MARKS[1])]
+)
+def test_the_highest_watermark_that_is_reached_counts(used: int, mark: Watermark | None) -> None:
+    assert reached(MARKS, used, 1000) == mark
+    assert reached(MARKS[::-1], used, 1000) == mark
+
+
+def test_the_fullest_disk_counts_and_an_unknown_one_is_not_taken_for_empty() -> None:
+    assert usage_for(MARKS, [("a", (10, 100)), ("b", (75, 100))]) == Usage("b", 75.0, MARKS[0])
+    assert usage_for(MARKS, [("a", (10, 100))]) is None
+    assert usage_for(MARKS, [("a", (10, 100)), ("b", UNREAD)]) == UNREAD
+    assert usage_for(MARKS, [("a", UNREAD), ("b", (95, 100))]) == Usage("b", 95.0, MARKS[1])
+    assert usage_for((), [("a", UNREAD)]) is None
+
+
+@given(st.integers(0, 10**12), st.floats(0.001, 1), st.integers(0, 10**12))
+def test_a_time_is_never_below_the_minimum_and_never_longer_than_it_was(time: int, factor: float, minimum: int) -> None:
+    scaled = scaled_ms(time, Watermark(80, factor, minimum))
+    assert min(time, minimum) <= scaled <= time
+
+
+def decided(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> Decision:
+    facts = with_usage(log, chosen, usage)
+    return decide(facts, chosen, NOW)
+
+
+def with_usage(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> PartitionFacts:
+    facts = replace(log.facts(chosen), usage=usage)
+    wanted = wanted_lookups(facts, chosen, NOW)
+    lookups = dict(facts.lookups)
+    lookups |= {time: LookUp(log.offset_at(time)) for time in wanted.times}
+    return replace(facts, lookups=lookups)
+
+
+A = Settings(forced_age_ms=10 * HOUR)
+T = Settings(consumed_after_ms=10 * HOUR)
+LOG = Log(0, [NOW - age * HOUR for age in (12, 11, 8, 6, 4, 2)], floor=3)
+
+
+def test_what_a_watermark_adds_is_guarded_by_the_floor() -> None:
+    """R4 alone is forced and takes two records; the shorter age would take four, the floor allows three."""
+    found = decided(LOG, A, FULL)
+    assert (found.trim_to, found.rule, found.limited_by) == (3, "forced-age", "G2")
+    assert decided(LOG, replace(A, unconsumed="trim"), FULL).trim_to == 4
+    assert decided(LOG, A, None).trim_to == 2
+
+
+def test_an_unknown_floor_stops_what_a_watermark_adds_and_not_the_forced_age() -> None:
+    log = replace(LOG, floor=UNKNOWN)
+    found = decided(log, A, FULL)
+    assert (found.action, found.trim_to) == ("trim", 2)
+    assert "F4" in [one.code for one in found.reasons]
+
+
+def test_a_watermark_shortens_what_was_consumed() -> None:
+    assert decided(LOG, T, None).trim_to == 2
+    found = decided(LOG, T, FULL)
+    assert (found.trim_to, found.rule) == (3, "consumed")
+    assert "75.0 % full" in found.reasons[0].text
+    assert decided(replace(LOG, floor=6), T, FULL).trim_to == 4
+
+
+def test_a_watermark_does_nothing_where_no_time_is_set_or_it_would_be_no_shorter() -> None:
+    assert [one.code for one in weigh(with_usage(LOG, Settings(), FULL), Settings(), NOW)] == []
+    gentle = Usage("d", 80.0, Watermark(70, 0.5, 20 * HOUR))
+    assert [one.code for one in weigh(with_usage(LOG, A, gentle), A, NOW)] == ["R4"]
+
+
+def test_a_disk_that_could_not_be_read_holds_what_it_would_add() -> None:
+    found = decided(replace(LOG, stamps=[NOW]), A, UNREAD)
+    assert (found.action, found.reasons) == ("hold", UNREAD.reasons)
+    assert decided(LOG, A, UNREAD).trim_to == 2
+
+
+def test_a_conflict_of_times_stops_the_shorter_time_too() -> None:
+    """RULES.md R1: T longer than the forced retention is unknown, however full the disk is."""
+    facts = replace(with_usage(LOG, T, FULL), topic=topic(retention_ms=HOUR))
+    assert {one.code: isinstance(one.allowed, Unknown) for one in weigh(facts, T, NOW)} == {"R1": True, "R7": True}
