@@ -22,13 +22,16 @@ OVERHEAD: Final = 12
 """Base offset and length are not counted in the length."""
 
 _OLD: Final = struct.Struct(">qiIbbq")  # offset, size, checksum, magic, attributes, timestamp (magic 1 alone)
-_OLD_START: Final = struct.Struct(">qiIb")
+_USED: Final = struct.Struct(">qi4xb4xhiqq14xi")
+"""What is used of a header: offset, length, magic, attributes, delta, base and max timestamp, records."""
+_MAGIC_AT: Final = 16
 _SMALL, _LARGE = 4096, 65536
 _MOST_BATCHES: Final = 1_000_000
 _MAX_DELTA: Final = 2**31 - 1
 
 LOG_APPEND_TIME: Final = 0x08
 DELETE_HORIZON: Final = 0x40
+_MARKED: Final = LOG_APPEND_TIME | DELETE_HORIZON
 
 
 class Stop(Enum):
@@ -84,27 +87,26 @@ def parse(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
 
     ``floor`` is the smallest base offset that may come, ``base`` that of the segment.
     """
-    if len(data) - at < _OLD_START.size:
-        return Stop.torn if any(data[at:]) else Stop.zeros
-    offset, length, _, magic = _OLD_START.unpack_from(data, at)
-    if magic == 2:
-        if len(data) - at < HEADER_BYTES:
-            return Stop.torn
-        (_, _, _, _, _, attributes, delta, first, largest, _, _, _, records) = HEADER.unpack_from(data, at)
-        last = offset + delta
-        sane = (
-            offset >= floor
-            and length >= HEADER_BYTES - OVERHEAD
-            and delta >= 0
-            and last - base <= _MAX_DELTA
-            and 0 <= records <= delta + 1
-            and attributes & 7 <= 4
-            and largest >= -1
-        )
-        if not sane:
-            return Stop.garbage
-        stamp = largest if largest >= 0 else None
-        return Batch(offset, last, first_timestamp(attributes, first, largest), stamp, OVERHEAD + length)
+    left = len(data) - at
+    if left >= HEADER_BYTES:
+        offset, length, magic, attributes, delta, first, largest, records = _USED.unpack_from(data, at)
+        if magic == 2:
+            last = offset + delta
+            if (
+                offset < floor
+                or length < HEADER_BYTES - OVERHEAD
+                or delta < 0
+                or last - base > _MAX_DELTA
+                or not 0 <= records <= delta + 1
+                or attributes & 7 > 4
+                or largest < -1
+            ):
+                return Stop.garbage
+            plain = attributes & _MARKED == 0 and 0 <= first <= largest
+            told = first if plain else first_timestamp(attributes, first, largest)
+            return Batch(offset, last, told, largest if largest >= 0 else None, OVERHEAD + length)
+    elif left > _MAGIC_AT and data[at + _MAGIC_AT] == 2:
+        return Stop.torn
     return _parse_old(data, at, floor, base)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")  # offset relative to the base, byte position of its batch
 TIME_ENTRY: Final = struct.Struct(">qi")  # the largest timestamp so far, offset relative to the base
@@ -19,8 +18,7 @@ MISSING: Final = "is missing"
 _BLOCK: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEnd:
+class IndexEnd(NamedTuple):
     """An index file. ``entries`` are those before the zeros; ``last`` is the last of them; ``flaw`` says what is wrong.
 
     ``size`` is the file's in bytes, ``on_disk`` what of it takes space.

@@ -5,6 +5,7 @@ From Apache Kafka's LogFileUtils, UnifiedLog, PartitionMetadataFile and MetaProp
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -86,6 +87,7 @@ def base_offset(stem: str) -> int | None:
     return offset if offset <= MAX_OFFSET else None
 
 
+@functools.lru_cache(maxsize=256)  # a topic's partitions say the same, and are read one after the other
 def topic_id_in(content: bytes) -> str | None:
     """Return the topic id in a ``partition.metadata``, None for the id of all zeros.
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
 from os import close, fstat, lseek, lstat, pread, read
 from os import open as open_file
-from typing import Final
+from typing import Final, NamedTuple
 
 from retention_cli.segments.batches import (
     HEADER_BYTES,
@@ -40,8 +39,7 @@ Quick = tuple[int, int, int | None, int, int, bool]
 """Bytes, bytes of the log file, first and largest timestamp, mtime, and whether the last batch was small."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """What is known of one segment. Times are Unix ms.
 
     ``size`` is what its files take: log, indexes, producer snapshot. ``next_offset`` and the timestamps are None where
@@ -124,15 +122,20 @@ class _Log:
     """A log file that is open, as far as it went when it was last looked at."""
 
     def __init__(self, file: int) -> None:
-        self._file = file
+        self._file, self._block, self._at = file, b"", 0
         self.look()
 
     def look(self) -> None:
         self.about = fstat(self._file)
         self.size = self.about.st_size
+        self._block = b""
 
     def read(self, size: int, at: int) -> bytes:
-        return pread(self._file, size, at)
+        """Return bytes; a header that is asked for brings what follows it along, for those who go on there."""
+        place = at - self._at
+        if place < 0 or place + size > len(self._block):
+            self._block, self._at, place = pread(self._file, max(size, _NEAR), at), at, 0
+        return self._block[place : place + size]
 
 
 def examine(folder: int, stem: str, base: int, next_base: int | None, more: int) -> Segment:

@@ -154,8 +154,9 @@ def zip_engine(folder: Path) -> Path:
     root = Path(retention_cli.__file__).parent
     target = folder / f"kretain-engine-{retention_cli.__version__}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(root.rglob("*.py")):
-            if "embedded" not in file.relative_to(root).parts:  # it starts brokers: it stays here
+        for file in sorted(root.rglob("*")):
+            own = file.suffix in (".py", ".json")  # (the brokers' protocol is JSON)
+            if own and "embedded" not in file.relative_to(root).parts:  # it starts brokers: it stays here
                 archive.write(file, Path("retention_cli") / file.relative_to(root))
     return target
 

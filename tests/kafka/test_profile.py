@@ -27,6 +27,7 @@ from retention_cli.profiling.hours import HOUR_MS
 from retention_cli.profiling.reading import NoEventTimeError, Profile, Wanted, fill, prepare
 from retention_cli.profiling.rows import all_rows
 from retention_cli.profiling.summary import summarize
+from tests.kafka.terminal import Terminal
 from tests.kafka.test_failures import SETTINGS, leaders
 from tests.kafka.world import DAY, HOUR, QUIET, Cli, World, now_ms, reader_for, wait_until
 
@@ -346,7 +347,7 @@ def test_a_partition_that_can_not_be_read_is_named_and_the_others_go_on(tmp_path
         assert "partial: 1 partition" in done.out
 
 
-def test_a_pipe_gets_eighty_plain_columns_and_ascii_where_it_can_take_no_more(world: World) -> None:
+def test_a_pipe_gets_eighty_plain_columns_and_a_terminal_its_own_width_and_color(world: World) -> None:
     topic = world.topic()
     world.produce(topic, [HOUR * n for n in range(300, 0, -1)])
     for encoding, sign in (("utf-8", "█"), ("ascii", "#")):
@@ -356,3 +357,9 @@ def test_a_pipe_gets_eighty_plain_columns_and_ascii_where_it_can_take_no_more(wo
         pictured = done.out.split("a column is")[0].splitlines()[1:]
         assert max(map(len, pictured)) <= 80
     assert done.out.isascii()
+    words = [sys.executable, "-m", "kretain", "profile", topic, "-b", world.bootstrap]
+    with Terminal(words, columns=50) as terminal:
+        assert terminal.wait() == 0
+        assert "\x1b[1m" in terminal.shown
+        assert max(map(len, terminal.text.splitlines())) <= 50
+        assert "█" in terminal.text

@@ -48,8 +48,8 @@ def topic(world: World, place: Path) -> str:
 def test_flights_go_and_come_back_record_for_record(world: World, place: Path) -> None:
     """Archive, trim, restore: keys, values, headers, timestamps, order, in the same partitions (the issue's proof)."""
     name = world.topic("flights", partitions=3)
-    log = list(odd_flights(6_000))
-    for partition, codec in enumerate(("zstd", "gzip", "lz4")):
+    log = list(odd_flights(4_500))
+    for partition, codec in enumerate(("gzip", "lz4", "zstd")):
         mine = log[partition::3]
         produce(world, name, mine[:900], partition, codec)
         transaction(world, name, mine[:200], partition, commit=False)
@@ -64,7 +64,7 @@ def test_flights_go_and_come_back_record_for_record(world: World, place: Path) -
     done = world.cli("restore", name, "--from", str(place), "--to", target, "--yes", "-o", "json", check=0).json()
     assert done["format"] == "kretain.restore/v1"
     assert done["finished"]
-    assert done["totals"] == {"partitions": 3, "records": 6_000}
+    assert done["totals"] == {"partitions": 3, "records": 4_500}
     assert {partition: whole(world, target, partition) for partition in range(3)} == before
     assert not [name for name in groups(world) if name.startswith("kretain-restore-")]
 

@@ -1,0 +1,285 @@
+"""Real Spark on this machine, as processes of the tests' own: a standalone cluster, and a Spark Connect server.
+
+Everything listens on loopback, on ports that were free. Whatever happens to the tests, the processes end: each is the
+head of a group of its own, and is ended by its own id; a reaper does it where the tests were killed. The fixtures are
+session-scoped; a conftest that imports them by name offers them to its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from retention_cli.embedded import reaper
+from retention_cli.embedded.node import free_ports
+
+HOST = "127.0.0.1"
+READY_SECONDS = 180
+STOP_SECONDS = 20
+_SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+
+
+class SparkNotReadyError(Exception):
+    """A process of Spark's ended while starting, or took too long; the text has its last words."""
+
+
+@dataclass
+class Process:
+    """One of Spark's: its name, what it says, and the id of its group."""
+
+    name: str
+    log: Path
+    popen: subprocess.Popen[bytes]
+    killed: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.popen.poll() is None
+
+    def last_words(self) -> str:
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+
+    def kill(self) -> None:
+        """SIGKILL to it and to whom it started, as a power cut would."""
+        self.killed = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.popen.wait()
+
+
+@dataclass
+class SparkProcesses:
+    """Starts processes by ``spark-class`` and ends them all. A context manager."""
+
+    folder: Path
+    processes: list[Process] = field(default_factory=list)
+    _reaper: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._reaper = subprocess.Popen(
+            [sys.executable, reaper.__file__], stdin=subprocess.PIPE, start_new_session=True
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in reversed(self.processes):
+            if one.alive:
+                with contextlib.suppress(ProcessLookupError):
+                    one.popen.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for one in self.processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                one.popen.wait(max(0.1, deadline - time.monotonic()))
+            one.kill()  # and what of its group is left
+        if self._reaper is not None and self._reaper.stdin is not None:
+            self._reaper.stdin.close()
+            self._reaper.wait()
+
+    def start(self, name: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Process:
+        """Start a class of Spark's; what it says goes to ``name.log``."""
+        log = self.folder / f"{name}.log"
+        with log.open("ab") as said:
+            popen = subprocess.Popen(
+                [str(spark_home() / "bin" / "spark-class"), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=self.folder,
+                start_new_session=True,
+                env={**environment(self.folder), **(environ or {})},
+            )
+        one = Process(name, log, popen)
+        self.processes.append(one)
+        if self._reaper is not None and self._reaper.stdin is not None:
+            self._reaper.stdin.write(f"{one.pid} {reaper.start_time(one.pid)}\n".encode())
+            self._reaper.stdin.flush()
+        return one
+
+    def wait_until(self, ready: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:
+        """Ask until it is so. A process that ended, or too long a wait, raises with what was said last."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            for one in self.processes:
+                if not one.alive and not one.killed:
+                    raise SparkNotReadyError(f"{one.name} ended before {what}:\n{one.last_words()}")
+            if time.monotonic() > deadline:
+                told = "\n".join(f"{one.name}:\n{one.last_words()}" for one in self.processes)
+                raise SparkNotReadyError(f"not within {seconds:.0f} s: {what}\n{told}")
+            time.sleep(0.1)
+
+
+def spark_home() -> Path:
+    """The wheel's own Spark."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What Spark's processes, and clients of theirs, are given: nothing that somebody set for a Spark of their own.
+
+    ``PYTHONPATH`` is not among it: what executors need of ours must be shipped.
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_")) and k != "PYTHONPATH"}
+    return {
+        **kept,
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_CONF_DIR": str(folder),
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": _SMALL,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+@dataclass
+class Standalone:
+    """A master and its workers, one core and 1 GiB each. ``url`` is what ``--master`` takes."""
+
+    url: str
+    folder: Path
+    master: Process
+    workers: list[Process]
+    _processes: SparkProcesses
+    _status: str
+
+    def environment(self) -> dict[str, str]:
+        """Return what a client process is to be given."""
+        return environment(self.folder)
+
+    def alive_workers(self) -> set[int]:
+        """The ports of the workers that the master believes in; it misses a dead one only after a while."""
+        workers = _asked(self._status).get("workers", ())
+        return {worker["port"] for worker in workers if worker["state"] == "ALIVE"}
+
+    def add_workers(self, count: int) -> list[Process]:
+        """Start more workers and wait until the master knows them."""
+        ports = free_ports(count)
+        added = [_start_worker(self._processes, self.url, port) for port in ports]
+        self._processes.wait_until(lambda: self.alive_workers().issuperset(ports), "the workers have joined")
+        self.workers += added
+        return added
+
+
+@contextlib.contextmanager
+def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
+    """Run a standalone cluster. Workers may be killed (``workers[0].kill()``) by tests that have one of their own."""
+    port, status_port = free_ports(2)
+    url, status = f"spark://{HOST}:{port}", f"http://{HOST}:{status_port}/json/"
+    with SparkProcesses(folder) as processes:
+        # A master's status page can't be turned off, and is how one learns who has joined.
+        master = processes.start(
+            "master",
+            "org.apache.spark.deploy.master.Master",
+            *("--host", HOST, "--port", str(port), "--webui-port", str(status_port)),
+            environ={"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"},  # it would listen on a fixed port
+        )
+        processes.wait_until(lambda: bool(_asked(status)), "the master answers")
+        cluster = Standalone(url, folder, master, [], processes, status)
+        cluster.add_workers(workers)
+        yield cluster
+
+
+def _start_worker(processes: SparkProcesses, url: str, port: int) -> Process:
+    return processes.start(
+        f"worker-{port}",
+        "org.apache.spark.deploy.worker.Worker",
+        *("--host", HOST, "--port", str(port), "--webui-port", "0"),
+        *("-c", "1", "-m", "1g", "-d", str(processes.folder / f"work-{port}")),
+        url,
+    )
+
+
+@dataclass
+class Connect:
+    """A Spark Connect server. ``url`` is what ``--master`` takes."""
+
+    url: str
+    folder: Path
+    server: Process
+
+    def environment(self) -> dict[str, str]:
+        """Return what a client process is to be given."""
+        return environment(self.folder)
+
+
+@contextlib.contextmanager
+def connect_server(folder: Path, master: str = "local[2]") -> Iterator[Connect]:
+    """Run a Spark Connect server, its tasks on this machine or on a standalone cluster (``master``)."""
+    port = free_ports(1)[0]
+    settings = {
+        "spark.master": master,
+        "spark.connect.grpc.binding.address": HOST,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.executor.memory": "512m",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    with SparkProcesses(folder) as processes:
+        server = processes.start(
+            "connect",
+            "org.apache.spark.deploy.SparkSubmit",
+            *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+            environ={"SPARK_DAEMON_MEMORY": "1g"},  # to Spark it is a daemon, and the driver at once
+        )
+        processes.wait_until(lambda: _listens(port), "the Connect server listens")
+        yield Connect(f"sc://{HOST}:{port}", folder, server)
+
+
+def _asked(url: str) -> dict[str, Any]:
+    """Return a status page's JSON, nothing where there is none yet."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  (our own, on loopback)
+            return dict(json.load(answer))
+    except (OSError, ValueError):
+        return {}
+
+
+def _listens(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+@pytest.fixture(scope="session")
+def spark_standalone() -> Iterator[Standalone]:
+    """A master and two workers that no test may harm."""
+    with _folder() as folder, standalone(folder) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark_connect() -> Iterator[Connect]:
+    """A Connect server that no test may harm."""
+    with _folder() as folder, connect_server(folder) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Give a folder that goes with the cluster, its logs and its workers' copies of what was shipped."""
+    with tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True) as name:
+        yield Path(name)

@@ -1,0 +1,162 @@
+"""The contract on a real standalone cluster and over Spark Connect: the command's own plan, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli.embedded import EmbeddedKafka
+from tests.kafka.fleet import Fleet
+from tests.kafka.world import HOUR, World, consumed, wait_until
+from tests.spark.clusters import Standalone, environment, spark_connect, spark_standalone, standalone
+
+__all__ = ["spark_connect", "spark_standalone"]
+SECRET = "hush-5f0c9a"
+SMALL = ("--spark-conf", "spark.executor.memory=512m", "--spark-conf", "spark.driver.host=127.0.0.1")
+
+
+@dataclass
+class Command:
+    """``kretain plan``, by this process alone or with ``--spark`` on a master."""
+
+    world: World
+    folder: Path
+    spark_folder: Path
+
+    def run(self, *arguments: str, state: str) -> subprocess.CompletedProcess[str]:
+        done = self.start(*arguments, state=state)
+        out, err = done.communicate(timeout=600)
+        return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+
+    def start(self, *arguments: str, state: str) -> subprocess.Popen[str]:
+        address = [] if "-c" in arguments else ["-b", self.world.bootstrap]
+        where = [*address, "--state-dir", str(self.folder / state), "-o", "json"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "kretain", "plan", *arguments, *where],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**environment(self.spark_folder), "PYTHONPATH": ":".join(sys.path)},
+        )
+
+    def plan(self, policy: Path, *arguments: str, state: str) -> str:
+        done = self.run("-p", str(policy), *arguments, state=state)
+        assert done.returncode == 0, done.stderr
+        return normal(done.stdout)
+
+    def same(self, policy: Path, url: str, *more: str) -> dict[str, Any]:
+        """Brokers sweep as they like: a pair counts where this process says the same before and after."""
+        for _ in range(4):
+            before = self.plan(policy, state="local")
+            spark = self.plan(policy, "--spark", "--master", url, *more, state="spark")
+            if before == self.plan(policy, state="local"):
+                assert spark.splitlines() == before.splitlines()
+                return dict(json.loads(spark))
+        raise AssertionError("the cluster would not stand still")
+
+
+def normal(text: str) -> str:
+    """A plan but for when it was made, and when each memory began and saw a group last."""
+    text = re.sub(r'"(created_at|since)": "[^"]*"', r'"\1": ""', text)
+    return re.sub(r"\(seen [^)]*\)", "(seen)", text)
+
+
+@pytest.fixture(scope="module")
+def fleet(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    fleet = Fleet(World(kafka.bootstrap, tmp_path_factory.mktemp("fleet") / "state"), 13, topics=10)
+    try:
+        fleet.build()
+        fleet.commit_somewhere()
+        fleet.trim_somewhere()
+        yield fleet
+    finally:
+        fleet.close()
+
+
+@pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
+def test_the_same_plan(where: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    spark = request.getfixturevalue(where)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(fleet.policy()[0])
+    command = Command(fleet.world, tmp_path, spark.folder)
+    more = SMALL if where == "spark_standalone" else ()
+    plan = command.same(policy, spark.url, *more)
+    assert plan["totals"]["trim"] > 0
+    assert plan["totals"]["hold"] > 0
+
+
+def test_a_password_goes_to_executors_in_a_file_and_nowhere_else(tmp_path: Path, spark_standalone: Standalone) -> None:
+    """Not into Spark's event log, which has every plan, job and setting; nor into any log or output."""
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
+    settings = {
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": jaas,
+    }
+    with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as kafka:
+        world = World(kafka.bootstrap, tmp_path / "state")
+        topic = world.topic()
+        world.produce(topic, [5 * HOUR] * 4)
+        world.commit(f"{topic}-g", topic, 3)
+        policy, client, events = tmp_path / "policy.yaml", tmp_path / "client.properties", tmp_path / "events"
+        policy.write_text(consumed(topic))
+        client.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f"sasl.username=alice\nsasl.password={SECRET}\nbootstrap.servers={kafka.secure_bootstrap}\n"
+        )
+        events.mkdir()
+        command = Command(world, tmp_path, spark_standalone.folder)
+        told = command.run(
+            *("-p", str(policy), "-c", str(client), "--spark", "--master", spark_standalone.url, *SMALL),
+            *("--spark-conf", "spark.eventLog.enabled=true", "--spark-conf", f"spark.eventLog.dir={events.as_uri()}"),
+            state="spark",
+        )
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["totals"]["trim"] == 1
+    assert SECRET not in told.stdout + told.stderr
+    written = [file for file in events.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in written) > 10_000
+    logs = [file for name in ("*.log", "stderr", "stdout") for file in spark_standalone.folder.rglob(name)]
+    assert logs
+    for file in (*written, *logs):
+        assert SECRET.encode() not in file.read_bytes(), f"the password stands in {file}"
+
+
+def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
+    """A master that nobody listens at, and executors without Python: exit 1, one line, nothing planned."""
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 3)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(consumed(topic))
+    command = Command(world, tmp_path, spark_standalone.folder)
+    lost = ["--spark-conf", "spark.pyspark.python=/nowhere/python3", *SMALL]
+    done = command.run("-p", str(policy), "--spark", "--master", spark_standalone.url, *lost, state="spark")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("kretain: Spark's executors can't run Python")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_takes_nothing_with_it(fleet: Fleet, tmp_path: Path) -> None:
+    """Its tasks run again elsewhere: they read, and nothing else."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(fleet.policy()[0])
+    with standalone(tmp_path, workers=2) as spark:
+        command = Command(fleet.world, tmp_path, tmp_path)
+        flags = ("-p", str(policy), "--spark", "--master", spark.url, *SMALL)
+        before = command.plan(policy, state="local")
+        running = command.start(*flags, state="spark")
+        wait_until(lambda: any(tmp_path.glob("work-1/app-*/*/stderr")), "an executor on the first worker", 120)
+        spark.workers[0].kill()
+        out, err = running.communicate(timeout=600)
+        assert running.returncode == 0, err
+        assert json.loads(out)["totals"]["partitions"] == json.loads(before)["totals"]["partitions"]
