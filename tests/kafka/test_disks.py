@@ -128,6 +128,7 @@ def test_without_an_inventory_nothing_goes_and_the_way_out_is_named(full: Full, 
     assert all(any("segments scan" in reason["text"] for reason in row["reasons"]) for row in rows)
 
 
+@pytest.mark.long
 def test_a_disk_below_its_ceiling_asks_for_nothing(full: Full, tmp_path: Path) -> None:
     made = full.run("plan", policy_of(tmp_path, percent=99), "--inventory", str(full.inventory), "-o", "json")
     assert {row["action"] for row in made.json()["partitions"]} == {"keep"}
@@ -156,6 +157,7 @@ def test_a_lagging_group_keeps_its_data_and_the_plan_says_who_stands_in_the_way(
     assert full.starts() == {"old": 0, "middle": 0, "young": 0}
 
 
+@pytest.mark.long
 def test_the_disks_are_shown_with_their_ceiling_and_their_largest_topics(full: Full, tmp_path: Path) -> None:
     inventory = str(full.inventory)
     seen = full.run("disk", policy_of(tmp_path, entry="unconsumed: trim"), "--inventory", inventory, check=0)
@@ -169,6 +171,7 @@ def test_the_disks_are_shown_with_their_ceiling_and_their_largest_topics(full: F
         assert row["ceiling_bytes"] is None
 
 
+@pytest.mark.long
 def test_rounding_to_segments_and_sizes_by_the_inventory(full: Full, tmp_path: Path) -> None:
     """R5: the smallest offset whose tail fits, where a segment begins, and no more than that goes."""
     inventory = str(full.inventory)
@@ -184,6 +187,7 @@ def test_rounding_to_segments_and_sizes_by_the_inventory(full: Full, tmp_path: P
     assert [row["trim_to"] for row in again.json()["partitions"]] == [row["trim_to"] for row in rows]
 
 
+@pytest.mark.long
 def test_a_watermark_shortens_the_forced_age(full: Full, tmp_path: Path) -> None:
     """R7: at 15 % already every disk has reached the mark; what it adds is guarded by the floor."""
     marks = "  watermarks: [{percent: 15, factor: 0.5, minimum: 1h}]"
