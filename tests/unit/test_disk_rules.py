@@ -153,6 +153,13 @@ def test_dead_segments_of_an_old_inventory_that_are_swept_by_now_are_not_counted
     assert swept.bounds == {ORDERS: 10}
 
 
+def test_an_active_segment_below_the_log_start_is_not_on_its_way() -> None:
+    """Trimmed to its end the log keeps it: counted as dead, its bytes would never come back."""
+    emptied = walked(700, log_starts={CLICKS: 30, ORDERS: 0})
+    assert emptied.outcomes[0].dead_bytes == 200
+    assert walked(900, log_starts={CLICKS: 30, ORDERS: 0}).outcomes[0].short_bytes == 900 - 500 - 200 - 100
+
+
 @pytest.mark.parametrize(
     "change",
     [
