@@ -98,8 +98,10 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 2)),
         }
-    if master.startswith(("local", "spark://")) and "spark.pyspark.python" not in given:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the only place where PySpark itself looks
+    if (python := given.get("spark.pyspark.python")) is not None:
+        os.environ["PYSPARK_PYTHON"] = python  # the only place where PySpark itself looks
+    elif master.startswith(("local", "spark://")):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     for key, value in (defaults | given | {"spark.master": master}).items():
         builder = builder.config(key, value)

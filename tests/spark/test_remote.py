@@ -130,6 +130,7 @@ def test_a_password_goes_to_executors_in_a_file_and_nowhere_else(tmp_path: Path,
         assert SECRET.encode() not in file.read_bytes(), f"the password stands in {file}"
 
 
+@pytest.mark.long  # Spark tries a task four times before it gives up
 def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
     """A master that nobody listens at, and executors without Python: exit 1, one line, nothing planned."""
     topic = world.topic()
