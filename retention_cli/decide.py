@@ -73,8 +73,9 @@ def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wa
     """
     if settled(facts, settings):
         return _NOTHING
-    times = {time for trigger in TRIGGERS for time in trigger.cutoffs(facts, settings, now_ms)}
-    data = {time for trigger in TRIGGERS for time in trigger.data_cutoffs(facts, settings, now_ms)}
+    on = [trigger for trigger in TRIGGERS if trigger.on(facts, settings)]
+    times = {time for trigger in on for time in trigger.cutoffs(facts, settings, now_ms)}
+    data = {time for trigger in on for time in trigger.data_cutoffs(facts, settings, now_ms)}
     if times or data or facts.tails or not isinstance(facts.event_prefix, Unknown):
         times.update(time for guard in GUARDS for time in guard.cutoffs(facts, settings, now_ms))
     return Wanted(frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0))
@@ -84,7 +85,9 @@ def weigh(facts: PartitionFacts, settings: Settings, now_ms: int) -> list[Weighe
     """Return what each trigger that is on comes to, in the rules' order."""
     if isinstance(facts.log_start, Unknown):
         return []
-    weighed = [_weigh(trigger, facts, facts.log_start, settings, now_ms) for trigger in TRIGGERS]
+    log_start = facts.log_start
+    on = [trigger for trigger in TRIGGERS if trigger.on(facts, settings)]
+    weighed = [_weigh(trigger, facts, log_start, settings, now_ms) for trigger in on]
     return [one for one in weighed if one is not None]
 
 

@@ -137,6 +137,13 @@ class Floor:
     notes: tuple[Reason, ...] = ()
 
 
+# Made once: they stand in every fact that was not read.
+_NO_TIMESTAMP_TYPE: Final = Unknown.because("topic-settings", "message.timestamp.type was not read")
+NO_EVENT_TIMES: Final = Unknown.because("R2", "event times were not read")
+NO_SIZE: Final = Unknown.because("size", "not read")
+_NO_BASES: Final = Unknown.because("granularity", NO_INVENTORY)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
     """What is true of a whole topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite.
@@ -149,9 +156,7 @@ class TopicFacts:
     internal: bool
     cleanup_policy: Maybe[CleanupPolicy]
     retention_ms: Maybe[int]
-    timestamp_type: Maybe[TimestampType] = field(
-        default_factory=lambda: Unknown.because("topic-settings", "message.timestamp.type was not read")
-    )
+    timestamp_type: Maybe[TimestampType] = _NO_TIMESTAMP_TYPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +180,14 @@ class PartitionFacts:
     floor: Maybe[Floor]
     lookups: Mapping[int, Maybe[LookUp]] = field(default_factory=dict)
     data_lookups: Mapping[int, Maybe[LookUp]] = field(default_factory=dict)
-    newest: Maybe[EventMax | None] = field(default_factory=lambda: Unknown.because("R2", "event times were not read"))
-    event_prefix: Maybe[LookUp] = field(default_factory=lambda: Unknown.because("R2", "event times were not read"))
+    newest: Maybe[EventMax | None] = NO_EVENT_TIMES
+    event_prefix: Maybe[LookUp] = NO_EVENT_TIMES
     samples: Maybe[Sequence[Sample]] = ()
     clock: Unknown | None = None
-    size_bytes: Maybe[int] = field(default_factory=lambda: Unknown.because("size", "not read"))
+    size_bytes: Maybe[int] = NO_SIZE
     usage: Maybe[Usage | None] = None
     tails: Mapping[str, Maybe[Tail]] = field(default_factory=dict)
-    segment_bases: Maybe[Sequence[int]] = field(default_factory=lambda: Unknown.because("granularity", NO_INVENTORY))
+    segment_bases: Maybe[Sequence[int]] = _NO_BASES
     has_leader: bool = True
 
     @property

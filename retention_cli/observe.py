@@ -120,8 +120,13 @@ class _Reading:
         floors = self._read_floors(metadata) if prepared is None else prepared.floors
         self._read_ends(leaders)
         check_epochs(self._reader, floors, self._asked(leaders))
-        facts = self._facts(floors)
         request = self._request
+        sizes: Mapping[TopicPartition, int] = {}
+        sizes_problem = None
+        if request.sizes:
+            self._progress("sizes on disk")
+            sizes, sizes_problem = self._reader.sizes(leaders)
+        facts = self._facts(floors, sizes, Unknown.because("size", sizes_problem or "not read"))
         remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
         remembered.recall(facts, self._reader)
         if request.disks is not None:
@@ -139,12 +144,6 @@ class _Reading:
                 scan_all=request.scan_all,
                 progress=self._progress,
             )
-        sizes_problem = None
-        if request.sizes:
-            self._progress("sizes on disk")
-            sizes, sizes_problem = self._reader.sizes(leaders)
-            missing = Unknown.because("size", sizes_problem or "not read")
-            facts = {tp: replace(one, size_bytes=sizes.get(tp, missing)) for tp, one in facts.items()}
         self._progress("metadata, again")
         facts = self._compare(facts, metadata, self._reader.metadata(self._topics))
         remembered.add(facts)
@@ -234,7 +233,9 @@ class _Reading:
             self.unsettled[tp] = unknown.reasons[0]
         return unknown
 
-    def _facts(self, floors: Floors) -> dict[TopicPartition, PartitionFacts]:
+    def _facts(
+        self, floors: Floors, sizes: Mapping[TopicPartition, int], no_size: Unknown
+    ) -> dict[TopicPartition, PartitionFacts]:
         return {
             tp: PartitionFacts(
                 topic=self._topics[tp.topic],
@@ -244,6 +245,7 @@ class _Reading:
                 last_stable_offset=draft.last_stable_offset,
                 floor=floors.floor(tp, draft.log_start, draft.high_watermark),
                 clock=self._request.clock,
+                size_bytes=sizes.get(tp, no_size),
                 has_leader=draft.metadata.leader is not None,
             )
             for tp, draft in self._drafts.items()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 from retention_cli.memory import PartitionMemory, pack, unpack
 from retention_cli.model import (
+    NO_EVENT_TIMES,
+    NO_SIZE,
     Decision,
     EventMax,
     LookUp,
@@ -19,11 +20,6 @@ from retention_cli.model import (
 )
 
 Row = dict[str, Any]
-_DEFAULTS: Final = {
-    one.name: one.default_factory()
-    for one in fields(PartitionFacts)
-    if one.name in ("newest", "event_prefix", "size_bytes") and callable(one.default_factory)
-}
 _NO_TYPE: Final[Any] = TopicFacts("", "", internal=False, cleanup_policy=frozenset(), retention_ms=0).timestamp_type
 
 
@@ -40,8 +36,8 @@ def facts_row(facts: PartitionFacts) -> Row:
 
     topic = facts.topic
     policy = plain("cleanup_policy", topic.cleanup_policy)
-    newest = plain("newest", facts.newest, _DEFAULTS["newest"])
-    prefix = plain("event_prefix", facts.event_prefix, _DEFAULTS["event_prefix"])
+    newest = plain("newest", facts.newest, NO_EVENT_TIMES)
+    prefix = plain("event_prefix", facts.event_prefix, NO_EVENT_TIMES)
     samples = plain("samples", facts.samples)
     row = {
         "topic": topic.name,
@@ -61,7 +57,7 @@ def facts_row(facts: PartitionFacts) -> Row:
         else {"time": newest.time_ms, "offset": newest.offset, "exact": newest.exact},
         "event_prefix": None if prefix is None else _lookup_row(prefix),
         "samples": None if samples is None else pack(samples),
-        "size_bytes": plain("size_bytes", facts.size_bytes, _DEFAULTS["size_bytes"]),
+        "size_bytes": plain("size_bytes", facts.size_bytes, NO_SIZE),
     }
     row["lookups"] = [
         *_lookup_rows(facts.lookups, unknown, data=False),
@@ -136,14 +132,14 @@ def facts_of(row: Mapping[str, Any], floor: Any) -> PartitionFacts:
         floor=floor,
         lookups=lookups,
         data_lookups=data_lookups,
-        newest=unknown.get("newest", _DEFAULTS["newest"])
+        newest=unknown.get("newest", NO_EVENT_TIMES)
         if newest is None
         else None
         if newest["time"] is None
         else EventMax(newest["time"], newest["offset"], newest["exact"]),
-        event_prefix=unknown.get("event_prefix", _DEFAULTS["event_prefix"]) if prefix is None else _lookup(prefix),
+        event_prefix=unknown.get("event_prefix", NO_EVENT_TIMES) if prefix is None else _lookup(prefix),
         samples=unknown.get("samples", ()) if samples is None else unpack(samples),
-        size_bytes=value("size_bytes", _DEFAULTS["size_bytes"]),
+        size_bytes=value("size_bytes", NO_SIZE),
         has_leader=row["leader"] is not None,
     )
 

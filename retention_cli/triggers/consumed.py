@@ -14,6 +14,11 @@ class Consumed(Trigger):
     rule: Rule = "consumed"
     code = "R1"
 
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the policy turns it on."""
+        del facts
+        return settings.consumed_after_ms is not None
+
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return ``now - T`` where R1 is on and the floor lies beyond the log start: else no time matters."""
         if (

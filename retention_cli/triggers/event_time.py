@@ -15,6 +15,11 @@ class EventTime(Trigger):
     rule: Rule = "event-time"
     code = "R2"
 
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the policy turns it on."""
+        del facts
+        return settings.event_time_ms is not None
+
     def data_cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return ``maxEventTime − E`` where the broker's own timestamps are the event times."""
         del now_ms

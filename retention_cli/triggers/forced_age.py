@@ -13,6 +13,11 @@ class ForcedAge(Trigger):
     rule: Rule = "forced-age"
     code = "R4"
 
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the policy turns it on."""
+        del facts
+        return settings.forced_age_ms is not None
+
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return ``now - A`` where R4 is on."""
         del facts

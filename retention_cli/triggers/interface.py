@@ -32,6 +32,13 @@ class Trigger(Protocol):
     rule: Rule
     code: str
 
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the rule may ask for anything at all. Where it may not, it asks for no times either.
+
+        Most rules are off for most topics: this is asked first, and is quick.
+        """
+        ...
+
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return the times whose ``offset_at`` the trigger wants, in Unix ms, given what is known already."""
         del facts, settings, now_ms

@@ -14,6 +14,11 @@ class MinTimestamp(Trigger):
     rule: Rule = "min-timestamp"
     code = "R3"
 
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the policy turns it on."""
+        del facts
+        return settings.min_timestamp_ms is not None
+
     def data_cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return M where it is set and may be used."""
         del facts

@@ -14,6 +14,11 @@ class Size(Trigger):
     rule: Rule = "size"
     code = "R5"
 
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the policy turns it on; sizes that were not read make it unknown."""
+        del facts
+        return settings.max_bytes is not None or settings.max_topic_bytes is not None
+
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
         """Return the larger of the partition's bound and the topic's; unknown where neither is known."""
         del now_ms

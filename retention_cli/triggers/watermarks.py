@@ -27,6 +27,10 @@ class PressedConsumed(Trigger):
     rule: Rule = "consumed"
     code = "R7"
 
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether a disk has reached a watermark, or may have, and the policy has a time to shorten."""
+        return facts.usage is not None and settings.consumed_after_ms is not None
+
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return ``now − T × factor`` where R1 is on and a watermark shortens it."""
         shorter = _shorter(facts, settings.consumed_after_ms)
@@ -54,6 +58,10 @@ class PressedAge(Trigger):
 
     rule: Rule = "forced-age"
     code = "R7"
+
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether a disk has reached a watermark, or may have, and the policy has a time to shorten."""
+        return facts.usage is not None and settings.forced_age_ms is not None
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
         """Return ``now − A × factor`` where R4 is on and a watermark shortens it."""
