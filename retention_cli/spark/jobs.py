@@ -21,8 +21,9 @@ class ClusterJob:
     """One cluster's part of a plan.
 
     ``partitions`` gives how many partitions each managed topic has that may be touched, ``latest`` the groups
-    that start at the end where they have no commit (RULES.md F2), ``topic_ids`` and ``configs`` what the client
-    read first. ``now_ms`` is the clock of all cutoffs.
+    that start at the end where they have no commit (RULES.md F2). ``topic_ids`` are those of all topics, managed or
+    not: a group is remembered whole (F5, F6). ``configs`` are what the client read first. ``now_ms`` is the clock of
+    all cutoffs.
     """
 
     cluster: str

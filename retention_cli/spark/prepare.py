@@ -96,7 +96,7 @@ def prepare(target: Target, now_ms: int) -> Prepared:
         topics=selection.topics,
         now_ms=now_ms,
         partitions={name: max(metadata.topics[name].partitions) + 1 for name in touched},
-        topic_ids={name: one for name, one in ids.items() if name in settings},
+        topic_ids=ids,
         configs=configs,
     )
     notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]

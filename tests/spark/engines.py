@@ -32,9 +32,10 @@ class Engines:
     session: Any
     world: World
     folder: Path
+    local_state: str = "local"
 
     def local(self, policy: str, now: int) -> Plan:
-        memories = Memories(self.folder / "local")
+        memories = Memories(self.folder / self.local_state)
         try:
             with reader_for(self.world.bootstrap) as reader:
                 selection = self.world.selection(policy)

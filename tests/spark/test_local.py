@@ -63,6 +63,20 @@ def test_a_group_that_stands_still_is_seen_again(engines: Engines) -> None:
     assert seen_ms > now_ms() - HOUR
 
 
+def test_a_plan_of_one_topic_keeps_what_is_remembered_of_the_others(engines: Engines) -> None:
+    """RULES.md F5, F6: a group is remembered with the ids of all its topics, whichever the policy manages."""
+    world = engines.world
+    one, other = world.topic(), world.topic()
+    for topic in (one, other):
+        world.produce(topic, [5 * HOUR] * 10)
+        world.commit(f"{one}-g", topic, 6)
+    engines.local_state = "spark"  # one ledger, as on one machine
+    assert engines.local(consumed(other), now_ms()).decisions[0].trim_to == 6
+    assert engines.spark(consumed(one), now_ms()).decisions[0].trim_to == 6
+    assert engines.local(consumed(other), now_ms()).decisions[0].trim_to == 6
+    assert engines.spark(consumed(other), now_ms()).decisions[0].trim_to == 6
+
+
 def test_a_leftover_is_remembered_until_it_changes(engines: Engines) -> None:
     """RULES.md F5: seen beyond H once, it counts for nothing when H has passed it."""
     world = engines.world
