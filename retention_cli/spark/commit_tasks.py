@@ -19,6 +19,7 @@ from retention_cli.spark.connections import Readers
 from retention_cli.spark.jobs import ClusterJob
 from retention_cli.spark.schemas import COMMITS
 from retention_cli.spark.slice_memory import SliceMemory
+from retention_cli.spark.slices import by_slice
 
 ROWS_A_BATCH: Final = 20_000
 GROUPS: Final = pa.schema(
@@ -73,26 +74,10 @@ def commit_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], I
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         with Readers({name: (one.connection, one.timeout_s) for name, one in jobs.items()}) as readers:
-            for (cluster, _slice), rows in _slices(batches):
-                yield from _read(jobs[cluster], readers, rows)
+            for (cluster, _slice), rows in by_slice(batches):
+                yield from _read(jobs[cluster], readers, list(rows))
 
     return run
-
-
-def _slices(batches: Iterator[Any]) -> Iterator[tuple[tuple[str, int], list[dict[str, Any]]]]:
-    """Put the rows of each slice together; they come one after the other."""
-    key: tuple[str, int] | None = None
-    rows: list[dict[str, Any]] = []
-    for batch in batches:
-        for row in batch.to_pylist():
-            now = (row["cluster"], row["slice"])
-            if key is not None and now != key:
-                yield key, rows
-                rows = []
-            key = now
-            rows.append(row)
-    if key is not None:
-        yield key, rows
 
 
 def _read(job: ClusterJob, readers: Readers, rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:

@@ -62,15 +62,7 @@ class SparkPlan:
         """Yield a cluster's decisions in order."""
         some = self.rows.where(self.rows.cluster == cluster).select(*PLAN.names)
         found = (decision_of(row.asDict(recursive=True)) for row in some.toLocalIterator(prefetchPartitions=True))
-        yield from sorted(
-            found, key=lambda one: one.tp
-        )  # (they are all wanted here: a sort by Spark costs two more jobs)
-
-    def write_parquet(self, url: str) -> None:
-        """Write all rows as Parquet, from the executors."""
-        self.rows.select(*PLAN.names).repartitionByRange(*PLACE).sortWithinPartitions(*PLACE).write.mode(
-            "errorifexists"
-        ).parquet(url)
+        yield from sorted(found, key=lambda one: one.tp)  # all are wanted here: a sort by Spark costs two more jobs
 
 
 def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: Progress = silent) -> SparkPlan:
@@ -91,7 +83,7 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     for one in prepared:
         recall(one)
     notes = {one.cluster: list(one.notes) for one in prepared}
-    commits = _commits(session, prepared, progress)
+    commits, read = _commits(session, prepared, progress)
     required = sorted({group for one in prepared for item in one.settings.values() for group in item.require_groups})
     slices = _frame(session, (row for one in prepared for row in slice_rows(one)), SLICES)
     tasks = _tasks(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))
@@ -108,7 +100,8 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
         summary = summaries.get(one.cluster, Summary(Totals.of(())))
         result.plans[one.target.name] = _plan(one, summary, notes[one.cluster], unread.get(one.cluster, {}), now_ms)
         result.totals[one.target.name] = summary.totals
-    commits.unpersist()
+    for frame in read:
+        frame.unpersist()
     return result
 
 
@@ -208,18 +201,21 @@ def _tasks(count: int) -> int:
     return max(1, min(_TASKS_AT_MOST, count))
 
 
-def _commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> Any:
+def _commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> tuple[Any, list[Any]]:
     """Read every group's commits; all of a cluster's once more where coordinators moved meanwhile (F9).
+
+    Return them, and the frames of them that Spark keeps.
 
     They are read before any log end is: counting them makes it so. A block that is lost later is read again,
     which is as safe: a commit is true when it is read.
     """
-    pending, parts = list(prepared), []
+    pending, parts, read = list(prepared), [], []
     for attempt in range(1, _ATTEMPTS + 1):
         groups = sum(len(one.listing.counted) for one in pending if one.listing is not None)
         progress(f"committed offsets of {groups:,} groups")
         frame = _read_commits(session, pending).persist()
         frame.count()
+        read.append(frame)
         doubtful = [one for one in pending if one.listing is not None and _moved(one)]
         sound = [one.cluster for one in pending if one not in doubtful or attempt == _ATTEMPTS]
         parts.append(frame.where(frame.cluster.isin(*sound)))
@@ -235,7 +231,7 @@ def _commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> 
         commits = commits.unionByName(more)
     if own:
         commits = commits.unionByName(session.createDataFrame(pa.Table.from_batches(own)))
-    return commits
+    return commits, read
 
 
 def _moved(prepared: Prepared) -> bool:

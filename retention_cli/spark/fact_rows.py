@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from retention_cli.memory import PartitionMemory, pack, unpack
@@ -153,28 +153,6 @@ def _unread(name: str) -> Unknown:
     return Unknown.because("offsets", f"{name} is missing, and nothing says why")
 
 
-def decision_row(decision: Decision) -> Row:
-    """Return a decision as a row of ``schemas.PLAN``, the cluster left out."""
-    return {
-        "topic": decision.topic,
-        "topic_id": decision.topic_id,
-        "partition": decision.partition,
-        "action": decision.action,
-        "log_start": decision.log_start,
-        "high_watermark": decision.high_watermark,
-        "last_stable_offset": decision.last_stable_offset,
-        "min_commit": decision.min_commit,
-        "min_commit_by": decision.min_commit_by,
-        "trim_to": decision.trim_to,
-        "records": decision.records,
-        "bytes": decision.size_bytes,
-        "unconsumed": decision.unconsumed,
-        "rule": decision.rule,
-        "limited_by": decision.limited_by,
-        "reasons": [{"code": one.code, "text": one.text} for one in decision.reasons],
-    }
-
-
 def decision_of(row: Mapping[str, Any]) -> Decision:
     """Return the decision of a row."""
     return Decision(
@@ -223,8 +201,3 @@ def memory_of(row: Mapping[str, Any] | None) -> PartitionMemory:
         data_at=tuple(row["data_at"] or ()),
         scan=None if row["scan"] is None else bytes(row["scan"]),
     )
-
-
-def rows_to_columns(rows: Sequence[Row], names: Sequence[str]) -> dict[str, list[Any]]:
-    """Return rows as columns; what a row lacks is null."""
-    return {name: [row.get(name) for row in rows] for name in names}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import groupby
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,19 +16,19 @@ from retention_cli.memory import PartitionMemory
 from retention_cli.model import Floor, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.observation import Prepared, Request
 from retention_cli.observe import observe
+from retention_cli.plan import row_as_json
 from retention_cli.spark.connections import Readers
 from retention_cli.spark.fact_rows import (
     Row,
-    decision_row,
     facts_of,
     facts_row,
     memory_of,
     memory_row,
-    rows_to_columns,
 )
 from retention_cli.spark.jobs import ClusterJob, SettingsCache
 from retention_cli.spark.schemas import DECIDED, FACTS, STANDING
 from retention_cli.spark.slice_memory import SliceMemory
+from retention_cli.spark.slices import by_slice
 from retention_cli.topic_facts import bare_facts, configured
 
 ROWS_A_BATCH: Final = 5_000
@@ -99,8 +98,7 @@ def fact_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Ite
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         settings = SettingsCache(jobs)
         with Readers({name: (one.connection, one.timeout_s) for name, one in jobs.items()}) as readers:
-            rows = (row for batch in batches for row in batch.to_pylist())
-            for (cluster, _slice), some in groupby(rows, key=lambda row: (row["cluster"], row["slice"])):
+            for (cluster, _slice), some in by_slice(batches):
                 slice_rows = {TopicPartition(row["topic"], row["partition"]): row for row in some}
                 yield from _read(jobs[cluster], readers, settings, slice_rows)
 
@@ -201,7 +199,7 @@ def _batches(
 
 
 def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(rows_to_columns(rows, schema.names), schema=schema)
+    return pa.RecordBatch.from_pylist(rows, schema=schema)
 
 
 def decider(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -225,7 +223,7 @@ def _decided(row: Row, jobs: Mapping[str, ClusterJob], settings_for: SettingsCac
     floor = floor_of(standing_of(row, settings.require_groups), facts.log_start, facts.high_watermark)
     decision = decide(replace(facts, floor=floor), settings, jobs[cluster].now_ms)
     return {
-        **decision_row(decision),
+        **row_as_json(decision),
         "cluster": cluster,
         "leader_epoch": row["leader_epoch"],
         "read_ms": row["read_ms"],

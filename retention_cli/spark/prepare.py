@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from retention_cli import policy_topic
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.disk_rules import check_without_disks
 from retention_cli.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
@@ -23,12 +22,11 @@ from retention_cli.policy.settings import Settings
 from retention_cli.spark.connections import ConnectionRef
 from retention_cli.spark.fact_rows import memory_row
 from retention_cli.spark.jobs import ClusterJob
+from retention_cli.spark.slices import GROUPS_A_SLICE, NO_BROKER, PARTITIONS_A_SLICE, sliced
 from retention_cli.state.ledger import Ledger
 from retention_cli.state.memories import Memories
 from retention_cli.topic_facts import bare_facts, configured, never_touched
 
-GROUPS_A_SLICE: Final = 50
-PARTITIONS_A_SLICE: Final = 1_000
 _AGAIN_AFTER_S: Final = 0.5
 
 
@@ -61,7 +59,6 @@ class Prepared:
     listing: Listing | None = None
     doubt: Doubt | None = None
     before: ClusterMetadata | None = None
-    slices: int = 0
 
     @property
     def cluster(self) -> str:
@@ -148,36 +145,25 @@ def group_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
     """Yield the groups that count with the slice that reads each: a coordinator's together."""
     if prepared.listing is None:
         return
-    counted = {group.name: group for group in prepared.listing.counted}
+    groups = prepared.listing.counted
     try:
-        coordinators = prepared.target.reader.coordinators(list(counted))
+        coordinators = prepared.target.reader.coordinators([group.name for group in groups])
     except BrokerError:  # the tasks look them up, too, and say what is wrong
         coordinators = {}
-    ordered = sorted(counted.values(), key=lambda group: (coordinators.get(group.name, -1), group.name))
-    count, last = 0, None
-    for group in ordered:
-        coordinator = coordinators.get(group.name, -1)
-        if coordinator != last or count == GROUPS_A_SLICE:
-            prepared.slices += 1
-            count, last = 0, coordinator
-        count += 1
-        yield _group_row(prepared, group, coordinator)
-
-
-def _group_row(prepared: Prepared, group: ListedGroup, coordinator: int) -> dict[str, Any]:
-    memory = None
-    if isinstance(prepared.memory, Ledger) and prepared.memory.remembers_group(group.name):
-        memory = prepared.memory.group(group.name).as_bytes()
-    return {
-        "cluster": prepared.cluster,
-        "broker": coordinator,
-        "slice": prepared.slices,
-        "name": group.name,
-        "kind": group.kind,
-        "protocol_type": group.protocol_type,
-        "state": group.state,
-        "memory": memory,
-    }
+    for number, group in sliced(groups, lambda one: coordinators.get(one.name, NO_BROKER), GROUPS_A_SLICE):
+        name, memory = group.name, None
+        if isinstance(prepared.memory, Ledger) and prepared.memory.remembers_group(name):
+            memory = prepared.memory.group(name).as_bytes()
+        yield {
+            "cluster": prepared.cluster,
+            "broker": coordinators.get(name, NO_BROKER),
+            "slice": number,
+            "name": name,
+            "kind": group.kind,
+            "protocol_type": group.protocol_type,
+            "state": group.state,
+            "memory": memory,
+        }
 
 
 def own_rows(prepared: Prepared) -> list[CommitRow]:
@@ -193,39 +179,29 @@ def own_rows(prepared: Prepared) -> list[CommitRow]:
 
 def slice_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
     """Yield every managed partition, with the slice that reads it: a leader's together."""
-    slices: dict[int, list[int]] = {}
-    new = _counter()
-    for topic, settings in prepared.settings.items():
-        about = prepared.metadata.topics[topic]
-        recalled = settings.event_time_ms is not None or settings.min_wallclock_ms is not None
-        for number, one in sorted(about.partitions.items()):
-            leader = -1 if one.leader is None else one.leader
-            current = slices.get(leader)
-            if current is None or current[1] == PARTITIONS_A_SLICE:
-                current = slices[leader] = [new(), 0]
-            current[1] += 1
-            memory = None
-            if recalled and about.topic_id is not None:
-                memory = memory_row(prepared.memory.partition(topic, about.topic_id, number))
-            yield {
-                "cluster": prepared.cluster,
-                "slice": current[0],
-                "topic": topic,
-                "partition": number,
-                "topic_id": about.topic_id,
-                "internal": about.internal,
-                "leader": one.leader,
-                "leader_epoch": one.leader_epoch,
-                "memory": memory,
-            }
+    partitions = [
+        (topic, number, one)
+        for topic in prepared.settings
+        for number, one in sorted(prepared.metadata.topics[topic].partitions.items())
+    ]
+    for slice_number, (topic, number, one) in sliced(partitions, lambda item: leader_of(item[2]), PARTITIONS_A_SLICE):
+        about, settings = prepared.metadata.topics[topic], prepared.settings[topic]
+        memory = None
+        if about.topic_id is not None and (settings.event_time_ms, settings.min_wallclock_ms) != (None, None):
+            memory = memory_row(prepared.memory.partition(topic, about.topic_id, number))
+        yield {
+            "cluster": prepared.cluster,
+            "slice": slice_number,
+            "topic": topic,
+            "partition": number,
+            "topic_id": about.topic_id,
+            "internal": about.internal,
+            "leader": one.leader,
+            "leader_epoch": one.leader_epoch,
+            "memory": memory,
+        }
 
 
-def _counter() -> Callable[[], int]:
-    count = 0
-
-    def new() -> int:
-        nonlocal count
-        count += 1
-        return count
-
-    return new
+def leader_of(partition: PartitionMetadata) -> int:
+    """Return who is asked about a partition, :data:`NO_BROKER` where nobody can be."""
+    return NO_BROKER if partition.leader is None else partition.leader

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from retention_cli import plan_parquet
+
 REASON: Final = pa.struct([("code", pa.string()), ("text", pa.string())])
 UNKNOWN: Final = pa.list_(pa.struct([("field", pa.string()), ("code", pa.string()), ("text", pa.string())]))
 
@@ -122,27 +124,7 @@ OFFSETS: Final = pa.schema(
 
 FACTS: Final = pa.schema([*OFFSETS, ("memory", MEMORY), ("note", pa.string())])
 
-PLAN: Final = pa.schema(
-    [
-        ("cluster", pa.string()),
-        ("topic", pa.string()),
-        ("topic_id", pa.string()),
-        ("partition", pa.int32()),
-        ("action", pa.string()),
-        ("log_start", pa.int64()),
-        ("high_watermark", pa.int64()),
-        ("last_stable_offset", pa.int64()),
-        ("min_commit", pa.int64()),
-        ("min_commit_by", pa.string()),
-        ("trim_to", pa.int64()),
-        ("records", pa.int64()),
-        ("bytes", pa.int64()),
-        ("unconsumed", pa.int64()),
-        ("rule", pa.string()),
-        ("limited_by", pa.string()),
-        ("reasons", pa.list_(REASON)),
-    ]
-)
+PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_parquet.schema()])
 """The plan's rows (DESIGN.md, The plan)."""
 
 DECIDED: Final = pa.schema(

@@ -128,16 +128,17 @@ def _stderr_to(file: Path) -> Iterator[None]:
 
 def runs_here(session: Any) -> bool:
     """Return whether the tasks run on this very machine, in this process's own Spark."""
-    context = getattr(session, "_jsc", None)
-    if context is None:
-        return False
-    return str(session.sparkContext.master).startswith("local")
+    return not _over_connect(session) and str(session.sparkContext.master).startswith("local")
+
+
+def _over_connect(session: Any) -> bool:
+    return getattr(session, "_jsc", None) is None
 
 
 def ship_code(session: Any, folder: Path) -> None:
     """Send the engine to the executors, as a zip: they need no kretain of their own."""
     path = zip_engine(folder)
-    if getattr(session, "_jsc", None) is None:
+    if _over_connect(session):
         session.addArtifacts(str(path), pyfile=True)
     else:
         session.sparkContext.addPyFile(str(path))
@@ -145,7 +146,7 @@ def ship_code(session: Any, folder: Path) -> None:
 
 def ship_file(session: Any, path: Path) -> None:
     """Send a file to the executors, by Spark's own distribution of files."""
-    if getattr(session, "_jsc", None) is None:
+    if _over_connect(session):
         session.addArtifacts(str(path), file=True)
     else:
         session.sparkContext.addFile(str(path))

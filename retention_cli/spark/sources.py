@@ -39,12 +39,11 @@ from retention_cli.policy.model import matches
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS, GroupRules, Settings
 from retention_cli.progress import silent
 from retention_cli.spark.commit_tasks import commit_batch
-from retention_cli.spark.fact_rows import facts_row, rows_to_columns
+from retention_cli.spark.fact_rows import facts_row
+from retention_cli.spark.prepare import leader_of
 from retention_cli.spark.schemas import COMMITS, OFFSETS, ddl
+from retention_cli.spark.slices import GROUPS_A_SLICE, NO_BROKER, PARTITIONS_A_SLICE, sliced
 from retention_cli.units import parse_duration_ms, parse_time_ms
-
-GROUPS_A_SLICE: Final = 50
-PARTITIONS_A_SLICE: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,6 @@ class _GroupSlice(InputPartition):  # type: ignore[misc]  # (PySpark ships no ty
     cluster: str
     groups: tuple[ListedGroup, ...]
     partitions: dict[str, int]
-    latest: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__init__(None)
@@ -146,31 +144,26 @@ class CommitsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships n
             found = list_counted(reader, GroupRules(ignore=()), metadata, _deadline(options.timeout_s))
             if isinstance(found, Doubt):
                 raise BrokerError(found.reason.text)
-            names = {
-                one.name: one
+            wanted = [
+                one
                 for one in found.counted
                 if matches(options.groups, one.name) and self._pushed.allows("group", one.name)
-            }
-            coordinators = reader.coordinators(list(names))
+            ]
+            coordinators = reader.coordinators([one.name for one in wanted])
         counts = {
             name: max(one.partitions) + 1
             for name, one in metadata.topics.items()
             if matches(options.topics, name) and self._pushed.allows("topic", name)
         }
-        slices: list[InputPartition] = []
-        by_broker: dict[int, list[ListedGroup]] = {}
-        for name, group in sorted(names.items()):
-            by_broker.setdefault(coordinators.get(name, -1), []).append(group)
-        for groups in by_broker.values():
-            for start in range(0, len(groups), GROUPS_A_SLICE):
-                some = tuple(groups[start : start + GROUPS_A_SLICE])
-                slices.append(_GroupSlice(metadata.cluster_id, some, counts))
-        return slices
+        slices: dict[int, list[ListedGroup]] = {}
+        for number, group in sliced(wanted, lambda one: coordinators.get(one.name, NO_BROKER), GROUPS_A_SLICE):
+            slices.setdefault(number, []).append(group)
+        return [_GroupSlice(metadata.cluster_id, tuple(groups), counts) for groups in slices.values()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice. A group that can't be read is a row of kind ``failed``."""
         assert isinstance(partition, _GroupSlice)  # noqa: S101  (partitions() makes no others)
-        sink = CommitRows(partition.partitions, partition.latest)
+        sink = CommitRows(partition.partitions)
         try:
             with self._options.reader() as reader:
                 recall = Recall(NoMemory(), GroupRules(), wall_clock_ms())
@@ -227,23 +220,23 @@ class OffsetsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships n
         """
         with self._options.reader() as reader:
             metadata = reader.metadata()
-        slices: dict[int | None, list[_PartitionSlice]] = {}
-        counts: dict[int | None, int] = {}
-        for name, topic in sorted(metadata.topics.items()):
-            if not matches(self._options.topics, name) or not self._pushed.allows("topic", name):
-                continue
-            for number, one in sorted(topic.partitions.items()):
-                if not self._pushed.allows("partition", number):
-                    continue
-                mine = slices.setdefault(one.leader, [])
-                if counts.get(one.leader, 0) % PARTITIONS_A_SLICE == 0:
-                    mine.append(_PartitionSlice(metadata.cluster_id, {}))
-                counts[one.leader] = counts.get(one.leader, 0) + 1
-                blank = TopicMetadata(name, topic.topic_id, topic.internal, {})
-                partitions = mine[-1].topics.setdefault(name, blank).partitions
-                assert isinstance(partitions, dict)  # noqa: S101  (made one line above)
-                partitions[number] = PartitionMetadata(one.leader, one.leader_epoch)
-        return [one for some in slices.values() for one in some]
+        wanted = [
+            (topic, number, one)
+            for name, topic in sorted(metadata.topics.items())
+            if matches(self._options.topics, name) and self._pushed.allows("topic", name)
+            for number, one in sorted(topic.partitions.items())
+            if self._pushed.allows("partition", number)
+        ]
+        slices: dict[int, dict[str, dict[int, PartitionMetadata]]] = {}
+        for slice_number, (topic, number, one) in sliced(wanted, lambda item: leader_of(item[2]), PARTITIONS_A_SLICE):
+            slices.setdefault(slice_number, {}).setdefault(topic.name, {})[number] = one
+        return [
+            _PartitionSlice(
+                metadata.cluster_id,
+                {name: replace(metadata.topics[name], partitions=some) for name, some in topics.items()},
+            )
+            for topics in slices.values()
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one slice. What can't be read is null, and ``unknown`` says why."""
@@ -278,7 +271,7 @@ class OffsetsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships n
             }
             for tp, one in facts.items()
         ]
-        yield pa.RecordBatch.from_pydict(rows_to_columns(rows, OFFSETS.names), schema=OFFSETS)
+        yield pa.RecordBatch.from_pylist(rows, schema=OFFSETS)
 
     def _with_times(
         self,

@@ -1,0 +1,85 @@
+"""The data sources, as somebody's notebook reads them (docs/spark.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli.spark import register
+from tests.kafka.world import HOUR, World, now_ms
+
+
+@pytest.fixture(scope="module")
+def notebook(local_spark: Any) -> Any:
+    register(local_spark)
+    return local_spark
+
+
+def load(notebook: Any, source: str, world: World, **options: str) -> Any:
+    reader = notebook.read.format(f"kretain.{source}").option("bootstrap.servers", world.bootstrap)
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    return reader.load()
+
+
+def test_commits_are_rows_and_what_a_group_lacks_is_one_too(notebook: Any, world: World) -> None:
+    """RULES.md F2: a partition without a commit of a group that reads the topic is no gap in the rows."""
+    topic = world.topic(partitions=3)
+    for partition in range(3):
+        world.produce(topic, [HOUR] * 9, partition)
+    world.commit(f"{topic}-a", topic, {0: 4, 2: 9})
+    world.commit(f"{topic}-b", topic, {0: 1, 1: 2, 2: 3})
+    frame = load(notebook, "commits", world, topics=topic)
+    rows = [(row.group, row.partition, row.kind, row.offset) for row in frame.where(f"topic = '{topic}'").collect()]
+    assert sorted(rows) == [
+        (f"{topic}-a", 0, "commit", 4),
+        (f"{topic}-a", 1, "missing", None),
+        (f"{topic}-a", 2, "commit", 9),
+        (f"{topic}-b", 0, "commit", 1),
+        (f"{topic}-b", 1, "commit", 2),
+        (f"{topic}-b", 2, "commit", 3),
+    ]
+    least = frame.where(f"topic = '{topic}' and kind = 'commit'").groupBy("partition").min("offset")
+    assert dict(map(tuple, least.collect())) == {0: 1, 1: 2, 2: 3}
+    one = load(notebook, "commits", world).where(f"group = '{topic}-b' and topic = '{topic}'")
+    assert one.count() == 3
+
+
+def test_offsets_are_the_ends_and_the_look_ups(notebook: Any, world: World) -> None:
+    """RULES.md, Look-ups: the offset before which every record is older, the end of the log where all are."""
+    topic, empty = world.topic(partitions=2), world.topic()
+    now = now_ms()
+    world.produce(topic, [5 * HOUR, 4 * HOUR, 2 * HOUR, HOUR])
+    world.delete_records(topic, 1)
+    times = f"{now - 3 * HOUR},{now}"
+    frame = load(notebook, "offsets", world, topics=f"{topic},{empty}", times=times)
+    rows = {(row.topic, row.partition): row for row in frame.collect()}
+    assert rows.keys() == {(topic, 0), (topic, 1), (empty, 0)}
+    read = rows[topic, 0]
+    assert (read.log_start, read.high_watermark, read.last_stable_offset) == (1, 4, 4)
+    assert (read.cleanup_policy, read.retention_ms, read.internal) == ("delete", -1, False)
+    assert read.unknown == []
+    assert {one.time: one.offset for one in read.lookups} == {now - 3 * HOUR: 2, now: 4}
+    assert rows[empty, 0].high_watermark == 0
+    only = frame.where(f"topic = '{topic}' and partition = 1")
+    assert [(row.topic, row.partition) for row in only.collect()] == [(topic, 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"nonsense": "1"}, "unknown option 'nonsense'"),
+        ({"command.config": "/nowhere/client.properties"}, "/nowhere/client.properties"),
+    ],
+)
+def test_a_wrong_option_is_said(notebook: Any, world: World, options: dict[str, str], said: str) -> None:
+    with pytest.raises(Exception, match=said):
+        load(notebook, "offsets", world, **options).collect()
+
+
+def test_a_cluster_that_is_not_there_is_an_error_and_no_empty_frame(notebook: Any, tmp_path: Path) -> None:
+    nowhere = World("127.0.0.1:1", tmp_path)
+    with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
+        load(notebook, "commits", nowhere, timeout="2s").count()
