@@ -7,6 +7,7 @@ folder or Go is missing, its ratio is left out, and said to be.
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from bench.event_times import every_time_rule, header_scan
@@ -201,6 +203,13 @@ def help_beside_typer() -> float:
     return statistics.median(pairs)
 
 
+def _folder_of(package: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise RuntimeError(f"{package} is not installed here: make bench installs it")
+    return Path(spec.origin).parent
+
+
 def main() -> None:
     """Seed, measure, print; with ``--out`` also as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -212,6 +221,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    for package in ("kretain", "retention_cli"):  # as pip does for who installs it
+        compileall.compile_dir(_folder_of(package), quiet=1)
     shape = Shape(topics=given.topics, groups=given.groups)
     java = find_java()
     with (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
 from retention_cli.guards import GUARDS, frozen, untouchable
@@ -26,8 +26,7 @@ from retention_cli.policy.settings import Settings
 from retention_cli.triggers import TRIGGERS, Bound, NotAsked, Trigger
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(NamedTuple):
     """A trigger's bound after its guards.
 
     ``asked`` is the bound as the trigger gave it, ``allowed`` what its guards left of it: None where
@@ -227,13 +226,13 @@ def _whole_segments(one: Weighed, facts: PartitionFacts, log_start: int) -> Weig
     if not isinstance(one.allowed, int):
         return one
     if isinstance(facts.segment_bases, Unknown):
-        return replace(one, allowed=facts.segment_bases)
+        return one._replace(allowed=facts.segment_bases)
     place = bisect_right(facts.segment_bases, one.allowed)
     base = facts.segment_bases[place - 1] if place else -1
     if base > log_start:
-        return replace(one, allowed=base)
+        return one._replace(allowed=base)
     note = Reason("granularity", f"{one.rule} would trim to {one.allowed:,}, and no segment ends before that")
-    return replace(one, allowed=None, notes=(*one.notes, note))
+    return one._replace(allowed=None, notes=(*one.notes, note))
 
 
 def _decision(

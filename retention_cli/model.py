@@ -195,6 +195,30 @@ class PartitionFacts:
         """The partition's name."""
         return TopicPartition(self.topic.name, self.partition)
 
+    def with_lookups(
+        self, lookups: Mapping[int, Maybe[LookUp]], data_lookups: Mapping[int, Maybe[LookUp]]
+    ) -> PartitionFacts:
+        """Return the facts with these look-ups: ``dataclasses.replace``, at half its cost."""
+        return PartitionFacts(
+            self.topic,
+            self.partition,
+            self.log_start,
+            self.high_watermark,
+            self.last_stable_offset,
+            self.floor,
+            lookups,
+            data_lookups,
+            self.newest,
+            self.event_prefix,
+            self.samples,
+            self.clock,
+            self.size_bytes,
+            self.usage,
+            self.tails,
+            self.segment_bases,
+            self.has_leader,
+        )
+
     @property
     def empty(self) -> bool:
         """Whether it is known to hold no record (S = H)."""

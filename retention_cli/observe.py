@@ -10,7 +10,7 @@ import gc
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -37,6 +37,7 @@ from retention_cli.times import read_times
 from retention_cli.topic_facts import bare_facts, change_between, configured, never_touched
 
 _AGAIN_AFTER_S: Final = 0.5
+_NOT_READ: Final = Unknown.because("offsets", "not read")
 
 
 def observe(
@@ -82,9 +83,9 @@ class _Draft:
     """One partition's facts while they are being read."""
 
     metadata: PartitionMetadata
-    log_start: Maybe[int] = field(default_factory=lambda: Unknown.because("offsets", "not read"))
-    high_watermark: Maybe[int] = field(default_factory=lambda: Unknown.because("offsets", "not read"))
-    last_stable_offset: Maybe[int] = field(default_factory=lambda: Unknown.because("offsets", "not read"))
+    log_start: Maybe[int] = _NOT_READ
+    high_watermark: Maybe[int] = _NOT_READ
+    last_stable_offset: Maybe[int] = _NOT_READ
 
 
 class _Reading:
@@ -118,14 +119,15 @@ class _Reading:
             self._memory = self._request.memory_for(metadata.cluster_id)
         self._memory.begin({name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None})
         floors = self._read_floors(metadata) if prepared is None else prepared.floors
+        request = self._request
+        sizes_soon = self._reader.sizes_soon(leaders) if request.sizes else None
         self._read_ends(leaders)
         check_epochs(self._reader, floors, self._asked(leaders))
-        request = self._request
         sizes: Mapping[TopicPartition, int] = {}
         sizes_problem = None
-        if request.sizes:
+        if sizes_soon is not None:
             self._progress("sizes on disk")
-            sizes, sizes_problem = self._reader.sizes(leaders)
+            sizes, sizes_problem = sizes_soon.result()
         facts = self._facts(floors, sizes, Unknown.because("size", sizes_problem or "not read"))
         remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
         remembered.recall(facts, self._reader)

@@ -68,8 +68,7 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
             near = difflib.get_close_matches(pattern, names, n=1)
             hint = f"; did you mean {near[0]}?" if near else " (or our principal may not describe it)"
             raise NothingMatchesError(f"no topic matches {pattern!r}{hint}")
-    managed = [name for name in names if selection.settings_for(name) is not None]
-    if not managed:
+    if not any(selection.settings_for(name) is not None for name in names):
         if selection.topics:
             raise NothingMatchesError(f"{selection.policy.source}: no entry matches {', '.join(selection.topics)}")
         raise NothingMatchesError(

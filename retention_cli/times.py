@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from retention_cli import lookups
 from retention_cli.brokers.log_offsets import Answer, Leaders
@@ -70,4 +69,4 @@ def read_times(
         if one.record is not None:
             memory[one.tp].add_data(one.record)
     for tp, (plain, data) in found.items():
-        facts[tp] = replace(facts[tp], lookups=plain, data_lookups=data)
+        facts[tp] = facts[tp].with_lookups(plain, data)

@@ -6,10 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
+from retention_cli.brokers.commit_answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, TopicAnswer, request
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.wire import Job, Wire, error_named
@@ -18,12 +19,6 @@ _ROWS_A_RESPONSE: Final = 20_000
 """What one response should hold at the most: enough to be quick, little enough to stay small in memory."""
 _FIRST_BATCH: Final = 16
 _GROUP_ID_NOT_FOUND: Final = 69
-_STABLE_VERSION: Final = 7
-"""The first version that can ask for stable offsets alone."""
-_BATCHED_VERSION: Final = 8
-
-Commit = tuple[int, int, int | None]
-"""Partition, committed offset, and the leader epoch of the record before it (None: the commit carries none)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,77 +89,46 @@ class _Round:
     def jobs(self, names: deque[str], *, batched: bool) -> Iterable[Job[list[str]]]:
         while names:
             batch = [names.popleft() for _ in range(min(self.batch_size, len(names)) if batched else 1)]
-            yield Job(_request(batch) if batched else _single_request(batch[0]), batch)
+            yield Job(request(batch if batched else batch[0]), batch)
 
-    def on_reply(self, batch: list[str], reply: Any | RequestFailedError) -> None:
+    def on_reply(self, batch: list[str], reply: Answer | RequestFailedError) -> None:
         if isinstance(reply, RequestFailedError):
             for name in batch:
                 self._waiting[name] = _Failure(str(reply), None, retriable=reply.retriable)
             return
         rows = 0
-        if reply.API_VERSION >= 8:
-            for group in reply.groups:
-                rows += self._take(group.group_id, group)
-            self.batch_size = max(1, min(1000, _ROWS_A_RESPONSE * len(batch) // max(1, rows)))
-        else:
-            self._take(batch[0], reply)
+        for group in reply.groups:
+            rows += self._take(batch[0] if group.group is None else group.group, group)
+        self.batch_size = max(1, min(1000, _ROWS_A_RESPONSE * len(batch) // max(1, rows)))
 
-    def _take(self, name: str, answer: Any) -> int:
+    def _take(self, name: str, answer: GroupAnswer) -> int:
+        """Hand a group over, or note why it can't be; return of how many rows it was."""
         if answer.error_code == _GROUP_ID_NOT_FOUND:
             self._done(GroupCommits(name, {}))
-            return 0
-        if (error := error_named(answer.error_code)) is not None:
+        elif (error := error_named(answer.error_code)) is not None:
             self._waiting[name] = _Failure(str(error), None, retriable=error.retriable)
-            return 0
-        topics: dict[str, list[Commit]] = {}
-        count = 0
-        for topic in answer.topics:
-            if failed := [row for row in topic.partitions if row.error_code]:
-                self._waiting[name] = _row_failure(answer, topic.name, failed[0])
-                return count
-            topics[topic.name] = [
-                (
-                    row.partition_index,
-                    row.committed_offset,
-                    epoch if (epoch := row.committed_leader_epoch) >= 0 else None,
-                )
-                for row in topic.partitions
-                if row.committed_offset >= 0
-            ]
-            count += len(topic.partitions)
-        self._done(GroupCommits(name, topics))
-        return count
+        elif failed := next((topic for topic in answer.topics if topic.failed is not None), None):
+            self._waiting[name] = _row_failure(answer, failed)
+        else:
+            self._done(GroupCommits(name, {topic.name: topic.commits for topic in answer.topics}))
+        return sum(topic.rows for topic in answer.topics)
 
     def _done(self, commits: GroupCommits) -> None:
         if self._waiting.pop(commits.group, None) is not None:
             self._on_group(commits)
 
 
-def _row_failure(answer: Any, topic: str, row: Any) -> _Failure:
+def _row_failure(answer: GroupAnswer, topic: TopicAnswer) -> _Failure:
     """One partition's error fails the group, for all topics that it is known to read."""
-    error = error_named(row.error_code) or RequestFailedError("failed", retriable=True)
+    partition, code = topic.failed or (0, 0)
+    error = error_named(code) or RequestFailedError("failed", retriable=True)
     known = frozenset(one.name for one in answer.topics)
-    return _Failure(f"{topic}-{row.partition_index}: {error}", known, retriable=error.retriable)
+    return _Failure(f"{topic.name}-{partition}: {error}", known, retriable=error.retriable)
 
 
 async def _takes_batches(wire: Wire, broker: int) -> bool:
     """Return whether the broker takes several groups in one request (3.0 and later)."""
     try:
-        return (await wire.api_versions(broker)).get(OffsetFetchRequest.API_KEY, (0, 0))[1] >= _BATCHED_VERSION
+        return (await wire.api_versions(broker)).get(OffsetFetchRequest.API_KEY, (0, 0))[1] >= BATCHED_VERSION
     except RequestFailedError:  # the requests themselves will say so
         return True
-
-
-def _request(names: list[str]) -> Any:
-    """Ask for all offsets of the groups (topics: null), stable ones only."""
-    groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
-    # Later versions name topics by id.
-    return OffsetFetchRequest(
-        groups=groups, require_stable=True, min_version=_BATCHED_VERSION, max_version=_BATCHED_VERSION
-    )
-
-
-def _single_request(name: str) -> Any:
-    return OffsetFetchRequest(
-        group_id=name, topics=None, require_stable=True, min_version=_STABLE_VERSION, max_version=_STABLE_VERSION
-    )

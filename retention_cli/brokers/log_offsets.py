@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
+from retention_cli.brokers import offset_answers
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.wire import Job, Wire, error_named
@@ -20,10 +21,6 @@ Spec = Literal["earliest", "latest", "last-stable", "max-timestamp"] | int
 
 _TIMESTAMPS: Final = {"earliest": -2, "latest": -1, "last-stable": -1, "max-timestamp": -3}
 _READ_COMMITTED: Final = 1
-_TUPLES_VERSION: Final = 4
-"""From here on a row is partition, leader epoch and time."""
-_MAX_TIMESTAMP_VERSION: Final = 7
-"""Before 3.0 a broker answers MAX_TIMESTAMP with the first record, in silence."""
 
 
 class Found(NamedTuple):
@@ -58,8 +55,11 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
     """
     found: list[dict[TopicPartition, Answer]] = [dict.fromkeys(one, _LEFT_OUT) for one in wanted]
     work: dict[int, list[Job[tuple[int, _Slice]]]] = {}
+    by_leader: dict[int, list[TopicPartition]] = {}
+    homeless: list[TopicPartition] = []
     for number, one in enumerate(wanted):
-        by_leader, homeless = _by_leader(one, leaders)
+        if number == 0 or one.keys() != wanted[number - 1].keys():
+            by_leader, homeless = _by_leader(one, leaders)
         found[number].update(dict.fromkeys(homeless, _NO_LEADER))
         for leader, partitions in by_leader.items():
             for cut in _slices(partitions, one, leaders):
@@ -71,16 +71,15 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
         if isinstance(reply, RequestFailedError):
             answers.update((TopicPartition(topic, row[0]), reply) for topic, rows in cut.items() for row in rows)
             return
-        for topic in reply.topics:
-            name = topic.name
-            for row in topic.partitions:
-                if row.error_code:
-                    answer: Answer = error_named(row.error_code) or _LEFT_OUT
-                elif row.offset < 0:
+        for name, rows in reply.topics:
+            for partition, error_code, timestamp, offset in rows:
+                if error_code:
+                    answer: Answer = error_named(error_code) or _LEFT_OUT
+                elif offset < 0:
                     answer = _NOT_FOUND
                 else:
-                    answer = Found(row.offset, row.timestamp if row.timestamp >= 0 else None)
-                answers[TopicPartition(name, row.partition_index)] = answer
+                    answer = Found(offset, timestamp if timestamp >= 0 else None)
+                answers[TopicPartition(name, partition)] = answer
 
     def made(jobs: Sequence[Job[tuple[int, _Slice]]]) -> Iterator[Job[tuple[int, _Slice]]]:
         for job in jobs:  # a request is made when its turn comes, so that not all of them lie in memory
@@ -100,19 +99,27 @@ def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leade
         cut: _Slice = {}
         for tp in chunk:
             spec = wanted[tp]
-            timestamp = spec if isinstance(spec, int) else _TIMESTAMPS[spec]
-            if isinstance(spec, int) and spec < 0:  # to a broker, -1 is "the end"
+            if not isinstance(spec, int):
+                spec = _TIMESTAMPS[spec]
+            elif spec < 0:  # to a broker, -1 is "the end"
                 raise ValueError(f"{tp}: {spec} is no time to look up")
-            cut.setdefault(tp.topic, []).append((tp.partition, leaders[tp].leader_epoch, timestamp))
+            topic, partition = tp
+            row = (partition, leaders[tp].leader_epoch, spec)
+            if (rows := cut.get(topic)) is None:
+                cut[topic] = [row]
+            else:
+                rows.append(row)
         yield cut
 
 
 def _request(spec: Spec, cut: _Slice) -> Any:
-    return ListOffsetsRequest(
+    timed = spec == "max-timestamp"
+    return offset_answers.Request(
         replica_id=-1,
         isolation_level=_READ_COMMITTED if spec == "last-stable" else 0,
         topics=list(cut.items()),  # the client takes tuples too, at half the cost of its own classes
-        min_version=_MAX_TIMESTAMP_VERSION if spec == "max-timestamp" else _TUPLES_VERSION,
+        min_version=offset_answers.MAX_TIMESTAMP_VERSION if timed else offset_answers.ROWS_VERSION,
+        max_version=offset_answers.MAX_TIMESTAMP_VERSION if timed else offset_answers.FIXED_VERSION,
     )
 
 

@@ -20,7 +20,7 @@ from retention_cli.brokers import (
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
-from retention_cli.brokers.wire import Wire
+from retention_cli.brokers.wire import Pending, Wire
 from retention_cli.model import TopicPartition
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -140,7 +140,11 @@ class ClusterReader:
 
     def sizes(self, leaders: log_offsets.Leaders) -> tuple[dict[TopicPartition, int], str | None]:
         """Return leader replicas' bytes, and why some are missing, where they are."""
-        return self._wire.run(log_dirs.read_sizes, self._wire, leaders)
+        return self.sizes_soon(leaders).result()
+
+    def sizes_soon(self, leaders: log_offsets.Leaders) -> Pending[tuple[dict[TopicPartition, int], str | None]]:
+        """Begin to read what :meth:`sizes` returns, while other things are read."""
+        return self._wire.start(log_dirs.read_sizes, self._wire, leaders)
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[log_dirs.LogDirState] | RequestFailedError]:
         """Return what each broker says of all its log dirs, or why it could not be read."""

@@ -52,6 +52,24 @@ class Job(Generic[J]):
     about: J
 
 
+class Pending(Generic[T]):
+    """Work that was begun on a client's loop."""
+
+    def __init__(self, future: Any, bootstrap: str) -> None:
+        self._future = future
+        self._bootstrap = bootstrap
+        self._done = threading.Event()
+        future.add_both(lambda _: self._done.set())
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait for what it returns; see :meth:`Wire.run`."""
+        if not self._done.wait(timeout_s):
+            raise UnreachableError(f"{self._bootstrap} did not answer within {timeout_s:g} s")
+        if self._future.exception is not None:
+            raise self._future.exception
+        return self._future.value  # type: ignore[no-any-return]
+
+
 class Wire:
     """Open connections to the brokers of one cluster. Close it, or use it as a context manager.
 
@@ -130,14 +148,11 @@ class Wire:
         Raises:
             UnreachableError: it was not done within ``timeout_s``, where one is given.
         """
-        future = self._manager.call_soon(work, *args)
-        done = threading.Event()
-        future.add_both(lambda _: done.set())
-        if not done.wait(timeout_s):
-            raise UnreachableError(f"{self._settings.bootstrap} did not answer within {timeout_s:g} s")
-        if future.exception is not None:
-            raise future.exception
-        return future.value  # type: ignore[no-any-return]
+        return self.start(work, *args).result(timeout_s)
+
+    def start(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Pending[T]:
+        """Begin a coroutine on the client's loop, beside what else runs there, and return at once."""
+        return Pending(self._manager.call_soon(work, *args), self._settings.bootstrap)
 
     def brokers(self) -> list[int]:
         """Return the ids of the brokers that the cluster named last."""

@@ -177,9 +177,9 @@ class FloorFold:
             if best is None:
                 best_of[partition] = Best(offset, group, offset, group)
             else:
-                if offset < best.low or (offset == best.low and group < best.low_by):
+                if offset <= best.low and (offset < best.low or group < best.low_by):
                     best.low, best.low_by = offset, group
-                if offset > best.high or (offset == best.high and group < best.high_by):
+                if offset >= best.high and (offset > best.high or group < best.high_by):
                     best.high, best.high_by = offset, group
             if epoch is not None and epoch != epochs[partition]:
                 key = (TopicPartition(topic, partition), epoch)

@@ -7,9 +7,9 @@ makes it in memory, Spark by a groupBy; what is said of it is said here, once.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from retention_cli.model import Floor, Maybe, Reason, Unknown
 
@@ -27,8 +27,7 @@ class Best:
     high_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What was read of all groups, as far as one partition goes.
 
     ``best`` is None where nobody has committed. ``failed`` holds for the whole cluster (F3, F8, F9), ``failed_topic``
@@ -39,9 +38,9 @@ class Standing:
     """
 
     best: Best | None = None
-    failed: Iterable[Reason] = ()
-    failed_topic: Iterable[Reason] = ()
-    diverged: Iterable[Reason] = ()
+    failed: Collection[Reason] = ()
+    failed_topic: Collection[Reason] = ()
+    diverged: Collection[Reason] = ()
     missing: Sequence[tuple[str, str]] = ()
     missing_count: int = 0
     absent: Sequence[str] = ()
@@ -53,16 +52,7 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
     if isinstance(high_watermark, Unknown):
         return high_watermark
     best = standing.best
-    reasons = [
-        *_some(standing.failed),
-        *_some(standing.failed_topic),
-        *_some(standing.diverged),
-        *_missing_reasons(standing),
-        *(
-            Reason("F4", f"group {group} is required (groups.require) and has no commit here")
-            for group in standing.absent
-        ),
-    ]
+    reasons = _doubts(standing)
     if best is not None and best.high > high_watermark:
         text = (
             f"group {best.high_by} committed {best.high:,}, beyond the log's end {high_watermark:,}: a leftover of "
@@ -128,6 +118,19 @@ def only_member_text(group: str, topic: str) -> str:
     )
 
 
+def _doubts(standing: Standing) -> list[Reason]:
+    """Return why the groups' commits do not say all: nothing, for nearly every partition."""
+    reasons: list[Reason] = []
+    for some in (standing.failed, standing.failed_topic, standing.diverged):
+        if some:
+            reasons += _some(some)
+    if standing.missing_count:
+        reasons += _missing_reasons(standing)
+    for group in standing.absent:
+        reasons.append(Reason("F4", f"group {group} is required (groups.require) and has no commit here"))
+    return reasons
+
+
 def _missing_reasons(standing: Standing) -> list[Reason]:
     reasons = [Reason("F2", text) for _group, text in sorted(standing.missing)]
     if standing.missing_count > len(reasons):
@@ -135,7 +138,7 @@ def _missing_reasons(standing: Standing) -> list[Reason]:
     return reasons
 
 
-def _some(reasons: Iterable[Reason]) -> list[Reason]:
+def _some(reasons: Collection[Reason]) -> list[Reason]:
     """Return the first few reasons in order, and how many more there are."""
     ordered = sorted(reasons)
     if len(ordered) <= NAMED_AT_MOST:

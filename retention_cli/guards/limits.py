@@ -24,10 +24,15 @@ class Amount:
 
 def total(amounts: Iterable[Amount]) -> Amount:
     """Return the sum; its bytes are unknown where one's are."""
-    result = Amount()
+    records, size_bytes = 0, 0
+    known = True
     for amount in amounts:
-        result += amount
-    return result
+        records += amount.records
+        if amount.size_bytes is None:
+            known = False
+        else:
+            size_bytes += amount.size_bytes
+    return Amount(records, size_bytes if known else None)
 
 
 def over_limits(run: Amount, past_day: Amount, managed_records: int, limits: Limits) -> list[Reason]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from retention_cli.model import PartitionFacts, Reason, Rule, Unknown
 from retention_cli.policy.settings import Settings
 from retention_cli.units import format_time
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """Every record with an offset below ``offset`` may go. ``notes`` say what is worth knowing of it."""
 
     offset: int

@@ -10,6 +10,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from retention_cli.brokers import groups
+from retention_cli.brokers.commit_answers import decode
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, _Failure, _Round
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
@@ -18,6 +19,7 @@ from retention_cli.brokers.topic_configs import TopicConfig, _config
 from retention_cli.brokers.wire import error_named
 from retention_cli.model import Unknown
 from retention_cli.topic_facts import bare_facts
+from tests.unit.test_commit_answers import batched
 
 
 def made(**values: Any) -> Any:
@@ -33,17 +35,12 @@ class Taken:
         self.round = _Round(self.waiting, self.told.append, 16)
 
     def answer(self, name: str, error_code: int = 0, **topics: list[tuple[int, ...]]) -> None:
+        keys = ("partition_index", "committed_offset", "committed_leader_epoch", "error_code")
         rows = [
-            made(
-                name=topic,
-                partitions=[
-                    made(partition_index=p, committed_offset=offset, committed_leader_epoch=epoch, error_code=code)
-                    for p, offset, epoch, code in partitions
-                ],
-            )
+            (topic, [dict(zip(keys, row, strict=True), metadata="") for row in partitions])
             for topic, partitions in topics.items()
         ]
-        self.round._take(name, made(error_code=error_code, topics=rows))
+        self.round.on_reply([name], decode(batched([(name, rows, error_code)]), 8))
 
 
 def test_committed_offsets_are_taken_as_they_are_zero_too() -> None:

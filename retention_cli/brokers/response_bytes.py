@@ -1,0 +1,111 @@
+"""Responses of a million rows, decoded in blocks instead of by the client, which makes an object of each row.
+
+Only the body is ours: the request, its header, and the response's header stay the client's. Kafka's protocol guide
+names the types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any, Final, TypeVar
+
+from kafka.protocol.api_header import RequestHeader
+
+T = TypeVar("T")
+
+_INT16: Final = Struct(">h")
+
+
+def decoded_by(request: Any, response: Any, decoders: Mapping[int, Callable[[bytes], Any]]) -> Any:
+    """Return the client's request class with its response's body decoded by these functions, one for each version."""
+    bodies = {version: _Body(response[version].parse_header, decode) for version, decode in decoders.items()}
+
+    class Header(RequestHeader, init=False):  # type: ignore[call-arg,misc]
+        def get_response_class(self) -> Any:
+            return bodies[self.request_api_version]
+
+    return type(request.__name__, (request,), {"header_class": Header}, init=False)
+
+
+class _Body:
+    """Stands where the client looks for a response's class."""
+
+    def __init__(self, parse_header: Callable[[Any], Any], decode: Callable[[bytes], Any]) -> None:
+        self.parse_header = parse_header
+        self._decode = decode
+
+    def decode(self, data: Any) -> Any:
+        return self._decode(bytes(data.read()))
+
+
+def whole(name: str, data: bytes, read: Callable[[bytes], tuple[T, int]]) -> T:
+    """Return what ``read`` makes of the body; it also returns where it ended.
+
+    Raises:
+        ValueError: that is not the body's end.
+    """
+    try:
+        answer, position = read(data)
+    except IndexError:
+        raise ValueError(f"a {name} response ends too early") from None
+    if position != len(data):
+        raise ValueError(f"a {name} response of {len(data)} bytes has to end at {position}")
+    return answer
+
+
+def varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read an UNSIGNED_VARINT; return it and where it ends, as all of these do."""
+    value = shift = 0
+    while (byte := data[position]) & 0x80:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        position += 1
+        if shift > 28:
+            raise ValueError("a response has a number of more than 32 bits")
+    return value | byte << shift, position + 1
+
+
+def length(data: bytes, position: int) -> tuple[int, int]:
+    """Read the length of a compact string or array; of none at all it is 0."""
+    byte = data[position]
+    if byte >= 0x80:
+        byte, position = varint(data, position)
+        return byte - 1, position
+    return byte and byte - 1, position + 1
+
+
+def string(data: bytes, position: int) -> tuple[str, int]:
+    """Read a COMPACT_STRING."""
+    size = data[position]
+    if 0 < size < 0x80 and position + size <= len(data):  # nearly all
+        return data[position + 1 : position + size].decode(), position + size
+    size, position = length(data, position)
+    return characters(data, position, size)
+
+
+def characters(data: bytes, position: int, size: int) -> tuple[str, int]:
+    """Read a string of so many bytes."""
+    end = position + size
+    if not position <= end <= len(data):
+        raise IndexError
+    return data[position:end].decode(), end
+
+
+def short(data: bytes, position: int) -> tuple[int, int]:
+    """Read an INT16."""
+    if position + _INT16.size > len(data):
+        raise IndexError
+    return _INT16.unpack_from(data, position)[0], position + _INT16.size
+
+
+def after_tags(data: bytes, position: int) -> int:
+    """Return where tagged fields end: none of them is known to us (KIP-482 has them skipped)."""
+    if not data[position]:
+        return position + 1
+    count, position = varint(data, position)
+    for _ in range(count):
+        _tag, position = varint(data, position)
+        size, position = varint(data, position)
+        position += size
+    return position

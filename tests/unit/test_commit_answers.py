@@ -1,0 +1,153 @@
+"""Our decoder of OffsetFetch answers beside the client's own, on answers of every kind."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.consumer import OffsetFetchResponse
+
+from retention_cli.brokers.commit_answers import Answer, GroupAnswer, TopicAnswer, decode, request
+
+Batched = OffsetFetchResponse.OffsetFetchResponseGroup
+Single = OffsetFetchResponse.OffsetFetchResponseTopic
+
+NAMES = st.text(max_size=200)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "partition_index": st.integers(0, 2**31 - 1),
+            "committed_offset": st.integers(-1, 2**63 - 1),
+            "committed_leader_epoch": st.integers(-1, 2**31 - 1),
+            "metadata": st.one_of(st.just(""), st.none(), st.text(max_size=300)),
+            "error_code": st.sampled_from([0, 0, 0, 88, -1]),
+        }
+    ),
+    max_size=6,
+)
+PLAIN_ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "partition_index": st.integers(0, 300),
+            "committed_offset": st.integers(-1, 2**40),
+            "committed_leader_epoch": st.integers(-1, 300),
+            "metadata": st.sampled_from(["", None]),
+            "error_code": st.just(0),
+        }
+    ),
+    max_size=30,
+)
+TOPICS = st.lists(st.tuples(NAMES, st.one_of(PLAIN_ROWS, ROWS)), max_size=4)
+GROUPS = st.lists(st.tuples(NAMES, TOPICS, st.sampled_from([0, 0, 69, 15])), max_size=4)
+
+
+def batched(groups: list[tuple[str, Any, int]], throttle_ms: int = 0) -> bytes:
+    topic_class = Batched.OffsetFetchResponseTopics
+    row_class = topic_class.OffsetFetchResponsePartitions
+    answers = [
+        Batched(
+            group_id=name,
+            topics=[topic_class(name=topic, partitions=[row_class(**row) for row in rows]) for topic, rows in topics],
+            error_code=error,
+        )
+        for name, topics, error in groups
+    ]
+    return OffsetFetchResponse(throttle_time_ms=throttle_ms, groups=answers).encode(version=8)  # type: ignore[no-any-return]
+
+
+def single(topics: Any, error: int) -> bytes:
+    row_class = Single.OffsetFetchResponsePartition
+    answers = [Single(name=topic, partitions=[row_class(**row) for row in rows]) for topic, rows in topics]
+    return OffsetFetchResponse(throttle_time_ms=0, topics=answers, error_code=error).encode(version=7)  # type: ignore[no-any-return]
+
+
+def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
+    """What the client decoded, in our words."""
+    topics = []
+    for topic in theirs.topics:
+        failed = [(row.partition_index, row.error_code) for row in topic.partitions if row.error_code]
+        commits = [
+            (
+                row.partition_index,
+                row.committed_offset,
+                row.committed_leader_epoch if row.committed_leader_epoch >= 0 else None,
+            )
+            for row in topic.partitions
+            if row.committed_offset >= 0 and not row.error_code
+        ]
+        topics.append(TopicAnswer(topic.name, len(topic.partitions), commits, failed[0] if failed else None))
+    return GroupAnswer(group, theirs.error_code, topics)
+
+
+@given(GROUPS, st.integers(0, 1000))
+def test_several_groups_are_decoded_as_the_client_does(groups: Any, throttle_ms: int) -> None:
+    data = batched(groups, throttle_ms)
+    theirs = OffsetFetchResponse[8].decode(data)
+    assert decode(data, 8) == Answer(throttle_ms, [as_ours(one.group_id, one) for one in theirs.groups])
+
+
+@given(TOPICS, st.sampled_from([0, 69]))
+def test_one_group_is_decoded_as_the_client_does(topics: Any, error: int) -> None:
+    data = single(topics, error)
+    assert decode(data, 7) == Answer(0, [as_ours(None, OffsetFetchResponse[7].decode(data))])
+
+
+def test_fields_that_come_with_later_brokers_are_skipped() -> None:
+    """KIP-482: tagged fields may stand behind every row, topic and group."""
+    tags = b"\x02\x00\x01\xaa\x05\x02\xbb\xcc"
+    row = b"\0\0\0\x03" + (7).to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\x01" + b"\0\0"
+    plain = b"\0\0\0\x04" + (9).to_bytes(8, "big") + b"\0\0\0\x02" + b"\x01" + b"\0\0" + b"\0"
+    topic = b"\x02t" + b"\x03" + row + tags + plain + tags
+    data = b"\0\0\0\0" + b"\x02" + b"\x02g" + b"\x02" + topic + b"\0\0" + tags + tags
+    expected = TopicAnswer("t", 2, [(3, 7, None), (4, 9, 2)])
+    assert decode(data, 8) == Answer(0, [GroupAnswer("g", 0, [expected])])
+
+
+@given(GROUPS, st.data())
+def test_a_cut_answer_is_never_taken_for_a_whole_one(groups: Any, data: st.DataObject) -> None:
+    whole = batched(groups)
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    with pytest.raises(ValueError, match="OffsetFetch"):
+        decode(cut, 8)
+    with pytest.raises(ValueError, match="OffsetFetch"):
+        decode(whole + b"\0", 8)
+
+
+@given(st.binary(max_size=200), st.sampled_from([7, 8]))
+def test_broken_bytes_are_an_error_and_nothing_else(noise: bytes, version: int) -> None:
+    try:
+        answer = decode(noise, version)
+    except ValueError:  # so is a name that is no UTF-8
+        return
+    assert isinstance(answer, Answer)
+
+
+@pytest.mark.parametrize(("names", "version"), [("alone", 7), (["one", "two"], 8)])
+def test_the_client_sends_the_request_and_hands_our_answer_out(names: Any, version: int) -> None:
+    sent = request(names)
+    sent.API_VERSION = version
+    sent.with_header(correlation_id=5, client_id="c")
+    assert b"alone" in sent.encode(header=True) if version == 7 else b"two" in sent.encode(header=True)
+    response = sent.header.get_response_class()
+    topics = [
+        (
+            "t",
+            [
+                {
+                    "partition_index": 0,
+                    "committed_offset": 4,
+                    "committed_leader_epoch": 1,
+                    "metadata": "m",
+                    "error_code": 0,
+                }
+            ],
+        )
+    ]
+    body = single(topics, 0) if version == 7 else batched([("one", topics, 0)])
+    received = io.BytesIO(b"\0\0\0\x05\0" + body)
+    assert response.parse_header(received).correlation_id == 5
+    answer = response.decode(received)
+    assert answer.groups[0].topics == [TopicAnswer("t", 1, [(0, 4, 1)])]

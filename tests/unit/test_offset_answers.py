@@ -1,0 +1,74 @@
+"""Our decoder of ListOffsets answers beside the client's own, on answers of every kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.consumer import ListOffsetsResponse
+
+from retention_cli.brokers.offset_answers import decode
+
+Topic = ListOffsetsResponse.ListOffsetsTopicResponse
+Partition = Topic.ListOffsetsPartitionResponse
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "partition_index": st.integers(0, 2**31 - 1),
+            "error_code": st.sampled_from([0, 0, 3, -1, 78]),
+            "timestamp": st.integers(-1, 2**63 - 1),
+            "offset": st.integers(-1, 2**63 - 1),
+            "leader_epoch": st.integers(-1, 2**31 - 1),
+        }
+    ),
+    max_size=8,
+)
+TOPICS = st.lists(st.tuples(st.text(max_size=200), ROWS), max_size=5)
+VERSIONS = st.sampled_from([4, 5, 7])
+
+
+def encoded(topics: Any, version: int, throttle_ms: int = 0) -> bytes:
+    rows = [Topic(name=name, partitions=[Partition(**row) for row in one]) for name, one in topics]
+    return ListOffsetsResponse(throttle_time_ms=throttle_ms, topics=rows).encode(version=version)  # type: ignore[no-any-return]
+
+
+@given(TOPICS, VERSIONS, st.integers(0, 1000))
+def test_answers_are_decoded_as_the_client_does(topics: Any, version: int, throttle_ms: int) -> None:
+    data = encoded(topics, version, throttle_ms)
+    theirs = ListOffsetsResponse[version].decode(data)
+    ours = decode(data, version)
+    assert ours.throttle_time_ms == theirs.throttle_time_ms
+    assert [(name, list(rows)) for name, rows in ours.topics] == [
+        (topic.name, [(row.partition_index, row.error_code, row.timestamp, row.offset) for row in topic.partitions])
+        for topic in theirs.topics
+    ]
+
+
+def test_fields_that_come_with_later_brokers_are_skipped() -> None:
+    """KIP-482: tagged fields may stand behind every row and topic."""
+    tags = b"\x01\x07\x03abc"
+    row = b"\0\0\0\x05" + b"\0\0" + (8).to_bytes(8, "big") + (9).to_bytes(8, "big") + b"\0\0\0\x01"
+    data = b"\0\0\0\0" + b"\x02" + b"\x02t" + b"\x03" + row + tags + row + b"\0" + tags + tags
+    assert [(name, list(rows)) for name, rows in decode(data, 7).topics] == [("t", [(5, 0, 8, 9)] * 2)]
+
+
+@given(TOPICS, VERSIONS, st.data())
+def test_a_cut_answer_is_never_taken_for_a_whole_one(topics: Any, version: int, data: st.DataObject) -> None:
+    whole = encoded(topics, version)
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    with pytest.raises(ValueError, match="ListOffsets"):
+        decode(cut, version)
+    with pytest.raises(ValueError, match="ListOffsets"):
+        decode(whole + b"\0", version)
+
+
+@given(st.binary(max_size=200), VERSIONS)
+def test_broken_bytes_are_an_error_and_nothing_else(noise: bytes, version: int) -> None:
+    try:
+        topics = decode(noise, version).topics
+    except ValueError:  # so is a name that is no UTF-8
+        return
+    assert all(len(row) == 4 for _name, rows in topics for row in rows)
