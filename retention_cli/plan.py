@@ -114,6 +114,21 @@ def row_as_json(decision: Decision) -> dict[str, Any]:
     }
 
 
+def totals_as_json(totals: Totals) -> dict[str, Any]:
+    """Return the sums over decisions as JSON's own types."""
+    return {
+        "partitions": totals.partitions,
+        "trim": totals.trim,
+        "keep": totals.keep,
+        "hold": totals.hold,
+        "skip": totals.skip,
+        "records": totals.records,
+        "bytes": totals.size_bytes,
+        "bytes_exact": False,
+        "unconsumed": totals.unconsumed,
+    }
+
+
 def head_as_json(plan: Plan) -> dict[str, Any]:
     """Return all of the plan's JSON but its rows."""
     totals = plan.totals
@@ -134,17 +149,7 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
             "since": None if plan.memory_since_ms is None else timestamp(plan.memory_since_ms),
         },
         "has_changes": totals.trim > 0,
-        "totals": {
-            "partitions": totals.partitions,
-            "trim": totals.trim,
-            "keep": totals.keep,
-            "hold": totals.hold,
-            "skip": totals.skip,
-            "records": totals.records,
-            "bytes": totals.size_bytes,
-            "bytes_exact": False,
-            "unconsumed": totals.unconsumed,
-        },
+        "totals": totals_as_json(totals),
         "disks": [outcome_as_json(one) for one in plan.disks],
         "unconsumed_by": dict(sorted(plan.unconsumed_by.items())),
         "refusals": [{"code": reason.code, "text": reason.text} for reason in plan.refusals],

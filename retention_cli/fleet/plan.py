@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from retention_cli import __version__
-from retention_cli.plan import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, row_as_json, timestamp
+from retention_cli.plan import (
+    FLEET_FORMAT,
+    Plan,
+    Totals,
+    head_as_json,
+    json_lines,
+    row_as_json,
+    timestamp,
+    totals_as_json,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +74,7 @@ def fleet_head(fleet: FleetPlan) -> dict[str, Any]:
         "totals": {
             "clusters": len(fleet.clusters),
             "clusters_failed": len(fleet.failures),
-            "partitions": totals.partitions,
-            "trim": totals.trim,
-            "keep": totals.keep,
-            "hold": totals.hold,
-            "skip": totals.skip,
-            "records": totals.records,
-            "bytes": totals.size_bytes,
-            "bytes_exact": False,
-            "unconsumed": totals.unconsumed,
+            **totals_as_json(totals),
         },
     }
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.fleet.planning import SameClusterError
+from retention_cli.fleet.planning import ClusterNames
 from retention_cli.floors.kafka_groups import changed_since, not_listed
 from retention_cli.guards.limits import Amount, over_limits
 from retention_cli.model import Decision, Reason
@@ -79,7 +79,9 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     failures = {name: one for name, one in found.items() if not isinstance(one, Prepared)}
     if not prepared:
         return SparkPlan(None, failures=failures)
-    _check_ids(prepared)
+    names = ClusterNames([one.target.name for one in prepared])
+    for one in prepared:
+        names.claim(one.cluster, one.target.name)
     for one in prepared:
         recall(one)
     notes = {one.cluster: list(one.notes) for one in prepared}
@@ -179,17 +181,6 @@ def _prepared(targets: Sequence[Target], now_ms: int) -> dict[str, Prepared | Ba
 
     with ThreadPoolExecutor(min(_CLIENTS, len(targets)), "kretain-prepare") as pool:
         return dict(zip((target.name for target in targets), pool.map(one, targets), strict=True))
-
-
-def _check_ids(prepared: Sequence[Prepared]) -> None:
-    names: dict[str, str] = {}
-    for one in prepared:
-        other = names.setdefault(one.cluster, one.target.name)
-        if other != one.target.name:
-            raise SameClusterError(
-                f"{other} and {one.target.name} are one cluster, {one.cluster}: name it once, under one policy; "
-                "nothing was trimmed"
-            )
 
 
 def _partitions(prepared: Prepared) -> Iterator[Any]:
