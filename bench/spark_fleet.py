@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -173,6 +172,12 @@ def _tree_mib(root: int) -> float:
     return found
 
 
+def _own_peak_mib() -> float:
+    """The peak of this process alone: getrusage's is never less than what the parent had when it started us."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def one(folder: str, master: str) -> None:
     """Measure one size in a process of its own, and print it as JSON."""
     from retention_cli.spark.session import open_session
@@ -184,7 +189,7 @@ def one(folder: str, master: str) -> None:
         found = decide(session, Path(folder), Path(name) / "plan.parquet")
         watch.done.set()
         session.stop()
-        client = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        client = _own_peak_mib()
         print(json.dumps({**found, "peak_mib": watch.peak, "client_mib": client}))
 
 
@@ -202,7 +207,7 @@ def main() -> None:
     told = []
     with tempfile.TemporaryDirectory() as name:
         for partitions, groups in zip(given.partitions, given.groups, strict=True):
-            folder = Path(name) / str(groups)
+            folder = Path(name) / f"{partitions}-{groups}"
             commits = make(folder, partitions, groups)
             command = [sys.executable, "-m", "bench.spark_fleet", "--master", given.master, "--one", str(folder)]
             said = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=True).stdout
