@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -59,7 +58,7 @@ class FleetPlan:
     @property
     def totals(self) -> Totals:
         """Counts over all decisions of all clusters."""
-        return Totals.of(itertools.chain.from_iterable(one.decisions for one in self.plans.values()))
+        return sum((one.totals for one in self.plans.values()), Totals.of(()))
 
 
 def fleet_head(fleet: FleetPlan) -> dict[str, Any]:
