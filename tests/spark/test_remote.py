@@ -206,6 +206,33 @@ def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, 
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.long  # it installs everything anew
+def test_executors_run_on_an_environment_that_was_packed(
+    world: World, tmp_path: Path, spark_standalone: Standalone
+) -> None:
+    """``kretain spark pack``, and what docs/spark.md says to do with it."""
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 3)
+    world.commit(f"{topic}-g", topic, 2)
+    policy, packed = tmp_path / "policy.yaml", tmp_path / "env.tar.gz"
+    policy.write_text(consumed(topic))
+    made = subprocess.run(
+        [sys.executable, "-m", "kretain", "spark", "pack", str(packed)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert made.returncode == 0, made.stderr
+    archive = ("--spark-conf", f"spark.archives={packed}#environment")
+    python = ("--spark-conf", "spark.pyspark.python=./environment/bin/python")
+    command = Command(world, tmp_path, spark_standalone.folder)
+    flags = ("-p", str(policy), "--spark", "--master", spark_standalone.url, *archive, *python, *SMALL)
+    done = command.run(*flags, state="spark")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["partitions"][0]["trim_to"] == 2
+
+
 @pytest.mark.long
 def test_a_worker_that_dies_takes_nothing_with_it(fleet: Fleet, tmp_path: Path) -> None:
     """Its tasks run again elsewhere: they read, and nothing else."""
