@@ -117,9 +117,25 @@ class Bisection:
         bound = self._logs.start.copy()
         driving = self._over[replicas.disk]
         np.maximum.at(bound, replicas.partition[driving], self._offset[driving])
+        bound = self._where_it_frees(bound)
         freed = self._freed_on(bound[replicas.partition], len(self._over)) - self._already
         level = np.where(self._over, self._high, -1)
         return Estimate(bound, self._already, freed, np.maximum(self._remaining - freed, 0), level)
+
+    def _where_it_frees(self, bound: Ints) -> Ints:
+        """Return the bounds of the partitions that lose a whole segment by them; the others stay where they are."""
+        gain = self._freed_of(bound) - self._freed_of(self._logs.start)
+        most = np.zeros(len(bound), dtype=np.int64)
+        np.maximum.at(most, self._replicas.partition, gain)
+        freeing: Ints = np.where(most > 0, bound, self._logs.start)
+        return freeing
+
+    def _freed_of(self, bound: Ints) -> Ints:
+        replicas, logs = self._replicas, self._logs
+        of = replicas.partition
+        return freed_bytes(
+            bound[of], logs.log_start[of], logs.high_watermark[of], replicas.size_bytes, logs.segment_bytes[of]
+        )
 
     def _asked(self) -> tuple[Ints, Ints]:
         rows = np.flatnonzero(self._open[self._replicas.disk])

@@ -32,7 +32,8 @@ class DiskOutcome:
 
     ``unknown`` says why R6 can't speak of it. ``excess_bytes`` is what lay above the ceiling. Of that ``dead_bytes``
     are on their way already, ``other_rules_bytes`` go by other rules, ``freed_bytes`` by R6; ``short_bytes`` is what
-    could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake.
+    could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake. ``estimated`` says
+    that these bytes are no inventory's.
     """
 
     disk: Disk
@@ -45,6 +46,7 @@ class DiskOutcome:
     short_bytes: int = 0
     level_ms: int | None = None
     in_the_way: Sequence[Blocker] = ()
+    estimated: bool = False
 
     @property
     def going_bytes(self) -> int:
@@ -87,6 +89,7 @@ def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
         "other_rules_bytes": one.other_rules_bytes if known else None,
         "freed_bytes": one.freed_bytes if known else None,
         "short_bytes": one.short_bytes if known else None,
+        "estimated": one.estimated,
         "level_ms": one.level_ms,
         "in_the_way": [
             {

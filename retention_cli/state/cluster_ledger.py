@@ -264,10 +264,10 @@ class ClusterLedger(DocumentLedger):
 
 
 def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
-    """Return a document without what a wrong clock spoils: times of high watermarks. A group was seen later, if so."""
+    """Return a document without what a wrong clock spoils: times of H and of sizes. A group was seen later, if so."""
     match document:
         case docs.TopicDocument():
-            kept = {number: replace(one, packed=b"") for number, one in document.partitions.items()}
+            kept = {number: replace(one, packed=b"", replicas=b"") for number, one in document.partitions.items()}
             return replace(document, partitions=kept)
         case docs.GroupDocument():
             group = replace(document.group, seen_ms=document.group.seen_ms + late_ms)

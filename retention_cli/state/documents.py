@@ -25,6 +25,7 @@ from retention_cli.event_scan import read_scan
 from retention_cli.group_memory import GroupMemory
 from retention_cli.memory import SAMPLE_BYTES, PartitionMemory
 from retention_cli.model import EventMax
+from retention_cli.replica_memory import ROW_BYTES
 
 VERSION: Final = 1
 PARTITIONS_A_DOCUMENT: Final = 32
@@ -178,11 +179,12 @@ def _document(key: str, data: Any) -> Document:
 def _row(number: int, one: PartitionMemory) -> list[Any]:
     newest = None if one.newest is None else [one.newest.time_ms, one.newest.offset]
     scan = None if one.scan is None else base64.b64encode(one.scan).decode()
-    return [number, base64.b64encode(one.packed).decode(), newest, list(one.data_at), scan]
+    row = [number, base64.b64encode(one.packed).decode(), newest, list(one.data_at), scan]
+    return [*row, base64.b64encode(one.replicas).decode()] if one.replicas else row
 
 
 def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
-    for number, samples, newest, data_at, scan in rows:
+    for number, samples, newest, data_at, scan, *more in rows:
         packed = base64.b64decode(samples, validate=True)
         if len(packed) % SAMPLE_BYTES:
             raise DocumentError("samples are cut short")
@@ -194,4 +196,7 @@ def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
             raise DocumentError("a partition or an offset is no number")
         if raw is not None and read_scan(raw) is None:
             raise DocumentError("a scan is broken")
-        yield number, PartitionMemory(packed, found, tuple(data_at), raw)
+        replicas = base64.b64decode(more[0], validate=True) if more else b""
+        if len(replicas) % ROW_BYTES or len(more) > 1:
+            raise DocumentError("replicas are cut short")
+        yield number, PartitionMemory(packed, found, tuple(data_at), raw, replicas)

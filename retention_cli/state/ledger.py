@@ -242,8 +242,7 @@ class Ledger(LedgerFile):
         """Merge with what another process has written since we read."""
         for key, mine in changed.items():
             if (theirs := self._stored_partition(key)) is not None:
-                both = mine.merged(theirs)
-                mine.packed, mine.newest, mine.data_at, mine.scan = both.packed, both.newest, both.data_at, both.scan
+                mine.take(theirs)
         for name, group in self._groups.items():
             if (stored := self._stored_group(name)) is not None:
                 self._groups[name] = group.merged(stored)

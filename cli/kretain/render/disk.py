@@ -28,6 +28,7 @@ COLUMNS = (
     "other_rules_bytes",
     "freed_bytes",
     "short_bytes",
+    "estimated",
     "level_ms",
     "largest_topics",
     "in_the_way",
