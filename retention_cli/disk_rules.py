@@ -269,7 +269,11 @@ class DiskRun:
     def _estimated_tail(
         self, tp: TopicPartition, facts: PartitionFacts, leading: Sequence[Disk], most_bytes: int
     ) -> Maybe[Tail]:
-        """Return R5's bound from the size that the broker says, where there can be no dead bytes in it."""
+        """Return R5's bound from the size that the broker says, where there can be no dead segments in it.
+
+        The segment in which S stands is there as a whole: one segment's bytes may be dead, and are not counted.
+        Else each pass would trim a little more.
+        """
         start, end = facts.log_start, facts.high_watermark
         if isinstance(start, Unknown):
             return start
@@ -280,8 +284,12 @@ class DiskRun:
         size_bytes = leading[0].replicas[tp]
         if size_bytes <= most_bytes:  # whatever of it is dead
             return Tail(start, exact=False)
-        if start > 0 and (why := self.sizes.doubt(leading[0], tp, "R5")) is not None:
-            return why
+        if start > 0:
+            if (why := self.sizes.doubt(leading[0], tp, "R5")) is not None:
+                return why
+            if tp.topic not in self.sizes.segment_bytes:
+                return Unknown.because("R5", "how large its segments are (segment.bytes) could not be read: run again")
+            size_bytes = max(0, size_bytes - self.sizes.segment_bytes[tp.topic])
         try:
             numpy()
         except MissingPartError as error:
