@@ -17,6 +17,8 @@ from retention_cli.disks.room import Disk
 from retention_cli.model import TopicPartition
 from retention_cli.policy.settings import DiskRules
 
+_LEAST_BITS: Final = 41
+"""Unix ms until 2039."""
 _ROUNDS: Final = 64
 """More than a bisection of any times needs: whatever brokers answer, it ends."""
 
@@ -43,7 +45,8 @@ def estimate(
         for tp, answer in reader.list_offsets([dict.fromkeys(asked, "max-timestamp")], leaders)[0].items()
         if isinstance(answer, Found) and answer.timestamp is not None
     }
-    search = Estimation(disks, rules, known, max(now_ms, *newest.values(), 0) + 1)
+    # Times are tried on a grid that does not depend on now: the same facts give the same plan.
+    search = Estimation(disks, rules, known, 1 << max(_LEAST_BITS, max(now_ms, *newest.values()).bit_length()))
     for _ in range(_ROUNDS):
         wanted = search.wanted()
         if not wanted:

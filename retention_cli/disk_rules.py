@@ -16,8 +16,10 @@ from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.columns import MissingPartError, numpy
 from retention_cli.decide import Limit, disk_limit, raised
-from retention_cli.disk_sizes import Memories, Sizes
-from retention_cli.disks.outcome import DiskOutcome
+from retention_cli.disk_looks import remember
+from retention_cli.disk_memory import Growth
+from retention_cli.disk_sizes import Sizes
+from retention_cli.disks.outcome import DiskOutcome, Space, space_of
 from retention_cli.disks.room import Disk, disks_of
 from retention_cli.disks.watermarks import usage_for
 from retention_cli.model import (
@@ -35,6 +37,7 @@ from retention_cli.model import (
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.remembered import Remembered
 from retention_cli.units import format_duration, format_time
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
@@ -70,12 +73,6 @@ def check_without_disks(policy: Policy, who: str) -> None:
         raise PolicyError(sorted(problems, key=lambda one: (one.line or 0, one.key)))
 
 
-def look(reader: ClusterReader, rules: DiskRules) -> tuple[list[DiskOutcome], list[Reason]]:
-    """Return how full each disk is, without any plan, and what can't be told."""
-    disks, notes = disks_of(dict(reader.log_dirs(reader.brokers())), rules)
-    return [DiskOutcome(disk, rules.percent) for disk in disks], notes
-
-
 @dataclass(slots=True)
 class DiskRun:
     """What one run, or one recheck, knows of disks.
@@ -89,10 +86,21 @@ class DiskRun:
     stock: Stock | None = None
     disks: list[Disk] = field(default_factory=list)
     notes: list[Reason] = field(default_factory=list)
-    outcomes: Sequence[DiskOutcome] = ()
+    _outcomes: Sequence[DiskOutcome] = ()
     sizes: Sizes = field(default_factory=Sizes)
     _facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
     _leaders: dict[TopicPartition, PartitionMetadata] = field(default_factory=dict)
+    _growths: Mapping[str, Maybe[Growth]] = field(default_factory=dict)
+
+    @property
+    def outcomes(self) -> list[DiskOutcome]:
+        """What each disk comes to, once it is decided."""
+        return [replace(one, growth=self._growths.get(one.disk.name)) for one in self._outcomes]
+
+    def space(self, decisions: Sequence[Decision]) -> Space | None:
+        """Return what brokers give back after these decisions, and when; None where no disk is decided about."""
+        topics = {one.topic for one in decisions if one.action == "trim"}
+        return space_of(self._outcomes, *self.sizes.longest({disk.broker for disk in self.disks}, topics))
 
     def lay(
         self,
@@ -101,13 +109,13 @@ class DiskRun:
         settings: Mapping[str, Settings],
         leaders: Leaders,
         cluster_id: str,
-        memories: Memories,
+        remembered: Remembered,
         clock_ms: Callable[[], int],
     ) -> dict[TopicPartition, PartitionFacts]:
         """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in.
 
-        Log dirs are read after these facts' S and H. What replicas' sizes show is remembered (``memories``) with our
-        wall clock, where a rule goes by them.
+        Log dirs are read after these facts' S and H. What they show is remembered, with our wall clock: how full
+        disks are, and replicas' sizes where a rule goes by them.
         """
         answers = reader.log_dirs(reader.brokers())
         self.disks, self.notes = disks_of(dict(answers), self.rules)
@@ -117,7 +125,8 @@ class DiskRun:
         self._leaders.update(leaders)
         sized = {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}
         if self.rules.percent is not None or sized:
-            self.sizes.add(reader, answers, facts, memories, clock_ms())
+            self.sizes.add(reader, answers, facts, remembered.partitions, clock_ms())
+        self._growths = remember(self.disks, remembered.memory, clock_ms())
         on: dict[TopicPartition, list[Disk]] = {}
         for disk in self.disks:
             for tp in disk.replicas:
@@ -147,13 +156,13 @@ class DiskRun:
     ) -> tuple[Decision, ...]:
         """Return the decisions with R6's in place, where it goes further; ``outcomes`` are set."""
         if self.rules.percent is None:
-            self.outcomes = [DiskOutcome(disk, None) for disk in self.disks]
+            self._outcomes = [DiskOutcome(disk, None) for disk in self.disks]
             return tuple(decisions)
         try:
             numpy()
         except MissingPartError:
             why = Unknown.because("R6", "R6 needs numpy, also without an inventory: pip install 'kretain[parquet]'")
-            self.outcomes = [DiskOutcome(disk, self.rules.percent, why) for disk in self.disks]
+            self._outcomes = [DiskOutcome(disk, self.rules.percent, why) for disk in self.disks]
             return tuple(_held(one, why) if self._over(one.tp) else one for one in decisions)
         tiered, left_alone = self._tiered(reader, {one.topic for one in decisions if one.action != "skip"}, settings)
         limits: dict[TopicPartition, Maybe[Limit]] = {}
@@ -165,7 +174,7 @@ class DiskRun:
         found = self._walked(self.stock, decided, limits, now_ms) if self.stock is not None else None
         if found is None:
             found = self._estimated(reader, decided, limits, now_ms)
-        self.outcomes = found.outcomes
+        self._outcomes = found.outcomes
         self.notes += [note for one in found.outcomes for note in one.notes()]
         after = (self._raised(one, found.bounds.get(one.tp), facts, settings, limits) for one in decisions)
         return tuple(
@@ -225,9 +234,9 @@ class DiskRun:
         limit = limits[decision.tp]
         if bound is None or isinstance(limit, Unknown):
             return decision
-        names = [one.disk.name for one in self.outcomes if one.excess_bytes and decision.tp in one.disk.replicas]
+        names = [one.disk.name for one in self._outcomes if one.excess_bytes and decision.tp in one.disk.replicas]
         levels = [
-            one.level_ms for one in self.outcomes if one.level_ms is not None and decision.tp in one.disk.replicas
+            one.level_ms for one in self._outcomes if one.level_ms is not None and decision.tp in one.disk.replicas
         ]
         until = f", up to {format_time(max(levels))}" if levels else ""
         how = "" if self.stock is not None else "; estimated, for want of an inventory"

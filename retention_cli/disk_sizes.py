@@ -6,7 +6,7 @@ brokers are asked how they sweep.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -121,6 +121,15 @@ class Sizes:
             if row.fallen_bytes and broker == disk.broker and path in disk.dirs
         )
 
+    def longest(self, brokers: Collection[int], topics: Collection[str]) -> tuple[int | None, int | None]:
+        """Return the longest time between checks of these brokers, and the longest delay of these topics (ms).
+
+        None where one of them does not say.
+        """
+        checks = [self._checks_ms.get(one) for one in brokers]
+        delays = [self._delays_ms.get(one) for one in topics]
+        return _largest(checks), _largest(delays)
+
     def _rows(self, disk: Disk, tp: TopicPartition) -> list[ReplicaSeen]:
         found = (self._seen.get((disk.broker, path, tp)) for path in disk.dirs)
         return [row for row in found if row is not None]
@@ -136,6 +145,11 @@ class Sizes:
         values = reader.topic_values(waiting, [SEGMENT_BYTES, _DELAY]) if waiting else {}
         self.segment_bytes |= {name: size for name, size in _numbers(values, SEGMENT_BYTES).items() if size > 0}
         self._delays_ms |= _numbers(values, _DELAY)
+
+
+def _largest(values: Sequence[int | None]) -> int | None:
+    known = [one for one in values if one is not None]
+    return max(known) if known and len(known) == len(values) else None
 
 
 def _numbers(answers: Mapping[Any, Mapping[str, str | None] | RequestFailedError], key: str) -> dict[Any, int]:

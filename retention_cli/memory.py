@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from retention_cli import replica_memory
+from retention_cli.disk_memory import DiskMemory
 from retention_cli.event_scan import further
 from retention_cli.model import EventMax, Sample, Unknown
 
@@ -219,6 +220,10 @@ class Memory(Protocol):
         """Return what is remembered of a partition, to read and to add to."""
         ...
 
+    def disk(self, name: str) -> DiskMemory:
+        """Return what is remembered of a disk, to read and to add to."""
+        ...
+
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
         ...
@@ -238,6 +243,7 @@ class NoMemory:
 
     lost: Unknown | None = None
     _partitions: dict[tuple[str, int], PartitionMemory] = field(default_factory=dict)
+    _disks: dict[str, DiskMemory] = field(default_factory=dict)
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
         """Need no ids."""
@@ -246,6 +252,10 @@ class NoMemory:
         """Return what was added in this process."""
         del topic
         return self._partitions.setdefault((topic_id, partition), PartitionMemory())
+
+    def disk(self, name: str) -> DiskMemory:
+        """Return what was added in this process."""
+        return self._disks.setdefault(name, DiskMemory())
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Return nothing."""

@@ -138,7 +138,7 @@ class _Reading:
                 self._settings,
                 leaders,
                 metadata.cluster_id,
-                remembered.partitions,
+                remembered,
                 request.clock_ms,
             )
         if request.lookups:

@@ -160,6 +160,7 @@ def make_plan(
         memory_since_ms=None if memories is None else memories.since_ms(observation.cluster_id),
         memory="local" if memories is None else memories.kind,
         disks=() if disks is None else disks.outcomes,
+        space=None if disks is None else disks.space(decisions),
     )
 
 

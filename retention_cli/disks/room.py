@@ -67,6 +67,11 @@ class Disk:
         """What people call it: the broker, and its dirs."""
         return f"broker {self.broker}, {' + '.join(self.dirs)}"
 
+    @property
+    def key(self) -> str:
+        """What it is remembered by."""
+        return f"{self.broker}:{'+'.join(self.dirs)}"
+
 
 def disks_of(answers: Mapping[int, Sequence[DirLike] | Exception], rules: DiskRules) -> tuple[list[Disk], list[Reason]]:
     """Return the disks of the brokers that answered, and what to tell people of those that can't be told."""

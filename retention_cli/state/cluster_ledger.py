@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from retention_cli.disk_memory import DiskMemory
 from retention_cli.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import Commits, RecalledGroup, Rows
 from retention_cli.model import Reason, Unknown
@@ -272,5 +273,7 @@ def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
         case docs.GroupDocument():
             group = replace(document.group, seen_ms=document.group.seen_ms + late_ms)
             return replace(document, group=group)
+        case docs.DiskDocument():
+            return replace(document, disk=DiskMemory())
         case docs.ClockDocument():
             return document

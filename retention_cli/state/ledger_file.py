@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from retention_cli.disk_memory import LOOK_BYTES, DiskMemory
 from retention_cli.group_memory import GroupMemory
 from retention_cli.memory import SAMPLE_BYTES, PartitionMemory
 from retention_cli.model import EventMax
@@ -27,6 +28,7 @@ CREATE TABLE partitions (
 CREATE TABLE groups (
     name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL, digest BLOB NOT NULL, plain INTEGER NOT NULL,
     doc BLOB NOT NULL);
+CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('revision', 0), ('since_ms', 0), ('topics_ms', 0);
 """
 
@@ -66,6 +68,7 @@ class LedgerFile:
             with self._transaction():
                 if self._db.execute("PRAGMA user_version").fetchone()[0] == 1:
                     self._db.execute("ALTER TABLE partitions ADD COLUMN replicas BLOB")
+                    self._db.execute("CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID")
                     self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         elif version > SCHEMA_VERSION:
             raise StateError(
@@ -98,6 +101,17 @@ class LedgerFile:
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?)",
             (name, one.seen_ms, one.digest, not (one.gone or one.leftovers), one.as_bytes()),
         )
+
+    def _stored_disk(self, name: str) -> DiskMemory | None:
+        row = self._db.execute("SELECT looks FROM disks WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        if not isinstance(row[0], bytes) or len(row[0]) % LOOK_BYTES:
+            raise ValueError("the looks at a disk are broken")
+        return DiskMemory(row[0])
+
+    def _put_disk(self, name: str, one: DiskMemory) -> None:
+        self._db.execute("INSERT OR REPLACE INTO disks VALUES (?, ?)", (name, one.packed))
 
     def _bump(self) -> None:
         self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")

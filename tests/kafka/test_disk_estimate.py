@@ -13,6 +13,7 @@ import pytest
 from pyarrow import parquet
 
 from retention_cli.embedded import EmbeddedKafka
+from retention_cli.units import format_bytes
 from tests.kafka.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
 
 MIB = 1 << 20
@@ -125,6 +126,12 @@ def test_the_estimate_frees_80_to_120_percent_of_what_the_inventory_says(stuffed
     assert {one["estimated"] for one in exact.json()["disks"]} == {False}
     assert {one["short_bytes"] for one in guess.json()["disks"]} == {0}
     assert all("estimated" in row["reasons"][0]["text"] for row in guess.json()["partitions"] if row["trim_to"])
+    space, disks = guess.json()["space"], guess.json()["disks"]
+    assert space["freed_bytes"] == sum(one["freed_bytes"] + one["other_rules_bytes"] for one in disks)
+    assert (space["disks_known"], space["check_interval_ms"], space["delete_delay_ms"]) == (3, HOUR, 60_000)
+    table = stuffed.world.cli("plan", "-p", str(policy), check=0).out
+    freed = format_bytes(space["freed_bytes"])
+    assert f"Brokers give back about {freed} of their disks, all replicas counted, within 1 h" in table
 
 
 def test_it_never_goes_past_what_was_read_and_says_who_stands_in_the_way(stuffed: Stuffed, tmp_path: Path) -> None:
@@ -162,6 +169,26 @@ def test_what_a_trim_took_is_not_taken_again(stuffed: Stuffed, tmp_path: Path) -
     blind = fresh.cli("plan", "-p", policy, "-o", "json", check=0)
     assert not trimmed & bounds_of(blind).keys()
     assert stuffed.starts() == after
+
+
+def test_after_the_brokers_have_swept_it_goes_on(world: World, tmp_path: Path) -> None:
+    """RULES.md R6: once the size has fallen it is known again; ``--wait`` stays until then."""
+    name = world.topic("stages", replicas=2, segment_bytes=str(MIB))
+    world.produce_at(name, [now_ms() - HOUR] * 600, value=lambda: os.urandom(RECORD), batch=20)
+    policy = tmp_path / "policy.yaml"
+    ceiling = "disks: {log.retention.disk.usage.percent: 1, capacity: 10MiB}"
+    policy.write_text(f"version: 1\n{ceiling}\ntopics:\n  - match: {name}\n")
+    world.commit("stage", name, 300)
+    trim = ("trim", "-p", str(policy), "--yes", "-o", "json", "--wait", "--wait-at-most", "100s")
+    world.cli(*trim, check=5)  # its last segment and everybody else's topics stay: short
+    assert 2 * MIB < world.ends(name)[0] * RECORD <= 300 * RECORD
+    world.commit("stage", name, 600)
+
+    def goes_on() -> bool:
+        [row] = world.cli("plan", "-p", str(policy), "-o", "json", check=0).json()["partitions"]
+        return row["action"] == "trim" and row["trim_to"] > 300
+
+    wait_until(goes_on, "sizes of both replicas that fell")
 
 
 def test_a_size_limit_is_kept_without_an_inventory_and_nothing_goes_twice(world: World) -> None:

@@ -196,6 +196,7 @@ def test_a_ledger_of_an_older_kretain_is_taken_on(tmp_path: Path) -> None:
         path = ledger.path
     db = sqlite3.connect(path)
     db.execute("ALTER TABLE partitions DROP COLUMN replicas")
+    db.execute("DROP TABLE disks")
     db.execute("INSERT INTO topics VALUES ('id-1', 'orders', 5)")
     db.execute("INSERT INTO partitions VALUES ('id-1', 0, x'', 7, 3, '1,2', NULL)")
     db.execute("PRAGMA user_version=1")
@@ -206,5 +207,6 @@ def test_a_ledger_of_an_older_kretain_is_taken_on(tmp_path: Path) -> None:
             ledger.begin({"orders": "id-1"})
             memory = ledger.partition("orders", "id-1", 0)
             assert memory.data_at == (1, 2)
+            assert ledger.disk("1:/a").looks == ()
             memory.set_replicas(pack([watched((0, 0, 9, 9))]))
             ledger.save(1_000)
