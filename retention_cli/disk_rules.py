@@ -20,7 +20,7 @@ from retention_cli.disk_looks import remember
 from retention_cli.disk_memory import Growth
 from retention_cli.disk_sizes import Sizes
 from retention_cli.disks.outcome import DiskOutcome, Space, space_of
-from retention_cli.disks.room import Disk, disks_of
+from retention_cli.disks.room import Disk, disks_of, sized_by_policy
 from retention_cli.disks.watermarks import usage_for
 from retention_cli.model import (
     Action,
@@ -34,8 +34,6 @@ from retention_cli.model import (
     Usage,
     known,
 )
-from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.remembered import Remembered
 from retention_cli.units import format_duration, format_time
@@ -45,32 +43,8 @@ if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
     from retention_cli.disks.stock import Stock
 
 _OLD_MS: Final = 3_600_000
-_OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granularity"})
 _TIERED: Final = "remote.storage.enable"
 _HOW: Final = "make one with kretain segments scan on each broker, and give it with --inventory"
-
-
-def needs_disks(policy: Policy) -> bool:
-    """Return whether any rule of the policy speaks of disks, sizes or segments."""
-    rules = policy.disks
-    return (
-        rules.percent is not None or bool(rules.watermarks) or any(_OF_DISKS & {*one.values} for one in policy.entries)
-    )
-
-
-def check_without_disks(policy: Policy, who: str) -> None:
-    """Refuse a policy that speaks of disks to who can't carry that out: nothing of it is ignored.
-
-    Raises:
-        PolicyError: it does; each such key is named, with its place.
-    """
-    text = f"is not carried out by {who} yet: leave {who} out"
-    rules = policy.disks
-    given = (("log.retention.disk.usage.percent", rules.percent is not None), ("watermarks", bool(rules.watermarks)))
-    problems = [PolicyProblem(policy.source, None, f"disks.{key}", text) for key, wanted in given if wanted]
-    problems += [policy.problem(entry, key, text) for entry in policy.entries for key in _OF_DISKS & {*entry.values}]
-    if problems:
-        raise PolicyError(sorted(problems, key=lambda one: (one.line or 0, one.key)))
 
 
 @dataclass(slots=True)
@@ -198,8 +172,7 @@ class DiskRun:
             text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
             self.notes.append(Reason("inventory", f"{text}; scan anew"))
         starts = {tp: one.log_start for tp, one in self._facts.items() if not isinstance(one.log_start, Unknown)}
-        leaving = [self.sizes.leaving_bytes(disk) for disk in self.disks]
-        return oldest_first(stock.lying(self._ids()), self.disks, self.rules, starts, decided, limits, leaving)
+        return oldest_first(stock.lying(self._ids()), self.disks, self.rules, starts, decided, limits, self._leaving())
 
     def _estimated(
         self,
@@ -219,9 +192,13 @@ class DiskRun:
         replicas = [(n, disk, tp) for n, disk in enumerate(self.disks) for tp in disk.replicas if tp in ends]
         doubts = {(n, tp): why for n, disk, tp in replicas if (why := self.sizes.doubt(disk, tp, "R6")) is not None}
         dead = {place: self.sizes.dead_bytes(self.disks[place[0]], place[1]) for place in doubts}
-        leaving = [self.sizes.leaving_bytes(disk) for disk in self.disks]
-        known = Known(ends, decided, limits, self.sizes.segment_bytes, doubts, dead, leaving)
+        doubtful = {place: self.sizes.doubtful_bytes(self.disks[place[0]], place[1]) for place in doubts}
+        known = Known(ends, decided, limits, self.sizes.segment_bytes, doubts, dead, doubtful, self._leaving())
         return estimate(reader, self.disks, self.rules, known, self._leaders, now_ms)
+
+    def _leaving(self) -> list[int]:
+        """Return, per disk, what has left replicas' sizes lately and is in use until its files are deleted."""
+        return [0 if sized_by_policy(one, self.rules) else self.sizes.leaving_bytes(one) for one in self.disks]
 
     def _raised(
         self,

@@ -110,8 +110,12 @@ class Sizes:
         return Unknown.because(code, f"{text}, {_INVENTORY}")
 
     def dead_bytes(self, disk: Disk, tp: TopicPartition) -> int:
-        """Return how many bytes of a replica may be dead, and are on their way."""
-        return sum(row.dead_bytes for row in self._rows(disk, tp))
+        """Return how many bytes of a replica may be dead since its log start moved, and are on their way."""
+        return sum(row.dead_bytes for row in self._rows(disk, tp) if row.since_ms == UNKNOWN_START)
+
+    def doubtful_bytes(self, disk: Disk, tp: TopicPartition) -> int:
+        """Return how many bytes of a replica may be dead because it was not watched for long enough."""
+        return sum(row.dead_bytes for row in self._rows(disk, tp) if row.since_ms != UNKNOWN_START)
 
     def leaving_bytes(self, disk: Disk) -> int:
         """Return how many bytes have left replicas' sizes lately, and may still be on the disk."""

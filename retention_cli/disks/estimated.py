@@ -27,8 +27,8 @@ class Known:
 
     ``ends`` are S and H where both are known, ``decided`` where the other rules trim to, ``limits`` how far R6 may go
     of the managed partitions, ``segment_bytes`` topics' settings where they could be read. ``doubts`` say, per disk
-    number and partition, why a replica's size may hold dead bytes, ``dead_bytes`` how many they may be, and
-    ``leaving_bytes`` what else is on its way, per disk.
+    number and partition, why a replica's size may hold dead bytes, ``dead_bytes`` how many are likely to be on their
+    way, ``doubtful_bytes`` how many may be, and ``leaving_bytes`` what else is on its way, per disk.
     """
 
     ends: Mapping[TopicPartition, tuple[int, int]]
@@ -37,6 +37,7 @@ class Known:
     segment_bytes: Mapping[str, int]
     doubts: Mapping[tuple[int, TopicPartition], Unknown]
     dead_bytes: Mapping[tuple[int, TopicPartition], int]
+    doubtful_bytes: Mapping[tuple[int, TopicPartition], int]
     leaving_bytes: Sequence[int]
 
 
@@ -63,6 +64,7 @@ class Estimation:
     _replicas: Replicas = field(init=False)
     _excess: Ints = field(init=False)
     _dead: Ints = field(init=False)
+    _doubtful: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         known, percent = self.known, 100.0 if self.rules.percent is None else self.rules.percent
@@ -74,6 +76,7 @@ class Estimation:
         number = {tp: n for n, tp in enumerate(self._names)}
         self._excess = np.zeros(len(self.disks), dtype=np.int64)
         self._dead = np.array(known.leaving_bytes, dtype=np.int64)
+        self._doubtful = np.zeros(len(self.disks), dtype=np.int64)
         rows: list[tuple[int, int, int]] = []
         for n, disk in enumerate(self.disks):
             unknown = disk.room if isinstance(disk.room, Unknown) else mostly_others(disk.room, self.rules)
@@ -84,12 +87,16 @@ class Estimation:
             for tp, size_bytes in disk.replicas.items():
                 if tp in number:
                     dead = min(size_bytes, known.dead_bytes.get((n, tp), 0))
+                    doubtful = min(size_bytes - dead, known.doubtful_bytes.get((n, tp), 0))
                     self._dead[n] += dead
-                    rows.append((n, number[tp], size_bytes - dead))
+                    self._doubtful[n] += doubtful
+                    rows.append((n, number[tp], size_bytes - dead - doubtful))
         columns = np.array(rows, dtype=np.int64).reshape(-1, 3).T
         self._replicas = Replicas(columns[0], columns[1], columns[2])
         self._logs = self._as_logs()
-        self._search = Bisection(self._replicas, self._logs, self._excess - self._dead, 0, self.newest_ms)
+        self._search = Bisection(
+            self._replicas, self._logs, self._excess - self._dead - self._doubtful, 0, self.newest_ms
+        )
 
     def candidates(self) -> list[TopicPartition]:
         """Return the partitions whose offsets may be asked for."""
@@ -119,6 +126,7 @@ class Estimation:
                 unknown=self._unknown.get(n),
                 excess_bytes=max(0, int(self._excess[n])),
                 dead_bytes=int(self._dead[n]),
+                doubtful_bytes=int(self._doubtful[n]),
                 other_rules_bytes=int(found.already_freed[n]),
                 freed_bytes=int(found.freed[n]),
                 short_bytes=0 if n in self._unknown else int(found.short[n]),
@@ -154,7 +162,10 @@ class Estimation:
         for n, one in enumerate(outcomes):
             if one.unknown is None and one.excess_bytes <= 0:
                 continue
-            asks = one.unknown is not None or one.excess_bytes > one.dead_bytes + one.other_rules_bytes
+            asks = (
+                one.unknown is not None
+                or one.excess_bytes > one.dead_bytes + one.doubtful_bytes + one.other_rules_bytes
+            )
             for tp in one.disk.replicas:
                 if (limit := self._limits.get(tp)) is None:
                     continue

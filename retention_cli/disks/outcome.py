@@ -34,7 +34,8 @@ class DiskOutcome:
     ``unknown`` says why R6 can't speak of it. ``excess_bytes`` is what lay above the ceiling. Of that ``dead_bytes``
     are on their way already, ``other_rules_bytes`` go by other rules, ``freed_bytes`` by R6; ``short_bytes`` is what
     could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake. ``estimated`` says
-    that these bytes are no inventory's. ``growth`` is how fast the disk grows, None where its usage is unknown.
+    that these bytes are no inventory's; ``doubtful_bytes`` may be dead then, and nothing goes in their stead.
+    ``growth`` is how fast the disk grows, None where its usage is unknown.
     """
 
     disk: Disk
@@ -48,6 +49,7 @@ class DiskOutcome:
     level_ms: int | None = None
     in_the_way: Sequence[Blocker] = ()
     estimated: bool = False
+    doubtful_bytes: int = 0
     growth: Maybe[Growth] | None = None
 
     @property
@@ -142,6 +144,7 @@ def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
         "freed_bytes": one.freed_bytes if known else None,
         "short_bytes": one.short_bytes if known else None,
         "estimated": one.estimated,
+        "doubtful_bytes": one.doubtful_bytes if known else None,
         "level_ms": one.level_ms,
         "in_the_way": [
             {

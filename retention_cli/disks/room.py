@@ -148,6 +148,11 @@ def _room(
     return Room(total, used, kafka)
 
 
+def sized_by_policy(disk: Disk, rules: DiskRules) -> bool:
+    """Return whether the policy says how large a disk is: what is in use is then replicas' sizes, and nothing else."""
+    return _rule(rules.capacity, disk.broker, disk.dirs) is not None
+
+
 def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:
     """Return why R6 can't tell what a trim would do: others than Kafka take most of the disk (RULES.md R6)."""
     if rules.shared or 2 * room.kafka_bytes >= room.used_bytes:

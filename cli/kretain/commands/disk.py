@@ -54,7 +54,7 @@ def disk(
                 now_ms,
                 past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
                 memories=settings.memories(reader, chosen.policy.state),
-                stock=stock(inventory),
+                stock=stock(inventory, chosen.policy),
                 progress=progress,
             )
             outcomes, notes = made.disks, [note for note in made.notes if note.code in ("R6", "disk", "inventory")]

@@ -30,6 +30,7 @@ COLUMNS = (
     "freed_bytes",
     "short_bytes",
     "estimated",
+    "doubtful_bytes",
     "level_ms",
     "growth_bytes_per_day",
     "growth_over_ms",
