@@ -6,16 +6,21 @@ looked up. :meth:`DiskRun.decide` is R6, after all other rules and over all part
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
+from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.columns import MissingPartError, numpy
 from retention_cli.decide import Limit, disk_limit, raised
-from retention_cli.disks.outcome import DiskOutcome
-from retention_cli.disks.room import Disk, disks_of
+from retention_cli.disk_looks import remember
+from retention_cli.disk_memory import Growth
+from retention_cli.disk_sizes import Sizes
+from retention_cli.disks.outcome import DiskOutcome, Space, space_of
+from retention_cli.disks.room import Disk, disks_of, sized_by_policy
 from retention_cli.disks.watermarks import usage_for
 from retention_cli.model import (
     Action,
@@ -29,47 +34,17 @@ from retention_cli.model import (
     Usage,
     known,
 )
-from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.model import Policy
 from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.remembered import Remembered
 from retention_cli.units import format_duration, format_time
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
+    from retention_cli.disks.oldest_first import OldestFirst
     from retention_cli.disks.stock import Stock
 
 _OLD_MS: Final = 3_600_000
-_OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granularity"})
 _TIERED: Final = "remote.storage.enable"
 _HOW: Final = "make one with kretain segments scan on each broker, and give it with --inventory"
-
-
-def needs_disks(policy: Policy) -> bool:
-    """Return whether any rule of the policy speaks of disks, sizes or segments."""
-    rules = policy.disks
-    return (
-        rules.percent is not None or bool(rules.watermarks) or any(_OF_DISKS & {*one.values} for one in policy.entries)
-    )
-
-
-def check_without_disks(policy: Policy, who: str) -> None:
-    """Refuse a policy that speaks of disks to who can't carry that out: nothing of it is ignored.
-
-    Raises:
-        PolicyError: it does; each such key is named, with its place.
-    """
-    text = f"is not carried out by {who} yet: leave {who} out"
-    rules = policy.disks
-    given = (("log.retention.disk.usage.percent", rules.percent is not None), ("watermarks", bool(rules.watermarks)))
-    problems = [PolicyProblem(policy.source, None, f"disks.{key}", text) for key, wanted in given if wanted]
-    problems += [policy.problem(entry, key, text) for entry in policy.entries for key in _OF_DISKS & {*entry.values}]
-    if problems:
-        raise PolicyError(sorted(problems, key=lambda one: (one.line or 0, one.key)))
-
-
-def look(reader: ClusterReader, rules: DiskRules) -> tuple[list[DiskOutcome], list[Reason]]:
-    """Return how full each disk is, without any plan, and what can't be told."""
-    disks, notes = disks_of(dict(reader.log_dirs(reader.brokers())), rules)
-    return [DiskOutcome(disk, rules.percent) for disk in disks], notes
 
 
 @dataclass(slots=True)
@@ -85,9 +60,21 @@ class DiskRun:
     stock: Stock | None = None
     disks: list[Disk] = field(default_factory=list)
     notes: list[Reason] = field(default_factory=list)
-    outcomes: Sequence[DiskOutcome] = ()
+    _outcomes: Sequence[DiskOutcome] = ()
+    sizes: Sizes = field(default_factory=Sizes)
     _facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
-    _read: bool = False
+    _leaders: dict[TopicPartition, PartitionMetadata] = field(default_factory=dict)
+    _growths: Mapping[str, Maybe[Growth]] = field(default_factory=dict)
+
+    @property
+    def outcomes(self) -> list[DiskOutcome]:
+        """What each disk comes to, once it is decided."""
+        return [replace(one, growth=self._growths.get(one.disk.name)) for one in self._outcomes]
+
+    def space(self, decisions: Sequence[Decision]) -> Space | None:
+        """Return what brokers give back after these decisions, and when; None where no disk is decided about."""
+        topics = {one.topic for one in decisions if one.action == "trim"}
+        return space_of(self._outcomes, *self.sizes.longest({disk.broker for disk in self.disks}, topics))
 
     def lay(
         self,
@@ -96,11 +83,24 @@ class DiskRun:
         settings: Mapping[str, Settings],
         leaders: Leaders,
         cluster_id: str,
+        remembered: Remembered,
+        clock_ms: Callable[[], int],
     ) -> dict[TopicPartition, PartitionFacts]:
-        """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in."""
-        if not self._read:
-            self._read_disks(reader, cluster_id)
+        """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in.
+
+        Log dirs are read after these facts' S and H. What they show is remembered, with our wall clock: how full
+        disks are, and replicas' sizes where a rule goes by them.
+        """
+        answers = reader.log_dirs(reader.brokers())
+        self.disks, self.notes = disks_of(dict(answers), self.rules)
+        if self.stock is not None:
+            self.stock.check_cluster(cluster_id)
         self._facts.update(facts)
+        self._leaders.update(leaders)
+        sized = {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}
+        if self.rules.percent is not None or sized:
+            self.sizes.add(reader, answers, facts, remembered.partitions, clock_ms())
+        self._growths = remember(self.disks, remembered.memory, clock_ms())
         on: dict[TopicPartition, list[Disk]] = {}
         for disk in self.disks:
             for tp in disk.replicas:
@@ -110,7 +110,6 @@ class DiskRun:
             laid = {
                 tp: replace(one, usage=self._usage(on.get(tp, ()), leaders[tp].replicas)) for tp, one in laid.items()
             }
-        sized = {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}
         if sized:
             chosen = {tp: one for tp, one in self._facts.items() if tp.topic in sized}
             tails = self._tails(chosen, settings, leaders, on)
@@ -131,40 +130,75 @@ class DiskRun:
     ) -> tuple[Decision, ...]:
         """Return the decisions with R6's in place, where it goes further; ``outcomes`` are set."""
         if self.rules.percent is None:
-            self.outcomes = [DiskOutcome(disk, None) for disk in self.disks]
+            self._outcomes = [DiskOutcome(disk, None) for disk in self.disks]
             return tuple(decisions)
-        if self.stock is None:
-            why = Unknown.because("R6", f"the disks' oldest segments are not known: {_HOW}")
-            self.outcomes = [DiskOutcome(disk, self.rules.percent, why) for disk in self.disks]
+        try:
+            numpy()
+        except MissingPartError:
+            why = Unknown.because("R6", "R6 needs numpy, also without an inventory: pip install 'kretain[parquet]'")
+            self._outcomes = [DiskOutcome(disk, self.rules.percent, why) for disk in self.disks]
             return tuple(_held(one, why) if self._over(one.tp) else one for one in decisions)
-        from retention_cli.disks.oldest_first import oldest_first
-
         tiered, left_alone = self._tiered(reader, {one.topic for one in decisions if one.action != "skip"}, settings)
         limits: dict[TopicPartition, Maybe[Limit]] = {}
         for one in decisions:
             stopped = tiered.get(one.topic)
             limits[one.tp] = disk_limit(facts[one.tp], settings[one.topic], now_ms) if stopped is None else stopped
         self._facts.update(facts)
-        age_ms = self.stock.age_ms(now_ms)
+        decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}
+        found = self._walked(self.stock, decided, limits, now_ms) if self.stock is not None else None
+        if found is None:
+            found = self._estimated(reader, decided, limits, now_ms)
+        self._outcomes = found.outcomes
+        self.notes += [note for one in found.outcomes for note in one.notes()]
+        after = (self._raised(one, found.bounds.get(one.tp), facts, settings, limits) for one in decisions)
+        return tuple(
+            one if why is None or one.topic in left_alone else _held(one, why)
+            for one in after
+            for why in (found.unknown.get(one.tp),)
+        )
+
+    def _walked(
+        self,
+        stock: Stock,
+        decided: Mapping[TopicPartition, int],
+        limits: Mapping[TopicPartition, Maybe[Limit]],
+        now_ms: int,
+    ) -> OldestFirst:
+        """Walk the inventory's segments."""
+        from retention_cli.disks.oldest_first import oldest_first
+
+        age_ms = stock.age_ms(now_ms)
         if age_ms > _OLD_MS:
             text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
             self.notes.append(Reason("inventory", f"{text}; scan anew"))
-        found = oldest_first(
-            self.stock.lying(self._ids()),
-            self.disks,
-            self.rules,
-            {tp: one.log_start for tp, one in facts.items() if not isinstance(one.log_start, Unknown)},
-            {one.tp: one.trim_to for one in decisions if one.trim_to is not None},
-            limits,
-        )
-        self.outcomes = found.outcomes
-        self.notes += [note for one in found.outcomes for note in one.notes()]
-        decided = (self._raised(one, found.bounds.get(one.tp), facts, settings, limits) for one in decisions)
-        return tuple(
-            one if why is None or one.topic in left_alone else _held(one, why)
-            for one in decided
-            for why in (found.unknown.get(one.tp),)
-        )
+        starts = {tp: one.log_start for tp, one in self._facts.items() if not isinstance(one.log_start, Unknown)}
+        return oldest_first(stock.lying(self._ids()), self.disks, self.rules, starts, decided, limits, self._leaving())
+
+    def _estimated(
+        self,
+        reader: ClusterReader,
+        decided: Mapping[TopicPartition, int],
+        limits: Mapping[TopicPartition, Maybe[Limit]],
+        now_ms: int,
+    ) -> OldestFirst:
+        """Bisect times, for want of an inventory (RULES.md R6)."""
+        from retention_cli.disk_estimate import estimate
+        from retention_cli.disks.estimated import Known
+
+        ends = {}
+        for tp, one in self._facts.items():
+            if not isinstance(one.log_start, Unknown) and not isinstance(one.high_watermark, Unknown):
+                ends[tp] = (one.log_start, one.high_watermark)
+        replicas = [(n, disk, tp) for n, disk in enumerate(self.disks) for tp in disk.replicas if tp in ends]
+        doubts = {(n, tp): why for n, disk, tp in replicas if (why := self.sizes.doubt(disk, tp, "R6")) is not None}
+        dead = {place: self.sizes.dead_bytes(self.disks[place[0]], place[1]) for place in doubts}
+        doubtful = {place: self.sizes.doubtful_bytes(self.disks[place[0]], place[1]) for place in doubts}
+        known = Known(ends, decided, limits, self.sizes.segment_bytes, doubts, dead, doubtful, self._leaving())
+        return estimate(reader, self.disks, self.rules, known, self._leaders, now_ms)
+
+    def _leaving(self) -> list[int]:
+        """Return, per disk, what has left replicas' sizes lately and is in use until its files are deleted."""
+        return [0 if sized_by_policy(one, self.rules) else self.sizes.leaving_bytes(one) for one in self.disks]
 
     def _raised(
         self,
@@ -177,20 +211,14 @@ class DiskRun:
         limit = limits[decision.tp]
         if bound is None or isinstance(limit, Unknown):
             return decision
-        names = [one.disk.name for one in self.outcomes if one.excess_bytes and decision.tp in one.disk.replicas]
+        names = [one.disk.name for one in self._outcomes if one.excess_bytes and decision.tp in one.disk.replicas]
         levels = [
-            one.level_ms for one in self.outcomes if one.level_ms is not None and decision.tp in one.disk.replicas
+            one.level_ms for one in self._outcomes if one.level_ms is not None and decision.tp in one.disk.replicas
         ]
         until = f", up to {format_time(max(levels))}" if levels else ""
-        why = Reason("R6", f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}")
+        how = "" if self.stock is not None else "; estimated, for want of an inventory"
+        why = Reason("R6", f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}{how}")
         return raised(facts[decision.tp], settings[decision.topic], decision, bound, limit, why)
-
-    def _read_disks(self, reader: ClusterReader, cluster_id: str) -> None:
-        self._read = True
-        answers: dict[int, Any] = dict(reader.log_dirs(reader.brokers()))
-        self.disks, self.notes = disks_of(answers, self.rules)
-        if self.stock is not None:
-            self.stock.check_cluster(cluster_id)
 
     def _usage(self, disks: Sequence[Disk], replicas: Sequence[int]) -> Maybe[Usage | None]:
         states: list[tuple[str, Maybe[tuple[int, int]]]] = [
@@ -220,9 +248,41 @@ class DiskRun:
                     "R5", f"retention.topic.bytes needs an inventory: {_HOW}"
                 )
             if most is not None and tp in leaders:
-                sizes = [disk.replicas[tp] for disk in on.get(tp, ()) if disk.broker == leaders[tp].leader]
-                here["retention.bytes"] = _estimated(one, sizes, most)
+                leading = [disk for disk in on.get(tp, ()) if disk.broker == leaders[tp].leader]
+                here["retention.bytes"] = self._estimated_tail(tp, one, leading, most)
         return found
+
+    def _estimated_tail(
+        self, tp: TopicPartition, facts: PartitionFacts, leading: Sequence[Disk], most_bytes: int
+    ) -> Maybe[Tail]:
+        """Return R5's bound from the size that the broker says, where there can be no dead segments in it.
+
+        The segment in which S stands is there as a whole: one segment's bytes may be dead, and are not counted.
+        Else each pass would trim a little more.
+        """
+        start, end = facts.log_start, facts.high_watermark
+        if isinstance(start, Unknown):
+            return start
+        if isinstance(end, Unknown):
+            return end
+        if not leading:
+            return Unknown.because("R5", "its size could not be read")
+        size_bytes = leading[0].replicas[tp]
+        if size_bytes <= most_bytes:  # whatever of it is dead
+            return Tail(start, exact=False)
+        if start > 0:
+            if (why := self.sizes.doubt(leading[0], tp, "R5")) is not None:
+                return why
+            if tp.topic not in self.sizes.segment_bytes:
+                return Unknown.because("R5", "how large its segments are (segment.bytes) could not be read: run again")
+            size_bytes = max(0, size_bytes - self.sizes.segment_bytes[tp.topic])
+        try:
+            numpy()
+        except MissingPartError as error:
+            return Unknown.because("R5", str(error))
+        from retention_cli.disks.tails import estimated_tail
+
+        return Tail(estimated_tail(start, end, size_bytes, most_bytes), exact=False)
 
     def _tiered(
         self, reader: ClusterReader, names: set[str], settings: Mapping[str, Settings]
@@ -262,24 +322,3 @@ def _held(decision: Decision, why: Unknown) -> Decision:
         return decision
     action: Action = "hold" if decision.action == "keep" else decision.action
     return replace(decision, action=action, reasons=tuple(dict.fromkeys((*decision.reasons, *why.reasons))))
-
-
-def _estimated(facts: PartitionFacts, sizes: Sequence[int], most_bytes: int) -> Maybe[Tail]:
-    """Return R5's bound from the size that the broker says, where there can be no dead bytes in it (RULES.md R5)."""
-    start, end = facts.log_start, facts.high_watermark
-    for one in (start, end):
-        if isinstance(one, Unknown):
-            return one
-    if isinstance(start, Unknown) or isinstance(end, Unknown) or not sizes:
-        return Unknown.because("R5", "its size could not be read")
-    if sizes[0] <= most_bytes:  # whatever of it is dead
-        return Tail(start, exact=False)
-    if start > 0:
-        text = (
-            f"its size may hold bytes below {start:,} that the broker has not swept yet: by an inventory it is exact; "
-            f"{_HOW}"
-        )
-        return Unknown.because("R5", text)
-    from retention_cli.disks.tails import estimated_tail
-
-    return Tail(estimated_tail(start, end, sizes[0], most_bytes), exact=False)

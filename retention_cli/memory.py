@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from retention_cli import replica_memory
+from retention_cli.disk_memory import DiskMemory
 from retention_cli.event_scan import further
 from retention_cli.model import EventMax, Sample, Unknown
 
@@ -28,13 +30,15 @@ class PartitionMemory:
 
     ``packed`` are samples (:func:`unpack`), oldest first. ``newest`` is the largest timestamp of a data record ever
     seen there (R2). ``data_at`` are offsets at which a data record is known to stand. ``scan`` is how far
-    event times were read out of records (:mod:`retention_cli.event_scan`).
+    event times were read out of records (:mod:`retention_cli.event_scan`). ``replicas`` is where its replicas' sizes
+    stood (:mod:`retention_cli.replica_memory`), where a rule wanted to know.
     """
 
     packed: bytes = b""
     newest: EventMax | None = None
     data_at: tuple[int, ...] = ()
     scan: bytes | None = None
+    replicas: bytes = b""
     changed: bool = False
 
     @property
@@ -71,6 +75,17 @@ class PartitionMemory:
         if scan != self.scan:
             self.scan, self.changed = scan, True
 
+    def set_replicas(self, replicas: bytes) -> None:
+        """Remember where its replicas' sizes stood."""
+        if replicas != self.replicas:
+            self.replicas, self.changed = replicas, True
+
+    def take(self, other: PartitionMemory) -> None:
+        """Take over what somebody else remembers too."""
+        both = self.merged(other)
+        self.packed, self.newest, self.data_at = both.packed, both.newest, both.data_at
+        self.scan, self.replicas = both.scan, both.replicas
+
     def merged(self, other: PartitionMemory) -> PartitionMemory:
         """Return what both remember: the same, whichever is asked. Of two sources of event times, this one's stays."""
         seen = [one for one in (self.newest, other.newest) if one is not None]
@@ -79,12 +94,18 @@ class PartitionMemory:
             newest=max(seen, key=lambda one: one.rank, default=None),
             data_at=tuple(dict.fromkeys((*other.data_at, *self.data_at)))[-_DATA_AT_MOST:],
             scan=further(self.scan, other.scan),
+            replicas=replica_memory.merged(self.replicas, other.replicas),
         )
 
     def covers(self, other: PartitionMemory) -> bool:
         """Return whether the other knows nothing that this one doesn't."""
         both = self.merged(other)
-        return (both.packed, both.newest, both.scan) == (self.packed, self.newest, self.scan)
+        return (both.packed, both.newest, both.scan, both.replicas) == (
+            self.packed,
+            self.newest,
+            self.scan,
+            self.replicas,
+        )
 
 
 def _both(packed: bytes, other: bytes) -> bytes:
@@ -199,6 +220,10 @@ class Memory(Protocol):
         """Return what is remembered of a partition, to read and to add to."""
         ...
 
+    def disk(self, name: str) -> DiskMemory:
+        """Return what is remembered of a disk, to read and to add to."""
+        ...
+
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
         ...
@@ -218,6 +243,7 @@ class NoMemory:
 
     lost: Unknown | None = None
     _partitions: dict[tuple[str, int], PartitionMemory] = field(default_factory=dict)
+    _disks: dict[str, DiskMemory] = field(default_factory=dict)
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
         """Need no ids."""
@@ -226,6 +252,10 @@ class NoMemory:
         """Return what was added in this process."""
         del topic
         return self._partitions.setdefault((topic_id, partition), PartitionMemory())
+
+    def disk(self, name: str) -> DiskMemory:
+        """Return what was added in this process."""
+        return self._disks.setdefault(name, DiskMemory())
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Return nothing."""

@@ -132,7 +132,15 @@ class _Reading:
         remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
         remembered.recall(facts, self._reader)
         if request.disks is not None:
-            facts = request.disks.lay(self._reader, facts, self._settings, leaders, metadata.cluster_id)
+            facts = request.disks.lay(
+                self._reader,
+                facts,
+                self._settings,
+                leaders,
+                metadata.cluster_id,
+                remembered,
+                request.clock_ms,
+            )
         if request.lookups:
             read_times(
                 self._reader,

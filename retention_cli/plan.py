@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from retention_cli import __version__
-from retention_cli.disks.outcome import DiskOutcome, outcome_as_json
+from retention_cli.disks.outcome import DiskOutcome, Space, outcome_as_json, space_as_json
 from retention_cli.model import Decision, Reason
 
 FORMAT: Final = "kretain.plan/v1"
@@ -75,7 +75,8 @@ class Plan:
     consumer, the records that would go before it has read them. ``refusals`` say why trim would refuse the plan
     (RULES.md G6), ``notes`` what else is worth a warning. ``memory_since_ms`` is when what kretain remembers of the
     cluster was begun (Unix ms), None where nothing was remembered yet. ``disks`` are what R6 comes to, where a rule
-    speaks of disks. ``counted`` are the totals, where somebody has counted the decisions already.
+    speaks of disks, and ``space`` what brokers give back by it, and when. ``counted`` are the totals, where somebody has
+    counted the decisions already.
     """
 
     created_at_ms: int
@@ -92,6 +93,7 @@ class Plan:
     memory_since_ms: int | None = None
     memory: str = "local"
     disks: Sequence[DiskOutcome] = ()
+    space: Space | None = None
     counted: Totals | None = None
 
     @property
@@ -165,6 +167,7 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
         "has_changes": totals.trim > 0,
         "totals": totals_as_json(totals),
         "disks": [outcome_as_json(one) for one in plan.disks],
+        "space": space_as_json(plan.space),
         "unconsumed_by": dict(sorted(plan.unconsumed_by.items())),
         "refusals": [{"code": reason.code, "text": reason.text} for reason in plan.refusals],
         "notes": [{"code": reason.code, "text": reason.text} for reason in plan.notes],

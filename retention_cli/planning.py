@@ -13,7 +13,8 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import decide
-from retention_cli.disk_rules import DiskRun, needs_disks
+from retention_cli.disk_policy import needs_disks
+from retention_cli.disk_rules import DiskRun
 from retention_cli.disks.outcome import DiskOutcome
 from retention_cli.guards.limits import Amount, over_limits, total
 from retention_cli.model import Decision, Reason, TopicPartition, Unknown
@@ -160,6 +161,7 @@ def make_plan(
         memory_since_ms=None if memories is None else memories.since_ms(observation.cluster_id),
         memory="local" if memories is None else memories.kind,
         disks=() if disks is None else disks.outcomes,
+        space=None if disks is None else disks.space(decisions),
     )
 
 

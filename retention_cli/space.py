@@ -16,6 +16,8 @@ from retention_cli.units import format_bytes
 
 _ENOUGH_PERCENT: Final = 90
 """Brokers count records alone, an inventory their indexes too, and writers go on: so much of it is all of it."""
+_ENOUGH_ESTIMATED_PERCENT: Final = 70
+"""Without an inventory nobody knows where segments end: what is left of the one in which S stands stays too."""
 _PAUSE_S: Final = 1.0
 
 
@@ -53,7 +55,7 @@ def wait_for_space(
         left = {
             name: one
             for name, one in waiting.items()
-            if name not in back or 100 * back[name] < _ENOUGH_PERCENT * one.going_bytes
+            if name not in back or 100 * back[name] < _enough(one) * one.going_bytes
         }
         missing = sum(max(0, one.going_bytes - back.get(name, 0)) for name, one in left.items())
         progress("space (MiB)", (total - missing) >> 20, max(1, total >> 20))
@@ -63,6 +65,10 @@ def wait_for_space(
             return [*notes, *(_late(name, one, back.get(name)) for name, one in left.items())]
         pause(_PAUSE_S)
     return []
+
+
+def _enough(one: DiskOutcome) -> int:
+    return _ENOUGH_ESTIMATED_PERCENT if one.estimated else _ENOUGH_PERCENT
 
 
 def _late(name: str, one: DiskOutcome, back: int | None) -> Reason:

@@ -10,6 +10,7 @@ from kretain.options import option
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
     from retention_cli.disks.stock import Stock
+    from retention_cli.policy.model import Policy
 
 Inventories = Annotated[
     list[Path] | None,
@@ -32,13 +33,14 @@ def check_one(paths: list[Path] | None, *, wait: bool = False) -> None:
             raise UsageError(f"{name} is for one cluster: name it with --cluster NAME")
 
 
-def stock(paths: list[Path] | None) -> Stock | None:
-    """Read an inventory, None where none is named.
+def stock(paths: list[Path] | None, policy: Policy) -> Stock | None:
+    """Read an inventory: what ``--inventory`` names, else the policy's; None where neither names one.
 
     Raises:
         InventoryError: it can't be read.
         MissingPartError: pyarrow or numpy is not installed.
     """
+    paths = paths or _of_policy(policy)
     if not paths:
         return None
     from retention_cli.columns import arrow
@@ -48,3 +50,23 @@ def stock(paths: list[Path] | None) -> Stock | None:
     from retention_cli.segments.inventory import read_inventory
 
     return Stock(read_inventory(paths, COLUMNS))
+
+
+def _of_policy(policy: Policy) -> list[Path]:
+    """Return the files and folders that ``disks.inventory`` names, from the policy file's folder."""
+    folder = Path(policy.source).parent
+    found: list[Path] = []
+    for text in policy.disks.inventory:
+        path = folder / text  # an absolute one stays what it is
+        if path.exists() or not any(sign in text for sign in "*?["):
+            found.append(path)
+            continue
+        matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+        if not matching:
+            from retention_cli.segments.inventory import InventoryError
+
+            raise InventoryError(
+                f"{policy.source}: disks.inventory: {text} matches no file: make one with kretain segments scan --out"
+            )
+        found += matching
+    return found

@@ -182,7 +182,7 @@ def maker(flags: SparkFlags, inventory: Sequence[Path] | None = None) -> Callabl
         return make_plan
 
     def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
-        from retention_cli.disk_rules import check_without_disks
+        from retention_cli.disk_policy import check_without_disks
 
         del more["stock"]  # there is none: see above
         check_without_disks(selection.policy, "--spark")  # preparing does, too, when Spark has long been started

@@ -60,7 +60,7 @@ def waited(
     from retention_cli.space import wait_for_space
 
     if not any(one.unknown is None and one.percent is not None for one in report.disks):
-        text = "--wait knows what to wait for by disks.log.retention.disk.usage.percent and an --inventory alone"
+        text = "--wait knows what to wait for by disks.log.retention.disk.usage.percent alone"
         return [Reason("disk", text)]
     if report.interrupted or any(row.outcome in ("failed", "unverified") for row in report.rows):
         return [Reason("disk", "not waited for: the trim is not whole")]

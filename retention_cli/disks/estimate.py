@@ -117,9 +117,36 @@ class Bisection:
         bound = self._logs.start.copy()
         driving = self._over[replicas.disk]
         np.maximum.at(bound, replicas.partition[driving], self._offset[driving])
+        bound = self._where_it_frees(bound)
         freed = self._freed_on(bound[replicas.partition], len(self._over)) - self._already
         level = np.where(self._over, self._high, -1)
         return Estimate(bound, self._already, freed, np.maximum(self._remaining - freed, 0), level)
+
+    def _where_it_frees(self, bound: Ints) -> Ints:
+        """Return the bounds without what frees nothing: up to where the last segment that goes is likely to end.
+
+        A quarter of a segment more is for records that are not equally large, but not out of the last segment, which
+        stays. So do partitions that would not lose a whole one.
+        """
+        replicas, logs, of = self._replicas, self._logs, self._replicas.partition
+        freed = self._freed_of(bound)
+        records = np.maximum(logs.high_watermark - logs.log_start, 1)[of]
+        upto = np.minimum(
+            freed + logs.segment_bytes[of] // 4, all_but_the_last(replicas.size_bytes, logs.segment_bytes[of])
+        )
+        ends = logs.log_start[of] + np.ceil(records * (upto / np.maximum(replicas.size_bytes, 1))).astype(np.int64)
+        useful = logs.start.copy()
+        gaining = freed > self._freed_of(logs.start)
+        np.maximum.at(useful, of[gaining], ends[gaining])
+        frees: Ints = np.minimum(bound, useful)
+        return frees
+
+    def _freed_of(self, bound: Ints) -> Ints:
+        """Return the bytes per replica that a trim to its partition's bound is likely to free."""
+        replicas, logs, of = self._replicas, self._logs, self._replicas.partition
+        return freed_bytes(
+            bound[of], logs.log_start[of], logs.high_watermark[of], replicas.size_bytes, logs.segment_bytes[of]
+        )
 
     def _asked(self) -> tuple[Ints, Ints]:
         rows = np.flatnonzero(self._open[self._replicas.disk])
@@ -150,6 +177,11 @@ def freed_bytes(bound: Ints, log_start: Ints, high_watermark: Ints, size_bytes: 
     records = np.maximum(high_watermark - log_start, 1)
     going = np.clip(bound - log_start, 0, records)
     share = (size_bytes.astype(np.float64) * (going / records)).astype(np.int64)
-    most = np.maximum(size_bytes - 1, 0) // segment_bytes * segment_bytes
-    freed: Ints = np.minimum(share // segment_bytes * segment_bytes, most)
+    freed: Ints = np.minimum(share // segment_bytes * segment_bytes, all_but_the_last(size_bytes, segment_bytes))
     return freed
+
+
+def all_but_the_last(size_bytes: Ints, segment_bytes: Ints) -> Ints:
+    """Return the bytes of a replica that are likely to be in segments which are not being written to."""
+    closed: Ints = np.maximum(size_bytes - 1, 0) // segment_bytes * segment_bytes
+    return closed

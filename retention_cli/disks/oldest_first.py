@@ -55,6 +55,7 @@ def oldest_first(
     log_starts: Mapping[TopicPartition, int],
     decided: Mapping[TopicPartition, int],
     limits: Mapping[TopicPartition, Maybe[Limit]],
+    leaving_bytes: Sequence[int] = (),
 ) -> OldestFirst:
     """Return the bounds that bring each disk under its ceiling, the oldest segments first.
 
@@ -65,6 +66,7 @@ def oldest_first(
         log_starts: S, of the partitions whose S is known.
         decided: where the other rules trim to, of the partitions that they trim.
         limits: how far R6 may go, of the managed partitions. Others are not touched.
+        leaving_bytes: per disk, what brokers have swept lately and may not have deleted yet.
     """
     numbered = lying.numbered
     names, dirs = numbered.partitions, numbered.dirs
@@ -94,6 +96,7 @@ def oldest_first(
         if n not in unknown and not isinstance(disk.room, Unknown):
             excess[n] = excess_bytes(disk.room, percent)
     segments, dead = _without_dead(segments, lying.log_bytes, starts, names, disks)
+    dead[: len(leaving_bytes)] += np.array(leaving_bytes, dtype=np.int64)
     result = water_level(segments, start, limit, excess - dead)
     bounds = {names[n]: int(result.bound[n]) for n in np.flatnonzero(result.bound > start).tolist()}
     blockers = _blockers(segments, result, limit, names, blocked, limits)
@@ -116,7 +119,7 @@ def _unknown_partitions(
             if tp not in limits:
                 continue
             if one.unknown is not None:
-                why: Unknown | None = Unknown(tuple(_named(one.disk, reason) for reason in one.unknown.reasons))
+                why: Unknown | None = named(one.disk, one.unknown)
             elif tp not in names:
                 why = Unknown.because("R6", "the inventory has no segments of it: scan anew")
             else:
@@ -126,8 +129,9 @@ def _unknown_partitions(
     return found
 
 
-def _named(disk: Disk, reason: Reason) -> Reason:
-    return Reason(reason.code, f"{disk.name}: {reason.text}")
+def named(disk: Disk, why: Unknown) -> Unknown:
+    """Return why something is unknown, with the disk's name before it."""
+    return Unknown(tuple(Reason(one.code, f"{disk.name}: {one.text}") for one in why.reasons))
 
 
 def _unknown(disk: Disk, rules: DiskRules, covered: set[tuple[int, str]]) -> Unknown | None:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from retention_cli.disk_memory import Growth
 from retention_cli.disks.room import Disk, ceiling_bytes
-from retention_cli.model import Reason, TopicPartition, Unknown
+from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.units import format_bytes
 
 NAMED: Final = 3
@@ -32,7 +33,9 @@ class DiskOutcome:
 
     ``unknown`` says why R6 can't speak of it. ``excess_bytes`` is what lay above the ceiling. Of that ``dead_bytes``
     are on their way already, ``other_rules_bytes`` go by other rules, ``freed_bytes`` by R6; ``short_bytes`` is what
-    could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake.
+    could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake. ``estimated`` says
+    that these bytes are no inventory's; ``doubtful_bytes`` may be dead then, and nothing goes in their stead.
+    ``growth`` is how fast the disk grows, None where its usage is unknown.
     """
 
     disk: Disk
@@ -45,6 +48,9 @@ class DiskOutcome:
     short_bytes: int = 0
     level_ms: int | None = None
     in_the_way: Sequence[Blocker] = ()
+    estimated: bool = False
+    doubtful_bytes: int = 0
+    growth: Maybe[Growth] | None = None
 
     @property
     def going_bytes(self) -> int:
@@ -70,6 +76,56 @@ class DiskOutcome:
         return [Reason("R6", f"{text}{held}{others_text}")]
 
 
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What brokers give back after a plan is carried out, and when: physically, of all replicas, whole segments alone.
+
+    ``freed_bytes`` go by the plan, ``dead_bytes`` are on their way already, on ``told`` of all ``disks``; of the others
+    it can't be told. ``check_ms`` is how long it takes at the most until the last broker checks
+    (``log.retention.check.interval.ms``), ``delay_ms`` how much longer files stay (``file.delete.delay.ms``); None
+    where a broker does not say.
+    """
+
+    disks: int
+    told: int
+    freed_bytes: int
+    dead_bytes: int
+    estimated: bool
+    check_ms: int | None
+    delay_ms: int | None
+
+
+def space_of(outcomes: Sequence[DiskOutcome], check_ms: int | None, delay_ms: int | None) -> Space | None:
+    """Return what all disks together come to, None where no disk is decided about."""
+    told = [one for one in outcomes if one.unknown is None and one.percent is not None]
+    if not told:
+        return None
+    return Space(
+        len(outcomes),
+        len(told),
+        sum(one.freed_bytes + one.other_rules_bytes for one in told),
+        sum(one.dead_bytes for one in told),
+        any(one.estimated for one in told),
+        check_ms,
+        delay_ms,
+    )
+
+
+def space_as_json(space: Space | None) -> dict[str, Any] | None:
+    """Return it as JSON's own types."""
+    if space is None:
+        return None
+    return {
+        "disks": space.disks,
+        "disks_known": space.told,
+        "freed_bytes": space.freed_bytes,
+        "dead_bytes": space.dead_bytes,
+        "estimated": space.estimated,
+        "check_interval_ms": space.check_ms,
+        "delete_delay_ms": space.delay_ms,
+    }
+
+
 def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
     """Return it as JSON's own types."""
     room = None if isinstance(one.disk.room, Unknown) else one.disk.room
@@ -87,6 +143,8 @@ def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
         "other_rules_bytes": one.other_rules_bytes if known else None,
         "freed_bytes": one.freed_bytes if known else None,
         "short_bytes": one.short_bytes if known else None,
+        "estimated": one.estimated,
+        "doubtful_bytes": one.doubtful_bytes if known else None,
         "level_ms": one.level_ms,
         "in_the_way": [
             {

@@ -67,6 +67,11 @@ class Disk:
         """What people call it: the broker, and its dirs."""
         return f"broker {self.broker}, {' + '.join(self.dirs)}"
 
+    @property
+    def key(self) -> str:
+        """What it is remembered by."""
+        return f"{self.broker}:{'+'.join(self.dirs)}"
+
 
 def disks_of(answers: Mapping[int, Sequence[DirLike] | Exception], rules: DiskRules) -> tuple[list[Disk], list[Reason]]:
     """Return the disks of the brokers that answered, and what to tell people of those that can't be told."""
@@ -141,6 +146,11 @@ def _room(
     if used < 0:
         return Unknown.because("disk", f"disks.reserved of {format_bytes(reserved)} is more than is in use")
     return Room(total, used, kafka)
+
+
+def sized_by_policy(disk: Disk, rules: DiskRules) -> bool:
+    """Return whether the policy says how large a disk is: what is in use is then replicas' sizes, and nothing else."""
+    return _rule(rules.capacity, disk.broker, disk.dirs) is not None
 
 
 def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.disk_policy import check_without_inventory
 from retention_cli.fleet.plan import Failure, FleetPlan, failure_of
 from retention_cli.plan import Plan
 from retention_cli.planning import NothingMatchesError, Selection, make_plan
@@ -139,6 +140,7 @@ class LocalEngine:
 
 def _plan(member: Member, now_ms: int, names: ClusterNames, progress: Progress) -> Plan:
     selection = member.selection()
+    check_without_inventory(selection.policy)
     with member.reader() as reader:
         names.claim(reader.metadata([]).cluster_id, member.name)  # before two of us open one cluster's memory
         memories = member.memories(reader, selection.policy.state)

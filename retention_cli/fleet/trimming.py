@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from retention_cli.carry_out import ExitCodeFor, Orders, carry_out, check_cluster
+from retention_cli.disk_policy import check_without_inventory
 from retention_cli.fleet.planning import Member
 from retention_cli.model import Reason
 from retention_cli.plan import Plan
@@ -27,8 +28,10 @@ def trim_member(
 
     Raises:
         PlanRefusedError: the plan is for another cluster than the member's connection leads to.
+        PolicyError: the policy names an inventory, which is of one cluster.
         Exception: as :func:`retention_cli.carry_out.carry_out`.
     """
+    check_without_inventory(member.selection().policy)
     with member.reader() as reader:
         check_cluster(plan, reader.metadata([]).cluster_id)
         memories = member.memories(reader, member.selection().policy.state)

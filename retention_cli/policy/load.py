@@ -119,6 +119,7 @@ def _disks(model: DisksModel) -> DiskRules:
     return DiskRules(
         percent=None if model.percent == 100 else model.percent,
         capacity=model.capacity or {},
+        inventory=tuple(model.inventory or ()),
         reserved=model.reserved or {},
         devices=tuple(frozenset(one) for one in model.devices or ()),
         shared=bool(model.shared),

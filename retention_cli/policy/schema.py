@@ -67,6 +67,11 @@ class DisksModel(_Model):
     devices: v.Devices | None = Field(
         default=None, description="Log dirs that share a device: a list of lists of DIR or BROKER:DIR."
     )
+    inventory: v.Paths | None = Field(
+        default=None,
+        description="Inventories as kretain segments scan wrote them: a file, a folder or a glob, or a list of these, "
+        "from the policy file's own folder. --inventory goes before it.",
+    )
     reserved: v.SizesByDir | None = Field(
         default=None, description="Bytes that a volume reports as not usable and nobody uses, such as ext4's 5 %."
     )

@@ -113,10 +113,12 @@ class DiskRules:
 
     ``percent`` is R6's ceiling, None where it is off. ``capacity`` and ``reserved`` are bytes by ``BROKER:DIR``, by
     ``DIR`` or by ``*`` for all. ``devices`` are the groups of dirs that share one, in the same words.
+    ``inventory`` are paths and globs, from the policy file's folder.
     """
 
     percent: float | None = None
     capacity: Mapping[str, int] = field(default_factory=dict)
+    inventory: tuple[str, ...] = ()
     reserved: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[frozenset[str], ...] = ()
     shared: bool = False

@@ -106,6 +106,13 @@ def _devices(value: object) -> list[list[str]]:
     return [list(one) for one in value]
 
 
+def _paths(value: object) -> list[str]:
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
+        raise ValueError("give a file, a folder or a glob, or a list of these, such as inventory/*.parquet")
+    return list(found)
+
+
 def _count(minimum: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         if not _is_number(value):
@@ -272,6 +279,18 @@ SizesByDir = Annotated[
     dict[str, int],
     BeforeValidator(_sizes_by_dir),
     WithJsonSchema({"anyOf": [*_SIZE["anyOf"], {"type": "object", "additionalProperties": _SIZE}]}),
+]
+Paths = Annotated[
+    list[str],
+    BeforeValidator(_paths),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
+            ]
+        }
+    ),
 ]
 Devices = Annotated[
     list[list[str]],

@@ -11,7 +11,7 @@ from retention_cli import policy_topic
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.disk_rules import check_without_disks
+from retention_cli.disk_policy import check_without_disks
 from retention_cli.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.floors.rows import CommitRow, CommitRows
 from retention_cli.memory import Memory, NoMemory

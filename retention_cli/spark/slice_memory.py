@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from retention_cli.disk_memory import DiskMemory
 from retention_cli.group_memory import GroupMemory, digest_of
 from retention_cli.memory import Commits, PartitionMemory, RecalledGroup, Rows
 from retention_cli.model import Unknown
@@ -33,6 +34,11 @@ class SliceMemory:
         """Return what is remembered of a partition; the client has sent what belongs to its topic id."""
         del topic_id
         return self.partitions.setdefault((topic, partition), PartitionMemory())
+
+    def disk(self, name: str) -> DiskMemory:
+        """Return nothing: no task looks at disks."""
+        del name
+        return DiskMemory()
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from retention_cli.disk_memory import DiskMemory
 from retention_cli.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import Commits, RecalledGroup, Rows
 from retention_cli.model import Reason, Unknown
@@ -264,13 +265,15 @@ class ClusterLedger(DocumentLedger):
 
 
 def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
-    """Return a document without what a wrong clock spoils: times of high watermarks. A group was seen later, if so."""
+    """Return a document without what a wrong clock spoils: times of H and of sizes. A group was seen later, if so."""
     match document:
         case docs.TopicDocument():
-            kept = {number: replace(one, packed=b"") for number, one in document.partitions.items()}
+            kept = {number: replace(one, packed=b"", replicas=b"") for number, one in document.partitions.items()}
             return replace(document, partitions=kept)
         case docs.GroupDocument():
             group = replace(document.group, seen_ms=document.group.seen_ms + late_ms)
             return replace(document, group=group)
+        case docs.DiskDocument():
+            return replace(document, disk=DiskMemory())
         case docs.ClockDocument():
             return document

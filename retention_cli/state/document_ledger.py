@@ -26,9 +26,14 @@ class DocumentLedger(Ledger):
         self._cache = SharedCache(self._db)
 
     def _to_tell(
-        self, partitions: Iterable[Key], groups: Iterable[str], touched: Mapping[str, int] | None = None
+        self,
+        partitions: Iterable[Key],
+        groups: Iterable[str],
+        touched: Mapping[str, int] | None = None,
+        disks: Iterable[str] = (),
     ) -> None:
         keys = {docs.topic_key(*key) for key in partitions} | {docs.group_key(name) for name in groups}
+        keys |= {docs.disk_key(name) for name in disks}
         for name, seen_ms in (touched or {}).items():
             if seen_ms - self._cache.told_seen_ms(name) >= SEEN_AGAIN_MS:
                 keys.add(docs.group_key(name))
@@ -52,11 +57,17 @@ class DocumentLedger(Ledger):
                 stored = self._stored_group(document.name)
                 self._put_group(document.name, document.group if stored is None else stored.merged(document.group))
                 self._cache.told(document.name, document.group.seen_ms)
+            case docs.DiskDocument():
+                known = self._stored_disk(document.name)
+                self._put_disk(document.name, document.disk if known is None else known.merged(document.disk))
 
     def _forget_up_to(self, key: str, stamp_ms: int) -> None:
         """Forget what somebody wanted forgotten. What was seen since then is no part of that."""
         if (name := docs.group_of(key)) is not None:
             self._db.execute("DELETE FROM groups WHERE name = ? AND seen_ms <= ?", (name, stamp_ms))
+        elif (disk := docs.disk_of(key)) is not None:
+            if self._is_stale(disk, stamp_ms):
+                self._db.execute("DELETE FROM disks WHERE name = ?", (disk,))
         elif (named := docs.partitions_of(key)) is not None:
             topic_id, numbers = named
             self._db.execute(
@@ -74,6 +85,9 @@ class DocumentLedger(Ledger):
         if (name := docs.group_of(key)) is not None:
             group = self._stored_group(name)
             return None if group is None else docs.GroupDocument(name, group)
+        if (disk := docs.disk_of(key)) is not None:
+            looks = self._stored_disk(disk)
+            return None if looks is None else docs.DiskDocument(disk, looks)
         if (named := docs.partitions_of(key)) is None:
             return None
         topic_id, numbers = named
@@ -87,7 +101,9 @@ class DocumentLedger(Ledger):
     def _all_keys(self) -> set[str]:
         groups = self._db.execute("SELECT name FROM groups")
         partitions = self._db.execute("SELECT topic_id, partition FROM partitions")
-        return {docs.group_key(name) for (name,) in groups} | {docs.topic_key(*key) for key in partitions}
+        disks = self._db.execute("SELECT name FROM disks")
+        keys = {docs.group_key(name) for (name,) in groups} | {docs.disk_key(name) for (name,) in disks}
+        return keys | {docs.topic_key(*key) for key in partitions}
 
 
 def covers(theirs: docs.Document, mine: docs.Document) -> bool:
@@ -97,4 +113,6 @@ def covers(theirs: docs.Document, mine: docs.Document) -> bool:
         return all(theirs.partitions.get(n, nothing).covers(one) for n, one in mine.partitions.items())
     if isinstance(theirs, docs.GroupDocument) and isinstance(mine, docs.GroupDocument):
         return theirs.group.covers(mine.group) and mine.group.seen_ms - theirs.group.seen_ms < SEEN_AGAIN_MS
+    if isinstance(theirs, docs.DiskDocument) and isinstance(mine, docs.DiskDocument):
+        return theirs.disk.covers(mine.disk)
     return False

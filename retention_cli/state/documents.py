@@ -5,6 +5,7 @@ key                   value
 ====================  =================================================================================
 ``TOPICID``           partitions 0 to 31 of that topic id; ``TOPICID/1`` the next 32, and so on
 ``group:NAME``        a consumer group: its commits, those that are gone, leftovers
+``disk:NAME``         a broker's disk: how much of it was in use, and when
 ``clock``             nothing but a stamp: by it a trim compares clocks (RULES.md G8)
 ====================  =================================================================================
 
@@ -21,10 +22,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from retention_cli.disk_memory import LOOK_BYTES, DiskMemory
 from retention_cli.event_scan import read_scan
 from retention_cli.group_memory import GroupMemory
 from retention_cli.memory import SAMPLE_BYTES, PartitionMemory
 from retention_cli.model import EventMax
+from retention_cli.replica_memory import ROW_BYTES
 
 VERSION: Final = 1
 PARTITIONS_A_DOCUMENT: Final = 32
@@ -32,6 +35,7 @@ PARTITIONS_A_DOCUMENT: Final = 32
 _AT_MOST_BYTES: Final = 1 << 26
 CLOCK_KEY: Final = "clock"
 _GROUP: Final = "group:"
+_DISK: Final = "disk:"
 _TOPIC_KEY: Final = re.compile(r"([A-Za-z0-9_-]{22})(?:/(\d{1,6}))?", re.ASCII)
 _HALF_CHARACTER: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -71,11 +75,19 @@ class GroupDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskDocument:
+    """A broker's disk."""
+
+    name: str
+    disk: DiskMemory
+
+
+@dataclass(frozen=True, slots=True)
 class ClockDocument:
     """A stamp, and nothing else."""
 
 
-Document = TopicDocument | GroupDocument | ClockDocument
+Document = TopicDocument | GroupDocument | DiskDocument | ClockDocument
 
 
 def topic_key(topic_id: str, partition: int) -> str:
@@ -92,6 +104,16 @@ def group_key(name: str) -> str:
 def group_of(key: str) -> str | None:
     """Return the group that a key names, None where it names none."""
     return key.removeprefix(_GROUP) if key.startswith(_GROUP) else None
+
+
+def disk_key(name: str) -> str:
+    """Return the key of a disk's document."""
+    return _DISK + name
+
+
+def disk_of(key: str) -> str | None:
+    """Return the disk that a key names, None where it names none."""
+    return key.removeprefix(_DISK) if key.startswith(_DISK) else None
 
 
 def partitions_of(key: str) -> tuple[str, range] | None:
@@ -116,6 +138,8 @@ def encode(document: Document, written: Written) -> bytes:
             }
         case GroupDocument():
             body = {"group": document.name, **document.group.as_data()}
+        case DiskDocument():
+            body = {"disk": document.name, "looks": base64.b64encode(document.disk.packed).decode()}
         case ClockDocument():
             body = {}
     return zlib.compress(json.dumps({**head, **body}, separators=(",", ":"), ensure_ascii=False).encode(), 1)
@@ -165,6 +189,11 @@ def _document(key: str, data: Any) -> Document:
         found = GroupMemory.from_data(data)
         _whole(found.seen_ms)
         return GroupDocument(group, found)
+    if (disk := disk_of(key)) is not None:
+        looks = base64.b64decode(data["looks"], validate=True)
+        if data["disk"] != disk or len(looks) % LOOK_BYTES:
+            raise DocumentError("it is about another disk, or its looks are cut short")
+        return DiskDocument(disk, DiskMemory(looks))
     named = partitions_of(key)
     if named is None:
         raise DocumentError("its key is none that this kretain knows")
@@ -178,11 +207,12 @@ def _document(key: str, data: Any) -> Document:
 def _row(number: int, one: PartitionMemory) -> list[Any]:
     newest = None if one.newest is None else [one.newest.time_ms, one.newest.offset]
     scan = None if one.scan is None else base64.b64encode(one.scan).decode()
-    return [number, base64.b64encode(one.packed).decode(), newest, list(one.data_at), scan]
+    row = [number, base64.b64encode(one.packed).decode(), newest, list(one.data_at), scan]
+    return [*row, base64.b64encode(one.replicas).decode()] if one.replicas else row
 
 
 def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
-    for number, samples, newest, data_at, scan in rows:
+    for number, samples, newest, data_at, scan, *more in rows:
         packed = base64.b64decode(samples, validate=True)
         if len(packed) % SAMPLE_BYTES:
             raise DocumentError("samples are cut short")
@@ -194,4 +224,7 @@ def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
             raise DocumentError("a partition or an offset is no number")
         if raw is not None and read_scan(raw) is None:
             raise DocumentError("a scan is broken")
-        yield number, PartitionMemory(packed, found, tuple(data_at), raw)
+        replicas = base64.b64decode(more[0], validate=True) if more else b""
+        if len(replicas) % ROW_BYTES or len(more) > 1:
+            raise DocumentError("replicas are cut short")
+        yield number, PartitionMemory(packed, found, tuple(data_at), raw, replicas)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
+from retention_cli.disk_memory import DiskMemory
 from retention_cli.group_memory import GroupMemory, digest_of
 from retention_cli.memory import Commits, PartitionMemory, RecalledGroup, Rows
 from retention_cli.model import Reason, Unknown
@@ -37,6 +38,7 @@ class Ledger(LedgerFile):
         self.notes: list[Reason] = []
         self._ids: Mapping[str, str] = {}
         self._partitions: dict[Key, PartitionMemory] = {}
+        self._disks: dict[str, DiskMemory] = {}
         self._names: dict[str, str] = {}
         self._loaded: set[str] = set()
         self._groups: dict[str, GroupMemory] = {}
@@ -79,6 +81,13 @@ class Ledger(LedgerFile):
         if found is None:
             found = self._partitions[key] = PartitionMemory()
         return found
+
+    def disk(self, name: str) -> DiskMemory:
+        """Return what is remembered of a disk, to read and to add to."""
+        if name not in self._disks:
+            with self._errors():
+                self._disks[name] = self._stored_disk(name) or DiskMemory()
+        return self._disks[name]
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
@@ -154,17 +163,22 @@ class Ledger(LedgerFile):
         """
         changed = {key: one for key, one in self._partitions.items() if one.changed}
         touched = {name: seen for name, seen in self._touched.items() if seen - self._heads[name][0] >= _SEEN_AGAIN_MS}
+        disks = {name: one for name, one in self._disks.items() if one.changed}
         seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
-        if not changed and not self._groups and not touched and not seen_again:
+        if not changed and not self._groups and not touched and not seen_again and not disks:
             return []
         with self._transaction():
             # What we read and did not change is older than that too: from here on every write is merged.
             self._outdated = self._outdated or self._meta("revision") != self._revision
             if self._outdated:
                 self._merge(changed)
-            self._write(changed, touched, now_ms)
+                for name, disk in disks.items():
+                    disk.take(self._stored_disk(name) or DiskMemory())
+            self._write(changed, touched, disks, now_ms)
         for one in changed.values():
             one.changed = False
+        for disk in disks.values():
+            disk.changed = False
         for name, seen in touched.items():
             self._heads[name] = (seen, *self._heads[name][1:])
         for name, group in self._groups.items():  # merged ones know more than was asked for
@@ -197,18 +211,25 @@ class Ledger(LedgerFile):
             self._db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
             self._db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
             self._db.executemany("DELETE FROM groups WHERE name = ?", ((one,) for one in groups))
+            stale = [name for (name,) in self._db.execute("SELECT name FROM disks") if self._is_stale(name, before_ms)]
+            self._db.executemany("DELETE FROM disks WHERE name = ?", ((one,) for one in stale))
             self._bump()
-            self._to_tell(keys, groups)
+            self._to_tell(keys, groups, disks=stale)
         with self._errors():
             self._forget_read()
         return len(topics), len(groups)
 
+    def _is_stale(self, disk: str, before_ms: int) -> bool:
+        looks = (self._stored_disk(disk) or DiskMemory()).looks
+        return not looks or looks[-1].wall_ms < before_ms
+
     def _unsaved(self) -> bool:
-        return bool(self._groups or self._touched) or any(one.changed for one in self._partitions.values())
+        looked = any(one.changed for one in self._disks.values())
+        return looked or bool(self._groups or self._touched) or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
         """Begin with what stands in the file now."""
-        self._partitions, self._loaded = {}, set()
+        self._partitions, self._loaded, self._disks = {}, set(), {}
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
         self._read_heads()
@@ -242,15 +263,22 @@ class Ledger(LedgerFile):
         """Merge with what another process has written since we read."""
         for key, mine in changed.items():
             if (theirs := self._stored_partition(key)) is not None:
-                both = mine.merged(theirs)
-                mine.packed, mine.newest, mine.data_at, mine.scan = both.packed, both.newest, both.data_at, both.scan
+                mine.take(theirs)
         for name, group in self._groups.items():
             if (stored := self._stored_group(name)) is not None:
                 self._groups[name] = group.merged(stored)
 
-    def _write(self, changed: Mapping[Key, PartitionMemory], touched: Mapping[str, int], now_ms: int) -> None:
+    def _write(
+        self,
+        changed: Mapping[Key, PartitionMemory],
+        touched: Mapping[str, int],
+        disks: Mapping[str, DiskMemory],
+        now_ms: int,
+    ) -> None:
         for key, one in changed.items():
             self._put_partition(key, one)
+        for name, disk in disks.items():
+            self._put_disk(name, disk)
         ids = {topic_id for topic_id, _partition in changed} | self._loaded
         self._db.executemany(
             "INSERT INTO topics VALUES (?, ?, ?) ON CONFLICT (topic_id) DO UPDATE SET seen_ms = excluded.seen_ms",
@@ -266,10 +294,14 @@ class Ledger(LedgerFile):
         self._db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
-        self._to_tell(changed, self._groups, touched)
+        self._to_tell(changed, self._groups, touched, disks)
 
     def _to_tell(
-        self, partitions: Iterable[Key], groups: Iterable[str], touched: Mapping[str, int] | None = None
+        self,
+        partitions: Iterable[Key],
+        groups: Iterable[str],
+        touched: Mapping[str, int] | None = None,
+        disks: Iterable[str] = (),
     ) -> None:
         """Note what others are to be told of: a store that has others overrides it. Part of each transaction."""
 

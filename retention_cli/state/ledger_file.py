@@ -8,24 +8,27 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from retention_cli.disk_memory import LOOK_BYTES, DiskMemory
 from retention_cli.group_memory import GroupMemory
 from retention_cli.memory import SAMPLE_BYTES, PartitionMemory
 from retention_cli.model import EventMax
+from retention_cli.replica_memory import ROW_BYTES
 from retention_cli.state.folder import StateError, make_folder
 
 FILE_NAME: Final = "ledger.sqlite"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _BUSY_S: Final = 30.0
 _SCHEMA: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE partitions (
     topic_id TEXT NOT NULL, partition INTEGER NOT NULL, samples BLOB NOT NULL,
-    newest_ms INTEGER, newest_offset INTEGER, data_at TEXT NOT NULL, scan BLOB,
+    newest_ms INTEGER, newest_offset INTEGER, data_at TEXT NOT NULL, scan BLOB, replicas BLOB,
     PRIMARY KEY (topic_id, partition));
 CREATE TABLE groups (
     name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL, digest BLOB NOT NULL, plain INTEGER NOT NULL,
     doc BLOB NOT NULL);
+CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('revision', 0), ('since_ms', 0), ('topics_ms', 0);
 """
 
@@ -61,6 +64,12 @@ class LedgerFile:
                         if statement.strip():
                             self._db.execute(statement)
                     self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        elif version < SCHEMA_VERSION:
+            with self._transaction():
+                if self._db.execute("PRAGMA user_version").fetchone()[0] == 1:
+                    self._db.execute("ALTER TABLE partitions ADD COLUMN replicas BLOB")
+                    self._db.execute("CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID")
+                    self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         elif version > SCHEMA_VERSION:
             raise StateError(
                 f"{self.path} was written by a newer kretain (schema {version}, this one knows {SCHEMA_VERSION}): "
@@ -85,13 +94,24 @@ class LedgerFile:
         return group
 
     def _put_partition(self, key: Key, one: PartitionMemory) -> None:
-        self._db.execute("INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)", (*key, *_values(one)))
+        self._db.execute("INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*key, *_values(one)))
 
     def _put_group(self, name: str, one: GroupMemory) -> None:
         self._db.execute(
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?)",
             (name, one.seen_ms, one.digest, not (one.gone or one.leftovers), one.as_bytes()),
         )
+
+    def _stored_disk(self, name: str) -> DiskMemory | None:
+        row = self._db.execute("SELECT looks FROM disks WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        if not isinstance(row[0], bytes) or len(row[0]) % LOOK_BYTES:
+            raise ValueError("the looks at a disk are broken")
+        return DiskMemory(row[0])
+
+    def _put_disk(self, name: str, one: DiskMemory) -> None:
+        self._db.execute("INSERT OR REPLACE INTO disks VALUES (?, ?)", (name, one.packed))
 
     def _bump(self) -> None:
         self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
@@ -126,7 +146,7 @@ class LedgerFile:
 
 
 KEYS: Final = "SELECT topic_id, partition FROM partitions"
-SELECT: Final = "SELECT topic_id, partition, samples, newest_ms, newest_offset, data_at, scan FROM partitions"
+SELECT: Final = "SELECT topic_id, partition, samples, newest_ms, newest_offset, data_at, scan, replicas FROM partitions"
 
 
 def partition_of(values: Iterable[object]) -> PartitionMemory:
@@ -135,17 +155,20 @@ def partition_of(values: Iterable[object]) -> PartitionMemory:
     Raises:
         ValueError: it is broken.
     """
-    samples, newest_ms, newest_offset, data_at, scan = values
+    samples, newest_ms, newest_offset, data_at, scan, replicas = values
     if not isinstance(samples, bytes) or len(samples) % SAMPLE_BYTES or not isinstance(data_at, str):
         raise ValueError("a partition's samples are broken")
     newest = None
     if isinstance(newest_ms, int):
         newest = EventMax(newest_ms, newest_offset if isinstance(newest_offset, int) else None)
     found = tuple(int(one) for one in data_at.split(",")) if data_at else ()
-    return PartitionMemory(samples, newest, found, scan if isinstance(scan, bytes) else None)
+    seen = replicas if isinstance(replicas, bytes) else b""
+    if len(seen) % ROW_BYTES:
+        raise ValueError("a partition's replicas are broken")
+    return PartitionMemory(samples, newest, found, scan if isinstance(scan, bytes) else None, seen)
 
 
 def _values(one: PartitionMemory) -> tuple[object, ...]:
     newest = one.newest
     head = (None, None) if newest is None else (newest.time_ms, newest.offset)
-    return (one.packed, *head, ",".join(map(str, one.data_at)), one.scan)
+    return (one.packed, *head, ",".join(map(str, one.data_at)), one.scan, one.replicas or None)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from retention_cli.disk_memory import Look
 from retention_cli.embedded import EmbeddedKafka
 from retention_cli.event_scan import EventScan
 from retention_cli.model import EventMax, Sample
+from retention_cli.replica_memory import ReplicaSeen, pack, unpack
 from retention_cli.state.memories import Kind
 from tests.kafka.stores import CLUSTER, Store, memories_of, new_topic_id, renew_state_topic, samples_of, see
 from tests.kafka.world import now_ms, reader_for
@@ -55,6 +57,24 @@ def test_everything_that_is_remembered_of_a_partition_comes_back(store: Store) -
             assert ledger.partition("orders", topic_id, 0).samples == (Sample(1_000, 3),)
             assert ledger.topics()[topic_id][0] == "orders"
             assert ledger.since_ms is not None
+
+
+def test_sizes_of_replicas_and_looks_at_disks_are_there_for_the_next_run(store: Store) -> None:
+    """RULES.md R5 and R6 without an inventory, and ``kretain disk``: of each the later look counts, whoever looked."""
+    topic_id, disk = new_topic_id(), f"1:/{new_topic_id()}"
+    other, at = store.elsewhere("other"), now_ms()
+    old, new = (ReplicaSeen(7, at + n, 10 * n, 90, 500, at, 0) for n in (0, 1))
+    with store.opened() as (mine, my_memories), other.opened() as (theirs, their_memories):
+        for ledger, row, look in ((mine, new, Look(at, 5, 9)), (theirs, old, Look(at - 60_000, 4, 9))):
+            ledger.begin({"orders": topic_id})
+            ledger.partition("orders", topic_id, 0).set_replicas(pack([row]))
+            ledger.disk(disk).add(look)
+        store.save(my_memories)
+        other.save(their_memories)
+    for place in (store, other, store.elsewhere("third")):
+        with place.opened() as (ledger, _):
+            assert unpack(ledger.partitions_of(topic_id)[0].replicas) == (new,)
+            assert [look.used_bytes for look in ledger.disk(disk).looks] == [4, 5]
 
 
 def test_a_topic_made_anew_starts_anew(store: Store) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.carry_out import check_saved
-from retention_cli.disk_rules import check_without_disks, needs_disks
+from retention_cli.disk_policy import check_without_disks, needs_disks
 from retention_cli.disks.outcome import Blocker, DiskOutcome, outcome_as_json
 from retention_cli.disks.room import Disk, Room
 from retention_cli.fleet.plan import FleetPlan
@@ -57,6 +57,7 @@ def policy_with(disks: str = "", entry: str = "retention.ms: 1d") -> Policy:
 OF_DISKS = [
     (policy_with("{log.retention.disk.usage.percent: 80}"), f"p.yaml: disks.log.retention.disk.usage.percent: {SAYS}"),
     (policy_with("{watermarks: [{percent: 75, factor: 0.5, minimum: 1d}]}"), f"p.yaml: disks.watermarks: {SAYS}"),
+    (policy_with("{inventory: i}"), f"p.yaml: disks.inventory: {SAYS}"),
     (policy_with(entry="retention.bytes: 1GiB"), f"p.yaml:5: retention.bytes: {SAYS}"),
     (policy_with(entry="retention.topic.bytes: 1GiB"), f"p.yaml:5: retention.topic.bytes: {SAYS}"),
     (policy_with(entry="granularity: segment"), f"p.yaml:5: granularity: {SAYS}"),
@@ -106,7 +107,7 @@ def test_other_policies_go_on_to_the_cluster() -> None:
             prepare(target(policy), 0)
 
 
-@pytest.mark.parametrize("policy", [policy for policy, _ in OF_DISKS])
+@pytest.mark.parametrize("policy", [policy for policy, says in OF_DISKS if "inventory" not in says])
 def test_what_needs_disks_and_what_is_refused_is_the_same(policy: Policy) -> None:
     assert needs_disks(policy)
     assert not needs_disks(policy_with())
@@ -155,6 +156,45 @@ def test_what_does_not_go_together_is_a_usage_error(here: Path, arguments: str, 
     code, said = ran(here, *arguments.split())
     assert code == 2
     assert says in said
+
+
+def test_a_policy_of_several_clusters_may_not_name_an_inventory(here: Path) -> None:
+    (here / "p.yaml").write_text("version: 1\ndisks: {inventory: i}\ntopics: [{match: '*', retention.ms: 1d}]\n")
+    code, said = ran(here, "plan", "--fleet", "fleet.yaml")
+    assert code != 0
+    assert f"disks.inventory: {ONE}" in said
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("inventory/*.parquet", "disks.inventory: inventory/*.parquet matches no file"),
+        ("inventory/b.parquet", "inventory/b.parquet"),
+        ("inventory", "no inventory"),
+        ("['inventory/a?.parquet', '{there}/*.gone']", "inventory/a?.parquet matches no file"),
+        ("'{there}/*.gone'", "*.gone matches no file"),
+        ("broken.*", "broken.parquet"),
+    ],
+)
+def test_an_inventory_that_the_policy_names_must_be_there(here: Path, named: str, says: str) -> None:
+    """From the policy file's folder, wherever kretain is started; nothing is asked of a cluster before."""
+    folder, elsewhere = here / "policies", here / "elsewhere"
+    (folder / "inventory").mkdir(parents=True)
+    elsewhere.mkdir()
+    (folder / "broken.parquet").write_bytes(b"broken")
+    named = named.replace("{there}", str(folder))
+    text = f"version: 1\ndisks:\n  inventory: {named}\ntopics: [{{match: '*', retention.ms: 1d}}]\n"
+    (folder / "p.yaml").write_text(text)
+    code, said = ran(elsewhere, "plan", "-b", "localhost:1", "-p", "../policies/p.yaml")
+    assert code == 1
+    assert says in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("named", ["[]", "''", "7", "[a, 7]"])
+def test_a_wrong_inventory_is_an_error_with_its_line(named: str) -> None:
+    with pytest.raises(PolicyError, match=r"p.yaml:2.*inventory.*give a file, a folder or a glob"):
+        policy_with(f"{{inventory: {named}}}")
 
 
 def test_one_of_a_fleet_may_have_an_inventory(here: Path) -> None:

@@ -15,6 +15,8 @@ from retention_cli.event_scan import BLOCKS_AT_MOST, Block, EventScan
 from retention_cli.group_memory import GroupMemory
 from retention_cli.memory import SAMPLES_AT_MOST, PartitionMemory, pack
 from retention_cli.model import EventMax, Sample
+from retention_cli.replica_memory import REPLICAS_AT_MOST, ReplicaSeen
+from retention_cli.replica_memory import pack as pack_replicas
 from retention_cli.state import documents as docs
 
 TOPIC_ID = "sq4xHpqlRAC092LVMPTfXw"
@@ -31,7 +33,9 @@ def worst(seed: int) -> PartitionMemory:
     samples = [Sample(big(), big(), numbers.getrandbits(31)) for _ in range(SAMPLES_AT_MOST)]
     blocks = [Block(big(), big(), big(), big(), big()) for _ in range(BLOCKS_AT_MOST)]
     scan = EventScan("json:/some/long/pointer/into/a/value", big(), EventMax(big(), big()), blocks, big())
-    return PartitionMemory(pack(samples), EventMax(big(), big()), tuple(big() for _ in range(8)), scan.as_bytes())
+    replicas = pack_replicas(ReplicaSeen(*(big() for _ in range(10))) for _ in range(REPLICAS_AT_MOST))
+    data_at = tuple(big() for _ in range(8))
+    return PartitionMemory(pack(samples), EventMax(big(), big()), data_at, scan.as_bytes(), replicas)
 
 
 def test_a_full_document_stays_below_the_size_of_a_message() -> None:

@@ -76,7 +76,8 @@ def test_the_estimate_frees_80_to_120_percent_of_what_the_inventory_says(seed: i
     assert bool((found.bound <= limit).all())
 
 
-def test_what_cannot_be_reached_is_said_and_everything_that_may_go_goes() -> None:
+def test_what_cannot_be_reached_is_said_and_all_that_frees_something_goes() -> None:
+    """Of 15 records that may go the first ten are a segment, and a quarter of one may go for good measure."""
     rows, stamps = cluster(random.Random(1), 6, 2)
     limit = np.array([20, 0, 0, 15, 0, 0])
     found, rounds = bisected(rows, stamps, limit, np.array([10**9, -1]))
@@ -84,7 +85,16 @@ def test_what_cannot_be_reached_is_said_and_everything_that_may_go_goes() -> Non
     assert found.short[0] > 0
     assert found.short[1] == 0
     for partition, bound in enumerate(found.bound.tolist()):
-        assert bound == (limit[partition] if any(row[:2] == (0, partition) for row in rows) else 0)
+        here = any(row[:2] == (0, partition) for row in rows)
+        assert bound == ({0: 20, 3: 13}.get(partition, 0) if here else 0)
+
+
+def test_the_last_segment_stays_and_so_does_what_would_not_lose_a_whole_one() -> None:
+    """Active segments free nothing: by time all of it may go, of 25 records with ten a segment."""
+    logs = Logs(*(np.array([n, n]) for n in (0, 25, 0, 25, 1000)))
+    search = Bisection(Replicas(*np.array([[0, 0], [0, 1], [2500, 900]])), logs, np.array([10**6]), 0, 10**6)
+    found = search.result()
+    assert (found.bound.tolist(), found.freed.tolist()) == ([20, 0], [2000])
 
 
 def test_a_disk_below_its_ceiling_asks_for_nothing() -> None:

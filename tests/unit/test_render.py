@@ -15,7 +15,8 @@ from kretain import exits
 from kretain.options import PlanOutput
 from kretain.render import screen
 from kretain.render.explain import Marker, picture
-from kretain.render.plan import held_back_by, print_plan
+from kretain.render.plan import given_back, held_back_by, print_plan
+from retention_cli.disks.outcome import Space
 from retention_cli.model import Decision, Reason
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from tests.kafka.world import run_cli
@@ -151,3 +152,21 @@ def test_a_mistyped_command_is_told_its_nearest() -> None:
     done = run_cli("pln")
     assert done.code == 2
     assert "did you mean plan" in done.err
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (None, "whole segments, at their next retention check (log.retention.check.interval.ms)"),
+        (Space(3, 3, 3 << 30, 0, False, 300_000, 60_000), "give back 3.00 GiB of their disks, all replicas counted, "),
+        (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "about 3.00 GiB"),
+        (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "within 5 m (their next retention check) and 1 m more"),
+        (Space(3, 3, 1, 0, False, None, None), "within log.retention.check.interval.ms"),
+        (Space(3, 2, 1, 1 << 20, True, None, None), "and up to 1.00 MiB that are dead already"),
+        (Space(3, 2, 1, 0, True, None, None), "Of 1 disk that can't be told."),
+        (Space(3, 3, 0, 1 << 20, False, None, None), "give back 1.00 MiB that are dead already"),
+        (Space(3, 3, 0, 0, False, None, None), "No whole segment goes"),
+    ],
+)
+def test_a_plan_says_what_brokers_give_back_and_when(space: Space | None, said: str) -> None:
+    assert said in given_back(space)

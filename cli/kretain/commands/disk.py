@@ -37,7 +37,7 @@ def disk(
     from kretain.progress import shown
     from kretain.render.disk import print_disks
     from kretain.render.screen import warn
-    from retention_cli.disk_rules import look
+    from retention_cli.disk_looks import look
     from retention_cli.planning import make_plan
     from retention_cli.policy.settings import DiskRules, OneOff
     from retention_cli.state.history import past_day
@@ -54,12 +54,17 @@ def disk(
                 now_ms,
                 past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
                 memories=settings.memories(reader, chosen.policy.state),
-                stock=stock(inventory),
+                stock=stock(inventory, chosen.policy),
                 progress=progress,
             )
             outcomes, notes = made.disks, [note for note in made.notes if note.code in ("R6", "disk", "inventory")]
         else:
-            outcomes, notes = look(reader, DiskRules() if chosen is None else chosen.policy.disks)
+            policy = None if chosen is None else chosen.policy
+            memories = settings.memories(reader, "local" if policy is None else policy.state)
+            disks = DiskRules() if policy is None else policy.disks
+            outcomes, notes = look(reader, disks, memories(cluster_id), now_ms)
+            memories.save(now_ms)
+            notes += memories.notes
     for note in () if common.quiet else notes:
         warn(note.text)
     print_disks(cluster_id, reader.settings.bootstrap, outcomes, output)

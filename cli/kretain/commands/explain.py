@@ -51,7 +51,14 @@ def explain(
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
         memories = settings.memories(reader, chosen.policy.state)
         found = explaining.explain(
-            reader, chosen, name, partition, time.time_ns() // 1_000_000, memories, progress, stock(inventory)
+            reader,
+            chosen,
+            name,
+            partition,
+            time.time_ns() // 1_000_000,
+            memories,
+            progress,
+            stock(inventory, chosen.policy),
         )
         memories.save(time.time_ns() // 1_000_000)
     for note in () if common.quiet else memories.notes:

@@ -81,7 +81,7 @@ def plan(
         )
     make = maker(spark, inventory)
     selection = rules.selection(settings.policy, topics, one_off)
-    lying = stock(inventory)
+    lying = stock(inventory, selection.policy)
     now_ms = time.time_ns() // 1_000_000
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
         made = make(

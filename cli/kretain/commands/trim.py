@@ -54,7 +54,7 @@ def trim(
     ] = None,
     wait: Annotated[
         bool,
-        option("--wait", help="Wait until the brokers have given the space back, by the disks of an --inventory."),
+        option("--wait", help="Wait until the brokers have given back what a ceiling for disks asked for."),
     ] = False,
     wait_at_most: Annotated[
         int,
@@ -124,7 +124,7 @@ def trim(
     today = selection()
     if saved is not None:
         check_saved(saved, today, now_ms(), max_age)
-    lying = stock(inventory)
+    lying = stock(inventory, today.policy)
     with settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
         if saved is not None:

@@ -8,10 +8,11 @@ from typing import Any
 from kretain.options import Output
 from kretain.render import data, screen
 from kretain.render.screen import Column
-from kretain.render.words import count, size
+from kretain.render.words import about, count, size
+from retention_cli.disk_memory import Growth
 from retention_cli.disks.outcome import DiskOutcome, largest_topics, outcome_as_json
 from retention_cli.disks.room import ceiling_bytes
-from retention_cli.model import Unknown
+from retention_cli.model import Maybe, Unknown
 
 FORMAT = "kretain.disk/v1"
 WIDTH = 30
@@ -28,7 +29,12 @@ COLUMNS = (
     "other_rules_bytes",
     "freed_bytes",
     "short_bytes",
+    "estimated",
+    "doubtful_bytes",
     "level_ms",
+    "growth_bytes_per_day",
+    "growth_over_ms",
+    "full_in_ms",
     "largest_topics",
     "in_the_way",
     "reasons",
@@ -51,26 +57,24 @@ def print_disks(cluster_id: str, bootstrap: str, outcomes: Sequence[DiskOutcome]
 
 
 def _row(one: DiskOutcome) -> dict[str, Any]:
-    row = outcome_as_json(one)
+    grows = one.growth if isinstance(one.growth, Growth) else None
+    row = outcome_as_json(one) | {
+        "growth_bytes_per_day": None if grows is None else grows.bytes_per_day,
+        "growth_over_ms": None if grows is None else grows.over_ms,
+        "full_in_ms": None if grows is None else grows.full_in_ms,
+    }
     top = [{"topic": name, "bytes": held} for name, held in largest_topics([one.disk], TOPICS)]
     return {key: top if key == "largest_topics" else row[key] for key in COLUMNS}
 
 
 def _print_table(outcomes: Sequence[DiskOutcome]) -> None:
     ceilings = any(one.percent is not None for one in outcomes)
-    columns = [
-        Column("disk"),
-        Column("usage", whole=True),
-        Column("used", "right"),
-        Column("Kafka", "right"),
-        Column("others", "right"),
-        Column("size", "right"),
-    ]
-    if ceilings:
-        columns += [Column("ceiling", "right"), Column("after the plan", "right"), Column("short by", "right")]
+    width = screen.console().width if screen.is_terminal() else None
+    columns = _columns(width, ceilings=ceilings)
+    length = WIDTH if width is None or width >= 140 else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
     screen.print_table(
         columns,
-        [_cells(one, ceilings=ceilings) for one in outcomes],
+        [[_cells(one, length)[column.title] for column in columns] for one in outcomes],
         ["red" if one.short_bytes else "magenta" if one.unknown is not None else None for one in outcomes],
     )
     top = largest_topics([one.disk for one in outcomes], TOPICS)
@@ -79,40 +83,65 @@ def _print_table(outcomes: Sequence[DiskOutcome]) -> None:
         for name, held in top:
             screen.bullet(f"{name}: {size(held)}")
     screen.say()
+    unknown = (one.growth.reasons for one in outcomes if isinstance(one.growth, Unknown))
+    for text in dict.fromkeys(reason.text for reasons in unknown for reason in reasons):
+        screen.say(f"Growth: {text}.", "dim")
     full = sum(one.excess_bytes > 0 for one in outcomes)
     said = f", {full:,} above the ceiling" if ceilings else ""
-    screen.say(f"{count(len(outcomes), 'disk')}{said}.  {_KEY if not ceilings else _KEY + '  | its ceiling'}", "bold")
+    key = "█ Kafka  ▒ others  · free" + ("  | the ceiling" if ceilings else "")
+    screen.say(f"{count(len(outcomes), 'disk')}{said}.  {key}", "bold")
 
 
-_KEY = "█ Kafka  ▒ others  · free"
+_NARROW = 110
+"""A terminal with fewer columns than this has no room for what the bar shows already."""
 
 
-def _cells(one: DiskOutcome, *, ceilings: bool) -> list[str]:
-    room = one.disk.room
-    if isinstance(room, Unknown):
-        return [
-            one.disk.name,
-            "?",
-            "?",
-            size(sum(one.disk.replicas.values())),
-            "?",
-            "?",
-            *(["?"] * 3 if ceilings else []),
-        ]
-    cells = [
-        one.disk.name,
-        f"{bar(one)} {room.percent:5.1f} %",
-        size(room.used_bytes),
-        size(room.kafka_bytes),
-        size(max(0, room.used_bytes - room.kafka_bytes)),
-        size(room.total_bytes),
-    ]
+def _columns(width: int | None, *, ceilings: bool) -> list[Column]:
+    """Return the columns for a terminal of this width, or for a pipe."""
+    names = ["disk", "usage", "used", "Kafka", "others", "size", "growth"]
     if ceilings:
-        known = one.unknown is None
-        after = f"{100 * (room.used_bytes - one.going_bytes) / room.total_bytes:.1f} %" if known else "?"
-        short = "—" if known and not one.short_bytes else size(one.short_bytes if known else None)
-        cells += ["—" if one.percent is None else f"{one.percent:g} %", after, short]
+        names += ["ceiling", "after the plan", "short by"]
+        if width is not None and width < _NARROW:
+            names = [name for name in names if name not in ("Kafka", "others", "ceiling")]
+    kinds = {"disk": Column("disk"), "usage": Column("usage", whole=True), "growth": Column("growth")}
+    return [kinds.get(name) or Column(name, "right") for name in names]
+
+
+def _cells(one: DiskOutcome, length: int) -> dict[str, str]:
+    """Return a disk's cells by their columns; what is unknown is a question mark."""
+    room = one.disk.room
+    cells = dict.fromkeys((column.title for column in _columns(None, ceilings=True)), "?")
+    cells |= {"disk": one.disk.name, "Kafka": size(sum(one.disk.replicas.values()))}
+    if isinstance(room, Unknown):
+        return cells
+    cells |= {
+        "usage": f"{bar(one, length)} {room.percent:5.1f} %",
+        "used": size(room.used_bytes),
+        "others": size(max(0, room.used_bytes - room.kafka_bytes)),
+        "size": size(room.total_bytes),
+        "growth": _growth(one.growth),
+        "ceiling": "—" if one.percent is None else f"{one.percent:g} %",
+    }
+    if one.unknown is None:
+        about_to_go = "about " if one.estimated and one.going_bytes else ""
+        after = 100 * (room.used_bytes - one.going_bytes) / room.total_bytes
+        cells |= {
+            "after the plan": f"{about_to_go}{after:.1f} %",
+            "short by": size(one.short_bytes) if one.short_bytes else "—",
+        }
     return cells
+
+
+def _growth(grows: Maybe[Growth] | None) -> str:
+    """Return how much a disk grows a day, and when it is full."""
+    if not isinstance(grows, Growth):
+        return "?"
+    if grows.full_in_ms == 0:
+        return "full"
+    amount = grows.bytes_per_day
+    sign = "+" if amount > 0 else "−" if amount < 0 else ""
+    full = "" if grows.full_in_ms is None else f", full in {about(grows.full_in_ms)}"
+    return f"{sign}{size(abs(amount))} a day{full}"
 
 
 def bar(one: DiskOutcome, width: int = WIDTH) -> str:

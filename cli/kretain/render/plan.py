@@ -10,8 +10,10 @@ from kretain.render import data, screen
 from kretain.render.reasons import MOST, print_reasons
 from kretain.render.screen import Column
 from kretain.render.words import count, gone, number, size
+from retention_cli.disks.outcome import Space
 from retention_cli.model import Decision
 from retention_cli.plan import Plan, as_json, delete_records_json, head_as_json, row_as_json
+from retention_cli.units import format_duration
 
 SHOWN = 40
 """More rows than these are not a table any more: then the totals, the holds and the largest rows are."""
@@ -145,14 +147,39 @@ def _print_totals(plan: Plan, *, markdown: bool) -> None:
     ]
     if totals.trim:
         lines.append((f"{gone(totals.records, totals.size_bytes, 'would go')}. {_unread(plan)}", None))
+        lines.append((given_back(plan.space), None))
     else:
         lines.append(("Nothing to trim.", None))
+        if plan.space is not None and plan.space.dead_bytes:
+            lines.append((given_back(plan.space), None))
     lines += [(f"trim would refuse this plan: {one.text} ({one.code}).", "bold red") for one in plan.refusals]
     asks = "only a trim asks the brokers for theirs" if plan.memory == "cluster" else "the brokers' time can't be had"
     lines.append((f"Clock unchecked: {asks}, ours is trusted (G8).", "dim"))
     screen.say()
     for text, style in lines:
         screen.say(f"{text}\n" if markdown and text is not lines[-1][0] else text, style)
+
+
+def given_back(space: Space | None) -> str:
+    """Return what brokers give back of their disks, and when; where no rule speaks of disks, how they do it."""
+    if space is None:
+        return (
+            "Brokers free whole segments, at their next retention check (log.retention.check.interval.ms), and "
+            "file.delete.delay.ms later."
+        )
+    check = "log.retention.check.interval.ms" if space.check_ms is None else format_duration(space.check_ms)
+    delay = "file.delete.delay.ms" if space.delay_ms is None else format_duration(space.delay_ms)
+    when = f"within {check} (their next retention check) and {delay} more (the files' delay)"
+    freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)}"
+    dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)}"
+    missing = space.disks - space.told
+    rest = f" Of {count(missing, 'disk')} that can't be told." if missing else ""
+    if not space.freed_bytes:
+        if not space.dead_bytes:
+            return f"No whole segment goes by it, so the brokers' disks stay as full as they are.{rest}"
+        return f"Brokers give back {dead} that are dead already, {when}.{rest}"
+    also = f", and {dead} that are dead already" if space.dead_bytes else ""
+    return f"Brokers give back {freed} of their disks, all replicas counted{also}, {when}.{rest}"
 
 
 def _unread(plan: Plan) -> str:

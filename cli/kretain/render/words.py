@@ -23,6 +23,15 @@ def size(value: int | None) -> str:
     return "?" if value is None else format_bytes(value)
 
 
+def about(ms: int) -> str:
+    """Return a time span in its largest unit: ``12 d``, ``5 h``, ``0 min``; more than ten years are so many."""
+    for unit, length in (("d", 86_400_000), ("h", 3_600_000)):
+        if ms >= 2 * length:
+            days = ms // length
+            return "> 10 years" if unit == "d" and days > 3652 else f"{days:,} {unit}"
+    return f"{ms // 60_000} min"
+
+
 def gone(records: int, size_bytes: int | None, verb: str) -> str:
     """Return ``1,200 records went, about 1.2 MiB of the leaders' logs``; without the bytes where they can't be told."""
     about = "" if size_bytes is None else f", about {size(size_bytes)} of the leaders' logs"

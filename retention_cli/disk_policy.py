@@ -1,0 +1,48 @@
+"""What of a policy speaks of disks, sizes or segments; and who refuses that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.model import Policy
+
+_OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granularity"})
+
+
+def needs_disks(policy: Policy) -> bool:
+    """Return whether any rule of the policy speaks of disks, sizes or segments."""
+    rules = policy.disks
+    return (
+        rules.percent is not None or bool(rules.watermarks) or any(_OF_DISKS & {*one.values} for one in policy.entries)
+    )
+
+
+def check_without_disks(policy: Policy, who: str) -> None:
+    """Refuse a policy that speaks of disks to who can't carry that out: nothing of it is ignored.
+
+    Raises:
+        PolicyError: it does; each such key is named, with its place.
+    """
+    text = f"is not carried out by {who} yet: leave {who} out"
+    rules = policy.disks
+    given = (
+        ("log.retention.disk.usage.percent", rules.percent is not None),
+        ("watermarks", bool(rules.watermarks)),
+        ("inventory", bool(rules.inventory)),
+    )
+    problems = [PolicyProblem(policy.source, None, f"disks.{key}", text) for key, wanted in given if wanted]
+    problems += [policy.problem(entry, key, text) for entry in policy.entries for key in _OF_DISKS & {*entry.values}]
+    if problems:
+        raise PolicyError(sorted(problems, key=lambda one: (one.line or 0, one.key)))
+
+
+def check_without_inventory(policy: Policy) -> None:
+    """Refuse, of several clusters, a policy that names an inventory: it is of one.
+
+    Raises:
+        PolicyError: it does.
+    """
+    if policy.disks.inventory:
+        text = "is for one cluster: name it with --cluster NAME"
+        raise PolicyError([PolicyProblem(policy.source, None, "disks.inventory", text)])

@@ -1,0 +1,160 @@
+"""What is remembered of a replica's size, so that dead bytes are never counted as live ones (RULES.md R5, R6). Pure.
+
+A replica's size includes the dead: bytes below S that its broker has not swept yet. No client can ask for them. But a
+sweep takes all dead segments of a log at once, and then the size falls. So it is remembered, pass by pass, where S and
+the size stood, and up to where the broker has swept for certain:
+
+- a log that begins at 0 has nothing below that;
+- the size fell between two passes: what lay below S at the first of them is gone. What S moved by in between is gone
+  too where the fall accounts for it (at least half of its share of the bytes: only whole segments go);
+- S stands where it stood when the replica was first seen, for two of the broker's checks and the delay of a deletion.
+  Once S has moved only a fall says anything: where a broker's sweeping is stuck, each pass would else trim again.
+
+Files that a sweep took leave the size at once, and the disk a little later (``file.delete.delay.ms``): how much fell
+lately is remembered too, it is on its way.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+UNKNOWN_START: Final = -1
+"""Nobody knows up to where a replica was swept; or S has moved since it was first seen."""
+REPLICAS_AT_MOST: Final = 16
+_ROW: Final = struct.Struct("<10q")
+ROW_BYTES: Final = _ROW.size
+_UNTOLD_DELAY_MS: Final = 3_600_000
+"""Where a topic's ``file.delete.delay.ms`` can't be read: what fell is on its way for so long, so less goes."""
+
+
+class Sweeping(NamedTuple):
+    """How a broker sweeps, in ms: how often it checks, how long a deleted file stays. None where it can't be read."""
+
+    check_ms: int | None
+    delay_ms: int | None
+
+    @property
+    def wait_ms(self) -> int | None:
+        """After how long what was dead is certain to be gone: one whole check lies in it."""
+        return None if self.check_ms is None or self.delay_ms is None else 2 * self.check_ms + self.delay_ms
+
+
+class ReplicaSeen(NamedTuple):
+    """Where a replica stood at its last pass.
+
+    ``place`` is its broker and log dir (:func:`place_of`), ``seen_ms`` our wall clock. ``since_ms`` is when it was
+    first seen, as long as S has not moved since, else :data:`UNKNOWN_START`. ``swept`` is up to where its broker has
+    swept for certain, else :data:`UNKNOWN_START`. ``fallen_bytes`` left its size lately, between ``fell_after_ms`` and
+    ``fell_by_ms``; 0 each where nothing has.
+    """
+
+    place: int
+    seen_ms: int
+    log_start: int
+    high_watermark: int
+    size_bytes: int
+    since_ms: int
+    swept: int
+    fallen_bytes: int = 0
+    fell_after_ms: int = 0
+    fell_by_ms: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """Whether there can be no dead segments in its size."""
+        return self.log_start <= max(0, self.swept)
+
+    @property
+    def dead_bytes(self) -> int:
+        """How many of its bytes may be dead: the share of what lies between the last sweep and S."""
+        if self.clean:
+            return 0
+        from_offset = max(0, self.swept)
+        return self.size_bytes * (self.log_start - from_offset) // max(1, self.high_watermark - from_offset)
+
+    def leaving_bytes(self, now_ms: int, sweeping: Sweeping) -> int:
+        """Return how many bytes have left its size, and may still be on the disk."""
+        delay_ms = _UNTOLD_DELAY_MS if sweeping.delay_ms is None else sweeping.delay_ms
+        wait_ms = sweeping.wait_ms
+        over = now_ms >= self.fell_by_ms + delay_ms or (wait_ms is not None and now_ms >= self.fell_after_ms + wait_ms)
+        return 0 if over else self.fallen_bytes
+
+
+def place_of(broker: int, path: str) -> int:
+    """Return a number for a broker's log dir."""
+    return broker << 32 | zlib.crc32(path.encode())
+
+
+def seen_again(
+    before: ReplicaSeen | None,
+    place: int,
+    now_ms: int,
+    log_start: int,
+    high_watermark: int,
+    size_bytes: int,
+    sweeping: Sweeping,
+) -> ReplicaSeen:
+    """Return what is remembered of a replica after one more pass; S was read before its size.
+
+    Args:
+        before: what was remembered, None where it was never seen.
+        place: its broker and dir.
+        now_ms: our wall clock.
+        log_start: S as its leader says.
+        high_watermark: H.
+        size_bytes: as its broker says.
+        sweeping: how that broker sweeps.
+    """
+    if before is None:
+        swept = 0 if log_start == 0 else UNKNOWN_START
+        return ReplicaSeen(place, now_ms, log_start, high_watermark, size_bytes, now_ms, swept)
+    now_ms = max(now_ms, before.seen_ms)  # our clock may have been set back
+    since_ms = before.since_ms if log_start == before.log_start else UNKNOWN_START
+    swept = min(before.swept, log_start)  # S went back where a trim was undone
+    fallen, after_ms, by_ms = before.leaving_bytes(now_ms, sweeping), before.fell_after_ms, before.fell_by_ms
+    fell = before.size_bytes - size_bytes
+    if fell > 0:
+        swept = max(swept, min(before.log_start, log_start))
+        share = before.size_bytes * (log_start - before.log_start) // max(1, before.high_watermark - before.log_start)
+        if 2 * fell >= share:
+            swept = log_start
+        fallen, after_ms, by_ms = fallen + fell, before.seen_ms, now_ms
+    if since_ms != UNKNOWN_START and sweeping.wait_ms is not None and now_ms - since_ms >= sweeping.wait_ms:
+        swept = log_start
+    if not fallen:
+        after_ms = by_ms = 0
+    return ReplicaSeen(place, now_ms, log_start, high_watermark, size_bytes, since_ms, swept, fallen, after_ms, by_ms)
+
+
+def merged(packed: bytes, other: bytes) -> bytes:
+    """Return what both remember of a partition's replicas: of each, the last pass over it."""
+    if packed == other or not other:
+        return packed
+    if not packed:
+        return other
+    rows: dict[int, ReplicaSeen] = {}
+    for row in (*unpack(packed), *unpack(other)):
+        known = rows.get(row.place)
+        if known is None or row[1:] > known[1:]:
+            rows[row.place] = row
+    return pack(rows.values())
+
+
+def pack(rows: Iterable[ReplicaSeen]) -> bytes:
+    """Return replicas as bytes, in the order of their places; of too many the ones seen last."""
+    kept = sorted(rows, key=lambda row: (-row.seen_ms, row.place))[:REPLICAS_AT_MOST]
+    return b"".join(_ROW.pack(*row) for row in sorted(kept))
+
+
+def unpack(packed: bytes) -> tuple[ReplicaSeen, ...]:
+    """Return :func:`pack`'s replicas.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if len(packed) % ROW_BYTES:
+        raise ValueError("replicas are cut short")
+    return tuple(ReplicaSeen(*row) for row in _ROW.iter_unpack(packed))
