@@ -31,7 +31,7 @@ _FETCHING: Final = {
     "queued.max.messages.kbytes": 16_384,
 }
 _NO_TIME: Final = -1
-_STOPPED: Final = RequestFailedError("reading was interrupted", retriable=True)
+STOPPED: Final = RequestFailedError("reading was interrupted", retriable=True)
 
 
 class Columns(NamedTuple):
@@ -141,7 +141,7 @@ def _steps(
     """Read, and pause after every poll: there little has been handed over since the last one."""
     result = {tp: Ended(one.start) for tp, one in ranges.items()}
     starts = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
-    result |= {tp: Ended(start, _STOPPED) for tp, start in starts.items()}
+    result |= {tp: Ended(start, STOPPED) for tp, start in starts.items()}
     for chunk in chunks(starts):
         if stop():
             break
@@ -255,7 +255,7 @@ class _Reading:
             if ended:
                 consumer.pause([Assigned(*place) for place in ended])
             if stop():
-                self._fail(_STOPPED)
+                self._fail(STOPPED)
             elif time.monotonic() - heard > patience_s:
                 self._fail(RequestFailedError(f"none of its records came for {patience_s:g} s", retriable=True))
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.model import TopicPartition
 from retention_cli.profiling.front import STEPS_AT_MOST
+from retention_cli.spark.prepare import leader_of
 from retention_cli.spark.slices import NO_BROKER, PARTITIONS_A_SLICE
 
 Ranges = dict[TopicPartition, Range]
@@ -20,32 +21,33 @@ OFFSETS_A_SLICE: Final = STEPS_AT_MOST
 hours of pieces merge to exact ones."""
 
 
-def slice_records(
-    reader: ClusterReader, ranges: Mapping[TopicPartition, Range], most: int = OFFSETS_A_SLICE
-) -> list[Ranges]:
-    """Cut ranges into slices of ``most`` offsets that one leader answers each, the first of each partition first.
+class Cut(NamedTuple):
+    """Pieces of partitions, in the order of offsets, and who leads each partition (:data:`NO_BROKER`: nobody)."""
+
+    pieces: Mapping[TopicPartition, list[Range]]
+    leaders: Mapping[TopicPartition, int]
+
+
+def cut_records(reader: ClusterReader, ranges: Mapping[TopicPartition, Range], most: int = OFFSETS_A_SLICE) -> Cut:
+    """Cut ranges into pieces of ``most`` offsets; where there is nothing to read there is no piece.
 
     Raises:
         BrokerError: nobody answered.
     """
     wanted = {tp: one for tp, one in ranges.items() if one.start < one.end}
-    if not wanted:
-        return []
     metadata = reader.metadata({tp.topic for tp in wanted})
-    leaders = {
+    places = {
         TopicPartition(name, number): one
         for name, topic in metadata.topics.items()
         for number, one in topic.partitions.items()
     }
-    long = [tp for tp, one in wanted.items() if one.end - one.start > most and tp in leaders]
-    answers = reader.list_offsets([dict.fromkeys(long, "last-stable")], leaders)[0] if long else {}
+    long = [tp for tp, one in wanted.items() if one.end - one.start > most and tp in places]
+    answers = reader.list_offsets([dict.fromkeys(long, "last-stable")], places)[0] if long else {}
     stable = {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
-
-    def leader_of(tp: TopicPartition) -> int:
-        leader = leaders[tp].leader if tp in leaders else None
-        return NO_BROKER if leader is None else leader
-
-    return packed({tp: list(pieces(one, stable.get(tp), most)) for tp, one in wanted.items()}, leader_of, most)
+    return Cut(
+        {tp: list(pieces(one, stable.get(tp), most)) for tp, one in wanted.items()},
+        {tp: leader_of(places[tp]) if tp in places else NO_BROKER for tp in wanted},
+    )
 
 
 def pieces(span: Range, stable: int | None, most: int = OFFSETS_A_SLICE) -> Iterator[Range]:
@@ -61,18 +63,16 @@ def pieces(span: Range, stable: int | None, most: int = OFFSETS_A_SLICE) -> Iter
     yield Range(start, span.end)
 
 
-def packed(
-    cut: Mapping[TopicPartition, list[Range]], leader_of: Callable[[TopicPartition], int], most: int = OFFSETS_A_SLICE
-) -> list[Ranges]:
+def packed(cut: Cut, most: int = OFFSETS_A_SLICE) -> list[Ranges]:
     """Put pieces into slices: of one leader, of each partition one at the most, ``most`` offsets where none has more.
 
     The first pieces of all partitions come before the second ones: retention takes those.
     """
     found: list[Ranges] = []
     current: dict[int, tuple[Ranges, int]] = {}
-    order = [(number, tp, one) for tp, some in cut.items() for number, one in enumerate(some)]
+    order = [(number, tp, one) for tp, some in cut.pieces.items() for number, one in enumerate(some)]
     for _, tp, one in sorted(order, key=itemgetter(0)):
-        broker, size = leader_of(tp), one.end - one.start
+        broker, size = cut.leaders[tp], one.end - one.start
         ranges, offsets = current.get(broker, ({}, most))
         if offsets + size > most or tp in ranges or len(ranges) >= PARTITIONS_A_SLICE:
             ranges, offsets = {}, 0

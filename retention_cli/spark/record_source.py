@@ -20,7 +20,7 @@ from retention_cli.model import TopicPartition
 from retention_cli.observation import wall_clock_ms
 from retention_cli.policy.settings import event_source
 from retention_cli.profiling.reading import Wanted, choose, locate
-from retention_cli.spark.record_slices import OFFSETS_A_SLICE, Ranges, slice_records
+from retention_cli.spark.record_slices import OFFSETS_A_SLICE, Ranges, cut_records, packed
 from retention_cli.spark.schemas import RECORDS, ddl
 from retention_cli.spark.source_options import Options, Slice, SlicedReader
 from retention_cli.units import parse_time_ms
@@ -76,7 +76,8 @@ class RecordsReader(SlicedReader):
                 for tp, one in found.ranges.items()
                 if self.pushed.allows("partition", tp.partition)
             }
-            return [_RecordSlice(metadata.cluster_id, one) for one in slice_records(reader, ranges, self._most)]
+            cut = cut_records(reader, ranges, self._most)
+        return [_RecordSlice(metadata.cluster_id, one) for one in packed(cut, self._most)]
 
     def read_slice(self, one: _RecordSlice) -> Iterator[pa.RecordBatch]:
         """Yield a slice's records as they come.

@@ -155,6 +155,20 @@ RECORDS: Final = pa.schema(
 )
 """One row a data record. A time that it does not have, or that can't be read, is null."""
 
+PIECES: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("reached", pa.int64()),
+        ("error", pa.string()),
+        ("out_of_range", pa.bool_()),
+        ("hours", pa.binary()),
+    ]
+)
+"""One row a piece of a partition that was read for a profile (:class:`retention_cli.brokers.record_columns.Ended`)."""
+
 PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_parquet.schema()])
 """The plan's rows (DESIGN.md, The plan)."""
 
