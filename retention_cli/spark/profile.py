@@ -132,10 +132,10 @@ class SparkReading:
                     for row in (row for one in done for row in one.result()):
                         take(row)
             finally:
-                if waiting:
-                    for one in waiting:
-                        one.cancel()
+                running = {one for one in waiting if not one.cancel()}
+                while running:  # again, as long as there are any: it does not bear on what is about to begin
                     self._session.interruptAll()
+                    running = wait(running, _ASKED_EVERY_S).not_done
 
     def _job(self, slices: Sequence[Ranges], profile: Profile) -> list[Row]:
         names = {tp.topic for one in slices for tp in one}

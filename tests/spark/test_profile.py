@@ -16,6 +16,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.profiling.reading import Profile, Wanted, fill, prepare
 from retention_cli.profiling.rows import all_rows, head, write_parquet
 from retention_cli.profiling.summary import summarize
+from retention_cli.spark import profile as spark_profile
 from retention_cli.spark.connections import ConnectionRef
 from retention_cli.spark.profile import SparkReading
 from tests.kafka.world import DAY, HOUR, World, now_ms, reader_for
@@ -111,6 +112,31 @@ def test_a_cluster_that_executors_do_not_reach_is_named_for_every_partition(
     (unread,) = found.unread
     assert (unread.tp, unread.reached, unread.end) == (TopicPartition(topic, 0), 0, 10)
     assert "the connection's file no.json can't be read here" in unread.text
+
+
+def test_what_was_merged_by_then_is_shown_to_who_stops_it(
+    local_spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_profile, "_SLICES_A_JOB", 1)
+    monkeypatch.setattr(spark_profile, "_JOBS_AT_ONCE", 2)
+    topic = world.topic()
+    world.produce(topic, [HOUR] * 1000)
+    at = Engines(local_spark, world, tmp_path).connection()
+    told: list[str] = []
+
+    def progress(phase: str, done: int = 0, total: int | None = None) -> None:
+        if done:
+            told.append(phase)
+
+    with reader_for(world.bootstrap) as reader:
+        found = prepare(reader, Wanted((topic,), now_ms()))
+        fill(reader, found, progress, lambda: bool(told), SparkReading(local_spark, reader, at, 25))
+    assert found.interrupted
+    (unread,) = found.unread
+    assert unread.text == "reading was interrupted"
+    assert unread.reached is not None
+    assert unread.reached % 25 == 0
+    assert summarize(found.topics[topic].partitions).records == unread.reached < 1000
 
 
 def test_the_command_says_the_same(world: World, tmp_path: Path) -> None:
