@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from retention_cli.fleet.planning import Engine
     from retention_cli.plan import Plan
     from retention_cli.planning import PastDay, Selection
+    from retention_cli.profiling.reading import Profile, Read
     from retention_cli.progress import Progress
     from retention_cli.spark.connections import ConnectionRef
     from retention_cli.state.memories import Memories
@@ -165,6 +166,24 @@ def fleet_engine(flags: SparkFlags, *, quiet: bool) -> Iterator[Engine]:
         with shown(quiet=quiet) as progress:
             spark = stack.enter_context(opened(flags, progress))
         yield SparkEngine(spark.session, spark.connection)
+
+
+@contextmanager
+def record_reader(
+    flags: SparkFlags, reader: ClusterReader, found: Profile, progress: Progress
+) -> Iterator[Read | None]:
+    """Give what reads a profile's records: Spark, or None, for this process by itself.
+
+    Raises:
+        SparkError: Spark can't be used, or an executor lacks something.
+    """
+    if not flags.spark or not any(one.start < one.end for one in found.ranges.values()):
+        yield None
+        return
+    from retention_cli.spark.profile import SparkReading
+
+    with opened(flags, progress) as spark:
+        yield SparkReading(spark.session, reader, spark.connection(reader.settings))
 
 
 def maker(flags: SparkFlags, inventory: Sequence[Path] | None = None) -> Callable[..., Plan]:

@@ -61,11 +61,16 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica's bytes in a log dir. ``future`` is a copy that is being moved there from another dir."""
+    """A replica's bytes in a log dir. ``future`` is a copy that is being moved there from another dir.
+
+    ``offset_lag``: by how many offsets its end is behind the high watermark, or, of a copy, behind that of the replica
+    that it is made from; None where the broker does not know.
+    """
 
     tp: TopicPartition
     size_bytes: int
     future: bool
+    offset_lag: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,12 @@ def _log_dir(folder: Any) -> LogDirState:
         unknown = Unknown.because("disk", str(error))
         return LogDirState(folder.log_dir, unknown, unknown, error=str(error))
     replicas = [
-        Replica(TopicPartition(topic.name, row.partition_index), row.partition_size, bool(row.is_future_key))
+        Replica(
+            TopicPartition(topic.name, row.partition_index),
+            row.partition_size,
+            bool(row.is_future_key),
+            row.offset_lag if row.offset_lag >= 0 else None,
+        )
         for topic in folder.topics
         for row in topic.partitions
     ]

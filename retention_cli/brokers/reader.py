@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Self
 
 from retention_cli.brokers import (
@@ -186,6 +186,15 @@ class ClusterReader:
             on_read=on_read,
             stop=stop,
         )
+
+    def stream_columns(
+        self,
+        ranges: Mapping[TopicPartition, records.Range],
+        *,
+        event_time: Mapping[str, record_columns.EventTimeOf],
+    ) -> Generator[tuple[TopicPartition, record_columns.Columns], None, dict[TopicPartition, record_columns.Ended]]:
+        """Yield the data records of each range; see :func:`retention_cli.brokers.record_columns.stream_columns`."""
+        return record_columns.stream_columns(self.settings, ranges, event_time=event_time, patience_s=self.timeout_s)
 
     def read_whole(
         self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]

@@ -6,10 +6,11 @@ partition comes in the order of its offsets.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +31,7 @@ _FETCHING: Final = {
     "queued.max.messages.kbytes": 16_384,
 }
 _NO_TIME: Final = -1
-_STOPPED: Final = RequestFailedError("reading was interrupted", retriable=True)
+STOPPED: Final = RequestFailedError("reading was interrupted", retriable=True)
 
 
 class Columns(NamedTuple):
@@ -91,9 +92,56 @@ def read_columns(
     Returns:
         how reading each partition ended. What was handed over of those that failed is right as far as it goes.
     """
+    steps = _steps(settings, ranges, on_columns, event_time, patience_s, on_read, stop)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return dict(done.value)
+
+
+def stream_columns(
+    settings: ConnectionSettings,
+    ranges: Mapping[TopicPartition, Range],
+    *,
+    event_time: Mapping[str, EventTimeOf],
+    patience_s: float,
+) -> Generator[tuple[TopicPartition, Columns], None, dict[TopicPartition, Ended]]:
+    """Yield what :func:`read_columns` hands over, and return what it returns; nothing is read while nobody takes it."""
+    handed: list[tuple[TopicPartition, Columns]] = []
+    steps = _steps(
+        settings,
+        ranges,
+        lambda tp, columns: handed.append((tp, columns)),
+        event_time,
+        patience_s,
+        lambda _offsets: None,
+        lambda: False,
+    )
+    with contextlib.closing(steps):
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                yield from handed
+                return dict(done.value)
+            yield from handed
+            handed.clear()
+
+
+def _steps(
+    settings: ConnectionSettings,
+    ranges: Mapping[TopicPartition, Range],
+    on_columns: OnColumns,
+    event_time: Mapping[str, EventTimeOf],
+    patience_s: float,
+    on_read: Callable[[int], None],
+    stop: Callable[[], bool],
+) -> Generator[None, None, dict[TopicPartition, Ended]]:
+    """Read, and pause after every poll: there little has been handed over since the last one."""
     result = {tp: Ended(one.start) for tp, one in ranges.items()}
     starts = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
-    result |= {tp: Ended(start, _STOPPED) for tp, start in starts.items()}
+    result |= {tp: Ended(start, STOPPED) for tp, start in starts.items()}
     for chunk in chunks(starts):
         if stop():
             break
@@ -102,7 +150,7 @@ def read_columns(
             reading.open(tp, start, ranges[tp].end, event_time.get(tp.topic))
         consumer = open_consumer(settings, _FETCHING)
         try:
-            reading.run(consumer, patience_s, stop)
+            yield from reading.run(consumer, patience_s, stop)
         finally:
             consumer.close()
         result |= reading.ended
@@ -178,14 +226,17 @@ class _Reading:
         """Add a partition to read."""
         self._open[tp.topic, tp.partition] = _Waiting(tp, start, end, event_time)
 
-    def run(self, consumer: Any, patience_s: float, stop: Callable[[], bool]) -> None:
-        """Read until each partition is at its end or has failed."""
+    def run(self, consumer: Any, patience_s: float, stop: Callable[[], bool]) -> Iterator[None]:
+        """Read until each partition is at its end or has failed; pause after every poll."""
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Assigned
 
         consumer.assign([Assigned(*place, one.position) for place, one in self._open.items()])
         heard = time.monotonic()
         while self._open:
+            paused = time.monotonic()
+            yield
+            heard += time.monotonic() - paused  # what others did meanwhile is not the brokers' silence
             try:
                 first = consumer.poll(_POLL_S)  # and then what else is there: consume would wait for all it may take
                 messages = [] if first is None else [first, *consumer.consume(_MESSAGES_AT_ONCE, timeout=0)]
@@ -204,7 +255,7 @@ class _Reading:
             if ended:
                 consumer.pause([Assigned(*place) for place in ended])
             if stop():
-                self._fail(_STOPPED)
+                self._fail(STOPPED)
             elif time.monotonic() - heard > patience_s:
                 self._fail(RequestFailedError(f"none of its records came for {patience_s:g} s", retriable=True))
 

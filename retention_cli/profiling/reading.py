@@ -24,6 +24,8 @@ from retention_cli.policy.settings import DEFAULT_MAX_AHEAD_MS, EventSource
 from retention_cli.profiling.hours import Frame, PartitionHours
 from retention_cli.progress import Progress, silent
 
+Hours = Mapping[TopicPartition, PartitionHours]
+
 _AGAIN_AFTER_S: Final = 0.5
 _ROUNDS: Final = 3
 """How often a partition whose log start overtakes us is taken up again."""
@@ -88,6 +90,12 @@ class Profile:
     interrupted: bool = False
 
 
+Read = Callable[
+    [Profile, Mapping[TopicPartition, Range], Callable[[int], None], Callable[[], bool]], Mapping[TopicPartition, Ended]
+]
+"""Reads ranges into a profile's hours, each from where they end: told how many offsets it has passed, asked to stop."""
+
+
 def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) -> Profile:
     """Choose the topics and read their ends: an empty profile, ready to be filled by :func:`fill`.
 
@@ -101,7 +109,19 @@ def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) 
     numpy()
     progress("metadata")
     metadata = reader.metadata()
-    names = _choose(metadata, wanted.patterns)
+    return locate(reader, metadata, choose(metadata, wanted.patterns), wanted, progress)
+
+
+def locate(
+    reader: ClusterReader, metadata: ClusterMetadata, names: Sequence[str], wanted: Wanted, progress: Progress = silent
+) -> Profile:
+    """Read the ends of topics: an empty profile, as :func:`prepare` returns it. ``wanted.patterns`` play no part.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read again.
+        NoEventTimeError: a profile by event time, and the policy names no source for a topic.
+        PolicyError: the policy is wrong for a topic.
+    """
     profile = Profile(
         metadata.cluster_id, reader.settings.bootstrap, wanted, {name: _topic(name, wanted) for name in names}
     )
@@ -117,12 +137,18 @@ def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) 
 
 
 def fill(
-    reader: ClusterReader, profile: Profile, progress: Progress = silent, stop: Callable[[], bool] = lambda: False
+    reader: ClusterReader,
+    profile: Profile,
+    progress: Progress = silent,
+    stop: Callable[[], bool] = lambda: False,
+    read: Read | None = None,
 ) -> None:
     """Read every record of the ranges. What can't be read is named, and the rest goes on.
 
-    ``stop`` is asked several times a second; when it says so, the profile is what was read by then.
+    ``stop`` is asked several times a second; when it says so, the profile is what was read by then. ``read`` reads in
+    another way than by this process alone.
     """
+    read = read or partial(_read_here, reader)
     todo = dict(profile.ranges)
     total, done = sum(one.end - one.start for one in todo.values()), 0
     for tp, one in todo.items():
@@ -136,15 +162,7 @@ def fill(
 
     progress("records", 0, total)
     for number in range(_ROUNDS):
-        ended = reader.read_columns(
-            todo,
-            partial(_take, profile.topics),
-            event_time={
-                name: partial(read_time, topic.source, 0) for name, topic in profile.topics.items() if topic.source
-            },
-            on_read=on_read,
-            stop=stop,
-        )
+        ended = read(profile, todo, on_read, stop)
         overtaken = {tp: how for tp, how in ended.items() if how.out_of_range} if number + 1 < _ROUNDS else {}
         for tp, how in ended.items():
             if tp not in overtaken:
@@ -155,8 +173,12 @@ def fill(
     profile.interrupted = stop()
 
 
-def _choose(metadata: ClusterMetadata, patterns: Sequence[str]) -> list[str]:
-    """Return the topics that match; internal ones only where they are named in full."""
+def choose(metadata: ClusterMetadata, patterns: Sequence[str]) -> list[str]:
+    """Return the topics that match; internal ones only where they are named in full.
+
+    Raises:
+        NothingMatchesError: a pattern matches no topic.
+    """
     found: dict[str, None] = {}
     for pattern in patterns:
         names = [
@@ -236,10 +258,44 @@ def _from_time(
     return found
 
 
-def _take(topics: Mapping[str, TopicHours], tp: TopicPartition, columns: Columns) -> None:
+def _read_here(
+    reader: ClusterReader,
+    profile: Profile,
+    todo: Mapping[TopicPartition, Range],
+    on_read: Callable[[int], None],
+    stop: Callable[[], bool],
+) -> Mapping[TopicPartition, Ended]:
+    hours = {tp: profile.topics[tp.topic].partitions[tp.partition] for tp in todo}
+    return read_into(reader, profile.topics, hours, todo, on_read, stop)
+
+
+def read_into(
+    reader: ClusterReader,
+    topics: Mapping[str, TopicHours],
+    hours: Hours,
+    todo: Mapping[TopicPartition, Range],
+    on_read: Callable[[int], None] = lambda _offsets: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> dict[TopicPartition, Ended]:
+    """Read ranges into the hours of their partitions, by the times that their topics go by; return how each ended."""
+    return reader.read_columns(
+        todo,
+        partial(_take, topics, hours),
+        event_time={name: partial(read_time, topic.source, 0) for name, topic in topics.items() if topic.source},
+        on_read=on_read,
+        stop=stop,
+    )
+
+
+def _take(
+    topics: Mapping[str, TopicHours],
+    hours: Mapping[TopicPartition, PartitionHours],
+    tp: TopicPartition,
+    columns: Columns,
+) -> None:
     topic = topics[tp.topic]
     found = columns.event_times
-    topic.partitions[tp.partition].add(
+    hours[tp].add(
         columns.offsets,
         columns.timestamps if found is None or not topic.by_event_time else found,
         columns.sizes,

@@ -15,6 +15,7 @@ NEEDED: Final = {
     "confluent_kafka": "confluent-kafka",
     "kafka": "kafka-python",
     "pyarrow": "pyarrow",
+    "numpy": "numpy",
     "cryptography": "cryptography",
     "javaproperties": "javaproperties",
     "pydantic": "pydantic",

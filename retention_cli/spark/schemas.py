@@ -124,6 +124,51 @@ OFFSETS: Final = pa.schema(
 
 FACTS: Final = pa.schema([*OFFSETS, ("memory", MEMORY), ("note", pa.string())])
 
+SIZES: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("broker", pa.int32()),
+        ("log_dir", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("bytes", pa.int64()),
+        ("offset_lag", pa.int64()),
+        ("is_future", pa.bool_()),
+        ("total_bytes", pa.int64()),
+        ("usable_bytes", pa.int64()),
+        ("unknown", UNKNOWN),
+    ]
+)
+"""One row a replica in a log dir; a dir with none, one that is offline and a broker that says nothing are one, too."""
+
+RECORDS: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("event_time", pa.int64()),
+        ("bytes", pa.int64()),
+        ("tombstone", pa.bool_()),
+    ]
+)
+"""One row a data record. A time that it does not have, or that can't be read, is null."""
+
+PIECES: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("reached", pa.int64()),
+        ("error", pa.string()),
+        ("out_of_range", pa.bool_()),
+        ("hours", pa.binary()),
+    ]
+)
+"""One row a piece of a partition that was read for a profile (:class:`retention_cli.brokers.record_columns.Ended`)."""
+
 PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_parquet.schema()])
 """The plan's rows (DESIGN.md, The plan)."""
 

@@ -1,4 +1,4 @@
-"""Data sources for anyone's notebook: ``kretain.commits`` and ``kretain.offsets`` (docs/spark.md has the columns).
+"""Data sources for anyone's notebook (docs/spark.md); ``kretain.commits`` and ``kretain.offsets`` are here.
 
 ::
 
@@ -6,25 +6,22 @@
     register(spark)
     spark.read.format("kretain.commits").option("bootstrap.servers", "broker:9092").load()
 
-Options: ``bootstrap.servers``; ``command.config``, the path of a file with connection settings that lies on the
-driver and on every executor (no secret is an option); ``topics`` and ``groups``, globs with commas between;
-``timeout`` (a duration); ``times`` (``kretain.offsets``): moments to look up, Unix ms or ISO 8601.
+Options of all: ``bootstrap.servers``; ``command.config``, the path of a file with connection settings that lies on the
+driver and on every executor (no secret is an option); ``topics``, globs with commas between; ``timeout`` (a duration).
+``kretain.commits`` has ``groups``, globs; ``kretain.offsets`` has ``times``, moments to look up (Unix ms or ISO 8601).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, In, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from retention_cli import lookups
-from retention_cli.brokers.client_files import Setting, read_properties, translate
-from retention_cli.brokers.errors import BrokerError, SettingsError
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
@@ -41,96 +38,24 @@ from retention_cli.progress import silent
 from retention_cli.spark.commit_tasks import commit_batch
 from retention_cli.spark.fact_rows import facts_row
 from retention_cli.spark.prepare import leader_of
+from retention_cli.spark.record_source import RecordsSource
 from retention_cli.spark.schemas import COMMITS, OFFSETS, ddl
+from retention_cli.spark.size_source import SizesSource
 from retention_cli.spark.slices import GROUPS_A_SLICE, NO_BROKER, PARTITIONS_A_SLICE, sliced
-from retention_cli.units import parse_duration_ms, parse_time_ms
-
-
-@dataclass(frozen=True)
-class Options:
-    """A source's options, read and checked."""
-
-    bootstrap: str | None
-    command_config: str | None
-    topics: tuple[str, ...]
-    groups: tuple[str, ...]
-    times: tuple[int, ...]
-    timeout_s: float
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> Options:
-        """Read them.
-
-        Raises:
-            SettingsError: one is not known, or wrong.
-        """
-        given = {key.lower(): value for key, value in options.items()}
-        known = {"bootstrap.servers", "command.config", "topics", "groups", "times", "timeout", "path"}
-        if unknown := given.keys() - known:
-            raise SettingsError(f"unknown option {min(unknown)!r}; options are {', '.join(sorted(known))}")
-        if "bootstrap.servers" not in given and "command.config" not in given:
-            raise SettingsError("option bootstrap.servers, or a command.config that has it, is needed")
-        return cls(
-            bootstrap=given.get("bootstrap.servers"),
-            command_config=given.get("command.config"),
-            topics=_words(given.get("topics", "*")),
-            groups=_words(given.get("groups", "*")),
-            times=tuple(parse_time_ms(one) for one in _words(given.get("times", ""))),
-            timeout_s=parse_duration_ms(given.get("timeout", "30s")) / 1000,
-        )
-
-    def reader(self) -> ClusterReader:
-        """Return an unopened reader; the file is read where this runs."""
-        settings = {} if self.command_config is None else read_properties(Path(self.command_config))
-        if self.bootstrap is not None:
-            settings |= {"bootstrap.servers": Setting(self.bootstrap, "option")}
-        return ClusterReader(translate(settings), self.timeout_s)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(one.strip() for one in text.split(",") if one.strip())
+from retention_cli.spark.source_options import Options, Slice, SlicedReader, words
+from retention_cli.units import parse_time_ms
 
 
 @dataclass
-class Pushed:
-    """What filters leave to read: names and partitions that are asked for, None where all are."""
-
-    values: dict[str, frozenset[Any]] = field(default_factory=dict)
-
-    def take(self, filters: Sequence[Filter], columns: Sequence[str]) -> Iterable[Filter]:
-        """Keep what can be used; all are given back, so that Spark checks them, too."""
-        for one in filters:
-            name = ".".join(getattr(one, "attribute", ()))
-            if name in columns and isinstance(one, EqualTo | In):
-                wanted = frozenset([one.value] if isinstance(one, EqualTo) else one.value)
-                self.values[name] = self.values.get(name, wanted) & wanted
-        return filters
-
-    def allows(self, column: str, value: Any) -> bool:
-        """Return whether rows with this value are wanted."""
-        return column not in self.values or value in self.values[column]
-
-
-@dataclass
-class _GroupSlice(InputPartition):  # type: ignore[misc]  # (PySpark ships no types that we follow)
-    cluster: str
+class _GroupSlice(Slice):
     groups: tuple[ListedGroup, ...]
     partitions: dict[str, int]
 
-    def __post_init__(self) -> None:
-        super().__init__(None)
 
-
-class CommitsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no types that we follow)
+class CommitsReader(SlicedReader):
     """Reads groups' committed offsets, a coordinator's groups after each other. Rows as ``schemas.COMMITS``."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's own name)
-        """Read only the groups and topics that are asked for."""
-        return self._pushed.take(filters, ("group", "topic"))
+    pushed_columns = ("group", "topic")
 
     def partitions(self) -> Sequence[InputPartition]:
         """List the groups, where the listing is whole (RULES.md F8, F9).
@@ -138,51 +63,45 @@ class CommitsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships n
         Raises:
             BrokerError: it is not, or brokers did not answer.
         """
-        options = self._options
+        options = self.options
+        patterns = words(options.own.get("groups", "*"))
         with options.reader() as reader:
             metadata = reader.metadata()
-            found = list_counted(reader, GroupRules(ignore=()), metadata, _deadline(options.timeout_s))
+            found = list_counted(reader, GroupRules(ignore=()), metadata, options.deadline())
             if isinstance(found, Doubt):
                 raise BrokerError(found.reason.text)
             wanted = [
-                one
-                for one in found.counted
-                if matches(options.groups, one.name) and self._pushed.allows("group", one.name)
+                one for one in found.counted if matches(patterns, one.name) and self.pushed.allows("group", one.name)
             ]
             coordinators = reader.coordinators([one.name for one in wanted])
         counts = {
             name: max(one.partitions) + 1
             for name, one in metadata.topics.items()
-            if matches(options.topics, name) and self._pushed.allows("topic", name)
+            if options.takes(name) and self.pushed.allows("topic", name)
         }
         slices: dict[int, list[ListedGroup]] = {}
         for number, group in sliced(wanted, lambda one: coordinators.get(one.name, NO_BROKER), GROUPS_A_SLICE):
             slices.setdefault(number, []).append(group)
         return [_GroupSlice(metadata.cluster_id, tuple(groups), counts) for groups in slices.values()]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read_slice(self, one: _GroupSlice) -> Iterator[pa.RecordBatch]:
         """Read one slice. A group that can't be read is a row of kind ``failed``."""
-        assert isinstance(partition, _GroupSlice)  # noqa: S101  (partitions() makes no others)
-        sink = CommitRows(partition.partitions)
+        sink = CommitRows(one.partitions)
         try:
-            with self._options.reader() as reader:
+            with self.options.reader() as reader:
                 recall = Recall(NoMemory(), GroupRules(), wall_clock_ms())
-                read_groups(reader, partition.groups, sink, self._options.timeout_s, silent, None, recall)
+                read_groups(reader, one.groups, sink, self.options.timeout_s, silent, None, recall)
         except BrokerError as error:
-            sink = CommitRows(partition.partitions)
-            for group in partition.groups:
+            sink = CommitRows(one.partitions)
+            for group in one.groups:
                 sink.fail(group.name, str(error), None)
         if rows := sink.take():
-            yield commit_batch(partition.cluster, rows)
+            yield commit_batch(one.cluster, rows)
 
 
 @dataclass
-class _PartitionSlice(InputPartition):  # type: ignore[misc]  # (PySpark ships no types that we follow)
-    cluster: str
+class _PartitionSlice(Slice):
     topics: dict[str, TopicMetadata]
-
-    def __post_init__(self) -> None:
-        super().__init__(None)
 
 
 class _NoFloors:
@@ -201,16 +120,14 @@ class _NoFloors:
         """Never called."""
 
 
-class OffsetsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no types that we follow)
+class OffsetsReader(SlicedReader):
     """Reads where logs start and end, and looks times up, at each partition's leader. Rows as ``schemas.OFFSETS``."""
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._pushed = Pushed()
+    pushed_columns = ("topic", "partition")
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's own name)
-        """Read only the topics and partitions that are asked for."""
-        return self._pushed.take(filters, ("topic", "partition"))
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._times = tuple(parse_time_ms(one) for one in words(options.own.get("times", "")))
 
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the topics' partitions into slices of one leader each.
@@ -218,14 +135,14 @@ class OffsetsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships n
         Raises:
             BrokerError: nobody answered.
         """
-        with self._options.reader() as reader:
+        with self.options.reader() as reader:
             metadata = reader.metadata()
         wanted = [
             (topic, number, one)
             for name, topic in sorted(metadata.topics.items())
-            if matches(self._options.topics, name) and self._pushed.allows("topic", name)
+            if self.options.takes(name) and self.pushed.allows("topic", name)
             for number, one in sorted(topic.partitions.items())
-            if self._pushed.allows("partition", number)
+            if self.pushed.allows("partition", number)
         ]
         slices: dict[int, dict[str, dict[int, PartitionMetadata]]] = {}
         for slice_number, (topic, number, one) in sliced(wanted, lambda item: leader_of(item[2]), PARTITIONS_A_SLICE):
@@ -238,18 +155,17 @@ class OffsetsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships n
             for topics in slices.values()
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read_slice(self, one: _PartitionSlice) -> Iterator[pa.RecordBatch]:
         """Read one slice. What can't be read is null, and ``unknown`` says why."""
-        assert isinstance(partition, _PartitionSlice)  # noqa: S101  (partitions() makes no others)
-        metadata = ClusterMetadata(partition.cluster, frozenset(), partition.topics)
+        metadata = ClusterMetadata(one.cluster, frozenset(), one.topics)
         places = {
-            TopicPartition(name, number): one
-            for name, topic in partition.topics.items()
-            for number, one in topic.partitions.items()
+            TopicPartition(name, number): place
+            for name, topic in one.topics.items()
+            for number, place in topic.partitions.items()
         }
         settings = Settings()
-        with self._options.reader() as reader:
-            configs = reader.topic_configs(list(partition.topics))
+        with self.options.reader() as reader:
+            configs = reader.topic_configs(list(one.topics))
             request = Request(
                 lambda _topic: settings,
                 GroupRules(),
@@ -263,13 +179,13 @@ class OffsetsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships n
             facts = self._with_times(reader, dict(seen.facts), places)
         rows = [
             {
-                **facts_row(one),
-                "cluster": partition.cluster,
+                **facts_row(found),
+                "cluster": one.cluster,
                 "leader": places[tp].leader,
                 "leader_epoch": places[tp].leader_epoch,
                 "read_ms": seen.ends_read_ms,
             }
-            for tp, one in facts.items()
+            for tp, found in facts.items()
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=OFFSETS)
 
@@ -279,7 +195,7 @@ class OffsetsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships n
         facts: dict[TopicPartition, PartitionFacts],
         leaders: Mapping[TopicPartition, PartitionMetadata],
     ) -> dict[TopicPartition, PartitionFacts]:
-        times = self._options.times
+        times = self._times
         wanted = {
             tp: Wanted(frozenset(times))
             for tp, one in facts.items()
@@ -292,13 +208,9 @@ class OffsetsReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships n
             return facts
         limits = dict.fromkeys((tp.topic for tp in wanted), DEFAULT_SCAN_RECORDS)
         found: dict[TopicPartition, dict[int, Any]] = {tp: {} for tp in wanted}
-        for one in lookups.look_up(reader, facts, wanted, leaders, limits, _deadline(self._options.timeout_s)):
+        for one in lookups.look_up(reader, facts, wanted, leaders, limits, self.options.deadline()):
             found[one.tp][one.time_ms] = one.answer
         return facts | {tp: replace(facts[tp], lookups=answers) for tp, answers in found.items()}
-
-
-def _deadline(seconds: float) -> float:
-    return time.monotonic() + seconds
 
 
 class CommitsSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types that we follow)
@@ -316,7 +228,7 @@ class CommitsSource(DataSource):  # type: ignore[misc]  # (PySpark ships no type
     def reader(self, schema: Any) -> DataSourceReader:
         """Return a reader by the options."""
         del schema
-        return CommitsReader(Options.of(self.options))
+        return CommitsReader(Options.of(self.options, "groups"))
 
 
 class OffsetsSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types that we follow)
@@ -334,7 +246,7 @@ class OffsetsSource(DataSource):  # type: ignore[misc]  # (PySpark ships no type
     def reader(self, schema: Any) -> DataSourceReader:
         """Return a reader by the options."""
         del schema
-        return OffsetsReader(Options.of(self.options))
+        return OffsetsReader(Options.of(self.options, "times"))
 
 
-SOURCES: Final[tuple[type[DataSource], ...]] = (CommitsSource, OffsetsSource)
+SOURCES: Final[tuple[type[DataSource], ...]] = (CommitsSource, OffsetsSource, SizesSource, RecordsSource)

@@ -25,11 +25,12 @@ SMALL = ("--spark-conf", "spark.executor.memory=512m", "--spark-conf", "spark.dr
 
 @dataclass
 class Command:
-    """``kretain plan``, by this process alone or with ``--spark`` on a master."""
+    """``kretain plan`` (or another), by this process alone or with ``--spark`` on a master."""
 
     world: World
     folder: Path
     spark_folder: Path
+    name: str = "plan"
 
     def run(self, *arguments: str, state: str) -> subprocess.CompletedProcess[str]:
         done = self.start(*arguments, state=state)
@@ -40,7 +41,7 @@ class Command:
         address = [] if "-c" in arguments else ["-b", self.world.bootstrap]
         where = [*address, "--state-dir", str(self.folder / state), "-o", "json"]
         return subprocess.Popen(
-            [sys.executable, "-m", "kretain", "plan", *arguments, *where],
+            [sys.executable, "-m", "kretain", self.name, *arguments, *where],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -92,6 +93,21 @@ def test_the_same_plan(where: str, fleet: Fleet, tmp_path: Path, request: pytest
     plan = command.same(policy, spark.url, *more)
     assert plan["totals"]["trim"] > 0
     assert plan["totals"]["hold"] > 0
+
+
+@pytest.mark.long  # a session each; what is merged is tested on a local one
+@pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
+def test_the_same_profile(where: str, world: World, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    spark = request.getfixturevalue(where)
+    topic = world.topic(partitions=3)
+    for partition in range(2):
+        world.produce(topic, [5 * HOUR, 50 * HOUR, HOUR] * 100, partition)
+    more = SMALL if where == "spark_standalone" else ()
+    command = Command(world, tmp_path, spark.folder, "profile")
+    said = [command.run(topic, *flags, state="local") for flags in ((), ("--spark", "--master", spark.url, *more))]
+    assert [one.returncode for one in said] == [0, 0], said[1].stderr
+    told = [re.sub(r'"read_at": "[^"]*"', "", one.stdout) for one in said]
+    assert told[0] == told[1]
 
 
 def test_a_password_goes_to_executors_in_a_file_and_nowhere_else(tmp_path: Path, spark_standalone: Standalone) -> None:

@@ -11,6 +11,7 @@ import typer
 from kretain.completing import complete_topics
 from kretain.exits import Exit, UsageError
 from kretain.options import COMMON, Common, Output, command, duration_ms, option, time_ms
+from kretain.spark import SparkFlags, record_reader
 
 if TYPE_CHECKING:
     from retention_cli.profiling.reading import Profile
@@ -63,6 +64,7 @@ def profile(
         Path | None, option("--out", metavar="FILE", help="Save every partition's hours as Parquet.")
     ] = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Read topics' records and draw them over time: how many an hour, what is out of order, what is of the future.
 
@@ -76,6 +78,8 @@ def profile(
       kretain profile 'orders.*' --last 7d --out profile.parquet
 
       kretain profile orders -p policy.yaml --by-event-time -o json | jq '.topics[].out_of_order'
+
+      kretain profile '*' --spark --master spark://master:7077 --out profile.parquet
     """
     from kretain.config import resolve
     from kretain.progress import shown
@@ -85,6 +89,7 @@ def profile(
     from retention_cli.profiling.reading import Wanted, fill, prepare
     from retention_cli.profiling.rows import all_rows, head, write_parquet
 
+    spark.check()
     now_ms = time.time_ns() // 1_000_000
     settings = resolve(common)
     from_ms = _window(from_, to, last, now_ms)
@@ -99,8 +104,8 @@ def profile(
     wanted = Wanted(tuple(topics), now_ms, policy, by_event_time, from_ms, to)
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
         found = prepare(reader, wanted, progress)
-        with stoppable() as stop:
-            fill(reader, found, progress, stop)
+        with record_reader(spark, reader, found, progress) as read, stoppable() as stop:
+            fill(reader, found, progress, stop, read)
     if out is not None:
         write_parquet(out, head(found), all_rows(found.topics.values()))
     for text in () if common.quiet else _said(found, out):

@@ -1,0 +1,187 @@
+"""``kretain profile`` over Spark: tasks read pieces of partitions, the client merges what they found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.record_columns import STOPPED, Ended
+from retention_cli.brokers.records import Range
+from retention_cli.model import TopicPartition
+from retention_cli.profiling.hours import PartitionHours
+from retention_cli.profiling.pieces import from_bytes, to_bytes
+from retention_cli.profiling.reading import Profile, TopicHours, read_into
+from retention_cli.spark.connections import ConnectionRef, Readers
+from retention_cli.spark.fact_rows import Row
+from retention_cli.spark.record_slices import OFFSETS_A_SLICE, Cut, Ranges, cut_records, packed
+from retention_cli.spark.schemas import PIECES, ddl
+from retention_cli.spark.session import SparkError, last_words
+
+_SLICES_A_JOB: Final = 64
+_JOBS_AT_ONCE: Final = 4
+"""So that no core waits for a job's last task; and no more than so many times 64 tasks read at a time."""
+_ASKED_EVERY_S: Final = 0.25
+
+
+@dataclass(slots=True)
+class _Partition:
+    """One partition on its way: its pieces in order, how many are merged, and those that came before their turn."""
+
+    pieces: Sequence[Range]
+    hours: PartitionHours
+    merged: int = 0
+    waiting: dict[Range, tuple[Ended, PartitionHours]] = field(default_factory=dict)
+    ended: Ended | None = None
+
+    def take(self, piece: Range, how: Ended, hours: PartitionHours) -> None:
+        """Take what was found in a piece, and merge what now follows on each other.
+
+        Behind a piece that was not read to its end nothing is merged: what is in a profile has no holes.
+        """
+        self.waiting[piece] = how, hours
+        while self.ended is None and self.pieces[self.merged] in self.waiting:
+            piece = self.pieces[self.merged]
+            how, hours = self.waiting.pop(piece)
+            self.hours = self.hours.merged(hours)
+            self.merged += 1
+            if how.error is not None or how.offset < piece.end or self.merged == len(self.pieces):
+                self.ended = how
+
+
+class SparkReading:
+    """Reads a profile's ranges over Spark, as :data:`retention_cli.profiling.reading.Read`.
+
+    Args:
+        session: an open one.
+        reader: the client's own, of the same cluster.
+        connection: where tasks find the cluster's settings.
+        most: how many offsets a task reads.
+    """
+
+    def __init__(
+        self, session: Any, reader: ClusterReader, connection: ConnectionRef, most: int = OFFSETS_A_SLICE
+    ) -> None:
+        self._session = session
+        self._reader = reader
+        self._connection = connection
+        self._most = most
+        self._kept: dict[TopicPartition, dict[Range, tuple[Ended, PartitionHours]]] = {}
+
+    def __call__(
+        self,
+        profile: Profile,
+        todo: Mapping[TopicPartition, Range],
+        on_read: Callable[[int], None],
+        stop: Callable[[], bool],
+    ) -> Mapping[TopicPartition, Ended]:
+        """Read ranges into the profile's hours; return how each partition ended.
+
+        Raises:
+            SparkError: Spark could not carry it out.
+            BrokerError: the client itself was not answered.
+        """
+        cut = cut_records(self._reader, todo, self._most)
+        partitions = {
+            tp: _Partition(some, profile.topics[tp.topic].partitions[tp.partition]) for tp, some in cut.pieces.items()
+        }
+        for tp, one in partitions.items():  # what a round before this one has read, behind what went meanwhile
+            for piece, (how, hours) in self._kept.pop(tp, {}).items():
+                if piece in one.pieces:
+                    one.take(piece, how, hours)
+        left = {
+            tp: [piece for piece in one.pieces[one.merged :] if piece not in one.waiting]
+            for tp, one in partitions.items()
+        }
+        slices = packed(Cut(left, cut.leaders), self._most)
+
+        def take(row: Row) -> None:
+            tp, piece = TopicPartition(row["topic"], row["partition"]), Range(row["start"], row["end"])
+            error = None if row["error"] is None else RequestFailedError(row["error"], retriable=True)
+            how = Ended(row["reached"], error, row["out_of_range"])
+            partitions[tp].take(piece, how, from_bytes(bytes(row["hours"])))
+            on_read(how.offset - piece.start)
+
+        self._run(slices, profile, take, stop)
+        ended = {tp: Ended(one.start) for tp, one in todo.items()}
+        for tp, one in partitions.items():
+            profile.topics[tp.topic].partitions[tp.partition] = one.hours
+            ended[tp] = one.ended or Ended(one.hours.end, STOPPED)
+            if ended[tp].out_of_range:
+                self._kept[tp] = one.waiting
+        return ended
+
+    def _run(
+        self, slices: Sequence[Ranges], profile: Profile, take: Callable[[Row], None], stop: Callable[[], bool]
+    ) -> None:
+        """Have all slices read, some jobs at a time, and take the rows as they come, until somebody stops it."""
+        with ThreadPoolExecutor(_JOBS_AT_ONCE, "kretain-profile") as pool:
+            waiting: set[Future[list[Row]]] = set()
+            try:
+                for first in range(0, len(slices), _SLICES_A_JOB):
+                    waiting.add(pool.submit(self._job, slices[first : first + _SLICES_A_JOB], profile))
+                while waiting and not stop():
+                    done, waiting = wait(waiting, _ASKED_EVERY_S, FIRST_COMPLETED)
+                    if any(one.exception() is not None for one in done) and stop():
+                        return  # a Ctrl-C reaches the tasks on this machine, too
+                    for row in (row for one in done for row in one.result()):
+                        take(row)
+            finally:
+                running = {one for one in waiting if not one.cancel()}
+                while running:  # again, as long as there are any: it does not bear on what is about to begin
+                    self._session.interruptAll()
+                    running = wait(running, _ASKED_EVERY_S).not_done
+
+    def _job(self, slices: Sequence[Ranges], profile: Profile) -> list[Row]:
+        names = {tp.topic for one in slices for tp in one}
+        topics = {name: replace(profile.topics[name], partitions={}) for name in names}
+        task = piece_reader(slices, topics, profile.cluster_id, self._connection, self._reader.timeout_s)
+        try:
+            frame = self._session.range(0, len(slices), 1, len(slices)).mapInArrow(task, ddl(PIECES))
+            return [row.asDict() for row in frame.collect()]
+        except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
+            raise SparkError(f"Spark could not read the records: {last_words(error)}") from None
+
+
+def piece_reader(
+    slices: Sequence[Ranges],
+    topics: Mapping[str, TopicHours],
+    cluster: str,
+    connection: ConnectionRef,
+    timeout_s: float,
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task for ``mapInArrow``: numbers of slices to rows of ``schemas.PIECES``, one a piece, read or not."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        with Readers({cluster: (connection, timeout_s)}) as readers:
+            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+                yield from _read(readers, cluster, topics, slices[number])
+
+    return run
+
+
+def _read(readers: Readers, cluster: str, topics: Mapping[str, TopicHours], ranges: Ranges) -> Iterator[pa.RecordBatch]:
+    hours = {tp: PartitionHours.begin(topics[tp.topic].frame, one.start, piece=True) for tp, one in ranges.items()}
+    try:
+        ended = read_into(readers.get(cluster), topics, hours, ranges)
+    except BrokerError as error:
+        failed = RequestFailedError(str(error), retriable=True)
+        ended = {tp: Ended(one.end, failed) for tp, one in hours.items()}
+    for tp, how in ended.items():
+        hours[tp].reached(how.offset)
+        row = {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "start": ranges[tp].start,
+            "end": ranges[tp].end,
+            "reached": how.offset,
+            "error": None if how.error is None else str(how.error),
+            "out_of_range": how.out_of_range,
+            "hours": to_bytes(hours[tp]),
+        }
+        yield pa.RecordBatch.from_pylist([row], schema=PIECES)

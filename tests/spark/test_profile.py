@@ -1,0 +1,153 @@
+"""``kretain profile --spark`` finds what this process finds by itself, byte for byte."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kretain.options import Output
+from kretain.render.profile import print_profile
+from retention_cli.model import TopicPartition
+from retention_cli.policy.load import parse_policy
+from retention_cli.profiling.reading import Profile, Wanted, fill, prepare
+from retention_cli.profiling.rows import all_rows, head, write_parquet
+from retention_cli.profiling.summary import summarize
+from retention_cli.spark import profile as spark_profile
+from retention_cli.spark.connections import ConnectionRef
+from retention_cli.spark.profile import SparkReading
+from tests.kafka.world import DAY, HOUR, World, now_ms, reader_for
+from tests.spark.engines import Engines
+
+ANY_STAMP = str(2**63 - 1)
+
+
+def profiled(world: World, wanted: Wanted, *, spark: Any = None, at: ConnectionRef | None = None, most: int) -> Profile:
+    with reader_for(world.bootstrap) as reader:
+        found = prepare(reader, wanted)
+        read = None if spark is None or at is None else SparkReading(spark, reader, at, most)
+        fill(reader, found, read=read)
+    return found
+
+
+@pytest.fixture(scope="module")
+def odd(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, str]]:
+    """Out of order over every seam, stamps of all kinds, headers, transactions that ended, one that is open, nothing."""
+    world = World(kafka.bootstrap, tmp_path_factory.mktemp("odd") / "state")
+    topic = world.topic("odd", partitions=4, message_timestamp_after_max_ms=ANY_STAMP)
+    now, chance = now_ms(), random.Random(5)
+    stamps = [now - DAY + n * 20_000 - chance.choice((0, 0, 0, 1, 60_000, 2 * HOUR)) for n in range(3000)]
+    for place, stamp in ((500, now * 1000), (1400, now // 1000), (2100, now + 2 * HOUR)):
+        stamps[place] = stamp
+    world.produce_at(
+        topic, stamps, 0, headers=lambda n: [("at", str(stamps[n] - HOUR).encode())] if n % 3 else None, batch=100
+    )
+    world.delete_records(topic, 37)
+    world.transaction(topic, [now - HOUR] * 40, end="commit", partition=1)
+    world.transaction(topic, [now - HOUR] * 40, end="abort", partition=1)
+    world.produce_at(topic, [now - 2 * HOUR] * 150, 1)
+    world.produce_at(topic, [now - HOUR] * 130, 2)
+    open_one = world.transaction(topic, [now] * 90, end="open", partition=2)
+    yield world, topic
+    open_one.abort_transaction(30)
+
+
+@pytest.mark.parametrize("how", ["stamps", "event times", "window"])
+def test_the_same_profile(how: str, local_spark: Any, odd: tuple[World, str], tmp_path: Path, capsys: Any) -> None:
+    """Whatever is cut where; in the terminal, as JSON and as Parquet."""
+    world, topic = odd
+    now = now_ms()
+    policy = parse_policy(
+        f'version: 1\ntopics: [{{match: {topic}, retention.eventtime.source: "header:at", retention.ms: 1d}}]',
+        "policy.yaml",
+        "sha256:test",
+    )
+    wanted = {
+        "stamps": Wanted((topic,), now),
+        "event times": Wanted((topic,), now, policy, by_event_time=True),
+        "window": Wanted((topic,), now, policy, from_ms=now - 20 * HOUR, to_ms=now - 3 * HOUR),
+    }[how]
+    at = Engines(local_spark, world, tmp_path).connection()
+    told = []
+    for found in (
+        profiled(world, wanted, most=1),
+        profiled(world, wanted, spark=local_spark, at=at, most=170),
+    ):
+        for output in (Output.table, Output.json):
+            print_profile(found, output, of_bytes=False)
+        file = tmp_path / "profile.parquet"
+        write_parquet(file, head(found), all_rows(found.topics.values()))
+        told.append((capsys.readouterr().out, file.read_bytes()))
+    assert told[0] == told[1]
+    assert "an open transaction begins at offset 130" in told[0][0]
+    assert summarize(found.topics[topic].partitions).late_exact
+
+
+def test_records_that_go_while_they_are_come_to_are_named_as_ever(
+    local_spark: Any, world: World, tmp_path: Path
+) -> None:
+    topic = world.topic()
+    world.produce(topic, [HOUR] * 100)
+    at = Engines(local_spark, world, tmp_path).connection()
+    with reader_for(world.bootstrap) as reader:
+        found = prepare(reader, Wanted((topic,), now_ms()))
+        world.delete_records(topic, 40)
+        fill(reader, found, read=SparkReading(local_spark, reader, at, 30))
+    assert summarize(found.topics[topic].partitions).records == 60
+    assert found.notes == [f"{topic}-0: the records from offset 0 to 40 went before they could be read"]
+    assert not found.unread
+
+
+def test_a_cluster_that_executors_do_not_reach_is_named_for_every_partition(
+    local_spark: Any, world: World, tmp_path: Path
+) -> None:
+    topic = world.topic(partitions=2)
+    world.produce(topic, [HOUR] * 10)
+    found = profiled(
+        world, Wanted((topic,), now_ms()), spark=local_spark, at=ConnectionRef(path=str(tmp_path / "no.json")), most=5
+    )
+    (unread,) = found.unread
+    assert (unread.tp, unread.reached, unread.end) == (TopicPartition(topic, 0), 0, 10)
+    assert "the connection's file no.json can't be read here" in unread.text
+
+
+def test_what_was_merged_by_then_is_shown_to_who_stops_it(
+    local_spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_profile, "_SLICES_A_JOB", 1)
+    monkeypatch.setattr(spark_profile, "_JOBS_AT_ONCE", 2)
+    topic = world.topic()
+    world.produce(topic, [HOUR] * 1000)
+    at = Engines(local_spark, world, tmp_path).connection()
+    told: list[str] = []
+
+    def progress(phase: str, done: int = 0, total: int | None = None) -> None:
+        if done:
+            told.append(phase)
+
+    with reader_for(world.bootstrap) as reader:
+        found = prepare(reader, Wanted((topic,), now_ms()))
+        fill(reader, found, progress, lambda: bool(told), SparkReading(local_spark, reader, at, 25))
+    assert found.interrupted
+    (unread,) = found.unread
+    assert unread.text == "reading was interrupted"
+    assert unread.reached is not None
+    assert unread.reached % 25 == 0
+    assert summarize(found.topics[topic].partitions).records == unread.reached < 1000
+
+
+def test_the_command_says_the_same(world: World, tmp_path: Path) -> None:
+    topic = world.topic(partitions=3)
+    for partition in range(2):
+        world.produce(topic, [5 * HOUR, 2 * DAY, HOUR] * 50, partition)
+    said = []
+    for flags in ((), ("--spark", "--master", "local[2]")):
+        told = world.cli("profile", topic, "-o", "json", *flags, check=0).json()
+        said.append({**told, "read_at": ""})
+    assert said[0] == said[1]
+    assert said[0]["topics"][0]["records"] == 300
+    refused = world.cli("profile", topic, "--spark-conf", "spark.ui.enabled=false", check=2)
+    assert "need --spark" in refused.err
