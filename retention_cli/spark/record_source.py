@@ -89,7 +89,7 @@ class RecordsReader(SlicedReader):
         times = {} if self._source is None else dict.fromkeys(topics, partial(read_time, self._source, 0))
         if self._source is not None and self._source.kind == "timestamp":
             times = {}
-        with self.options.reader() as reader:
+        with self.options.reader_at(one.cluster) as reader:
             ended = yield from self._batches(one.cluster, reader.stream_columns(one.ranges, event_time=times))
         for tp, how in ended.items():
             if how.error is not None:

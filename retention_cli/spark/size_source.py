@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.model import Maybe, Reason, Unknown
+from retention_cli.spark.connections import check_cluster
 from retention_cli.spark.fact_rows import Row
 from retention_cli.spark.schemas import SIZES, ddl
 from retention_cli.spark.source_options import Options, Slice, SlicedReader
@@ -54,7 +55,7 @@ class SizesReader(SlicedReader):
                 "the broker has replicas assigned, and is not among the cluster's live brokers: is it down?"
             )
         else:
-            found = self._ask(one.broker)
+            found = self._ask(one.cluster, one.broker)
         place = {"cluster": one.cluster, "broker": one.broker}
         rows: list[Row] = []
         for row in self._rows(found):
@@ -64,10 +65,11 @@ class SizesReader(SlicedReader):
                 rows = []
         yield pa.RecordBatch.from_pylist(rows, schema=SIZES)
 
-    def _ask(self, broker: int) -> Sequence[LogDirState] | BrokerError:
+    def _ask(self, cluster: str, broker: int) -> Sequence[LogDirState] | BrokerError:
         reader = self.options.reader()  # a file that is not there or wrong is an error of the frame, not of a broker
         try:
             with reader:
+                check_cluster(reader, cluster)
                 return reader.log_dirs([broker])[broker]
         except BrokerError as error:
             return error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -14,6 +15,7 @@ from retention_cli.brokers.client_files import Setting, read_properties, transla
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.policy.model import matches
+from retention_cli.spark.connections import check_cluster
 from retention_cli.units import parse_duration_ms
 
 _COMMON: Final = ("bootstrap.servers", "command.config", "topics", "timeout", "path")
@@ -57,6 +59,17 @@ class Options:
         if self.bootstrap is not None:
             settings |= {"bootstrap.servers": Setting(self.bootstrap, "option")}
         return ClusterReader(translate(settings), self.timeout_s)
+
+    @contextmanager
+    def reader_at(self, cluster: str) -> Iterator[ClusterReader]:
+        """Open a reader on an executor, of the cluster that the driver came to.
+
+        Raises:
+            BrokerError: it can't be reached from here, or another one is.
+        """
+        with self.reader() as reader:
+            check_cluster(reader, cluster)
+            yield reader
 
     def takes(self, topic: str) -> bool:
         """Return whether the option ``topics`` lets a topic through."""

@@ -88,7 +88,7 @@ class CommitsReader(SlicedReader):
         """Read one slice. A group that can't be read is a row of kind ``failed``."""
         sink = CommitRows(one.partitions)
         try:
-            with self.options.reader() as reader:
+            with self.options.reader_at(one.cluster) as reader:
                 recall = Recall(NoMemory(), GroupRules(), wall_clock_ms())
                 read_groups(reader, one.groups, sink, self.options.timeout_s, silent, None, recall)
         except BrokerError as error:
@@ -164,7 +164,7 @@ class OffsetsReader(SlicedReader):
             for number, place in topic.partitions.items()
         }
         settings = Settings()
-        with self.options.reader() as reader:
+        with self.options.reader_at(one.cluster) as reader:
             configs = reader.topic_configs(list(one.topics))
             request = Request(
                 lambda _topic: settings,

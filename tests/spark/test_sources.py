@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.embedded import EmbeddedKafka
 from retention_cli.spark import register
+from retention_cli.spark.source_options import Options
 from tests.kafka.world import DAY, HOUR, QUIET, World, now_ms, reader_for, wait_until
 
 
@@ -214,3 +216,13 @@ def test_records_that_went_while_they_were_come_to_are_an_error_and_no_shorter_f
 def test_records_want_to_be_asked_for_by_name(notebook: Any, world: World, options: dict[str, str], said: str) -> None:
     with pytest.raises(Exception, match=said):
         load(notebook, "records", world, **options).collect()
+
+
+def test_a_task_that_comes_to_another_cluster_reads_nothing_of_it(world: World) -> None:
+    """An address may mean another cluster on an executor's machine: its groups are not those that count."""
+    options = Options.of({"bootstrap.servers": world.bootstrap})
+    with (
+        pytest.raises(BrokerError, match="from here, not one-that-is-elsewhere"),
+        options.reader_at("one-that-is-elsewhere"),
+    ):
+        pass
