@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -22,6 +23,7 @@ STOP_SECONDS = 20
 
 _EXCEPTION = re.compile(r'^(Exception in thread "\S+" )?[\w.$]+(Exception|Error)\b')
 _ERROR = re.compile(r"\bERROR\b|\bError:")
+_PORTS = range(20_000, 32_000)
 
 
 @dataclass(slots=True)
@@ -186,11 +188,18 @@ def _refuse_taken(port: int) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody listens on right now, all different."""
-    with contextlib.ExitStack() as stack:
-        ports = []
-        for _ in range(count):
-            probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            probe.bind(("127.0.0.1", 0))
-            ports.append(int(probe.getsockname()[1]))
-        return ports
+    """Return ports of loopback that nobody listens on right now, all different.
+
+    They lie below those that systems give to outgoing connections (32768 and up on Linux): one of these could take
+    a port between now and a broker's start.
+    """
+    ports: list[int] = []
+    tried = iter(random.sample(_PORTS, len(_PORTS)))
+    while len(ports) < count:
+        port = next(tried, None)
+        if port is None:
+            raise EmbeddedError(f"no {count} ports of 127.0.0.1 between {_PORTS[0]} and {_PORTS[-1]} are free")
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+    return ports
