@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.embedded import EmbeddedKafka
+from retention_cli.spark.connections import ConnectionRef, Readers
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
 from tests.spark.clusters import Standalone, environment, spark_connect, spark_standalone, standalone
@@ -159,9 +161,9 @@ class OneOutOfReach(EmbeddedKafka):
 
 
 def test_an_executor_that_cannot_reach_one_broker_holds_what_is_there(
-    tmp_path: Path, spark_standalone: Standalone, kafka: EmbeddedKafka
+    tmp_path: Path, spark_standalone: Standalone
 ) -> None:
-    """RULES.md F3: the partitions that it leads are unknown and named, the others go on. Another cluster is no answer."""
+    """RULES.md F3: the partitions that it leads are unknown and named, the others go on."""
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
     settings = {
         "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
@@ -174,31 +176,39 @@ def test_an_executor_that_cannot_reach_one_broker_holds_what_is_there(
             world.produce(topic, [5 * HOUR] * 4, partition)
         group = next(name for n in range(50) if coordinator(world, name := f"{topic}-{n}") != 2)
         world.commit(group, topic, dict.fromkeys(range(6), 3))
-        policy, far, other = tmp_path / "policy.yaml", tmp_path / "far.properties", tmp_path / "other.properties"
+        policy, far = tmp_path / "policy.yaml", tmp_path / "far.properties"
         policy.write_text(consumed(topic))
         far.write_text(
             "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=alice\nsasl.password=a\n"
             f"bootstrap.servers={theirs.secure_bootstrap}\n"
         )
-        other.write_text(f"bootstrap.servers={kafka.bootstrap}\n")
         with reader_for(world.bootstrap) as reader:
             leaders = {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
         command = Command(world, tmp_path, spark_standalone.folder)
-        common = ("-p", str(policy), "--timeout", "10s", "--spark", "--master", spark_standalone.url, *SMALL)
-        some = command.run(*common, "--executor-command-config", str(far), state="far")
-        none = command.run(*common, "--executor-command-config", str(other), state="other")
-    assert some.returncode == 0, some.stderr
-    rows = {row["partition"]: row for row in json.loads(some.stdout)["partitions"]}
+        done = command.run(
+            *("-p", str(policy), "--spark", "--master", spark_standalone.url, *SMALL),
+            *("--executor-command-config", str(far)),
+            state="far",
+        )
+    assert done.returncode == 0, done.stderr
+    rows = {row["partition"]: row for row in json.loads(done.stdout)["partitions"]}
     assert set(leaders.values()) == {1, 2, 3}
     for partition, leader in leaders.items():
         row = rows[partition]
-        assert (row["action"], row["trim_to"]) == (("hold", None) if leader == 2 else ("trim", 3)), row
+        assert (row["action"], row["trim_to"]) == (("hold", None) if leader == 2 else ("trim", 3)), row["reasons"]
         if leader == 2:
             assert row["reasons"][0]["code"] == "offsets"
-    assert none.returncode == 0, none.stderr
-    for row in json.loads(none.stdout)["partitions"]:
-        assert row["action"] == "hold"
-        assert f"is cluster {kafka.cluster_id} from here" in " ".join(reason["text"] for reason in row["reasons"])
+
+
+def test_an_executor_that_comes_to_another_cluster_reads_nothing_of_it(world: World, tmp_path: Path) -> None:
+    """An address may mean another cluster there, whose groups are not those that count (RULES.md F1)."""
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={world.bootstrap}\n")
+    connection = ConnectionRef(path=str(file), bootstrap="where.the.client.is:9092")
+    with Readers({"elsewhere": (connection, 30.0)}) as readers:
+        for _ in range(2):
+            with pytest.raises(BrokerError, match="from here, not elsewhere"):
+                readers.get("elsewhere")
 
 
 def coordinator(world: World, group: str) -> int | None:
