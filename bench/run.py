@@ -10,6 +10,7 @@ import argparse
 import compileall
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -121,6 +122,16 @@ class Bench:
         else:
             print("plan / yardstick: left out (no yardstick folder, or no Go)")
 
+    def plan_over_spark(self) -> None:
+        """The same plan, byte for byte but for times; Spark's start is part of its seconds."""
+        states = [self.scratch / name for name in ("alone", "over-spark")]
+        alone = run(self.kretain("plan", "-o", "json", state=states[0]))
+        spark = run(self.kretain("plan", "-o", "json", "--spark", "--master", "local[2]", state=states[1]))
+        if _without_times(spark.out) != _without_times(alone.out):
+            raise RuntimeError("Spark's plan is another one")
+        self.say("kretain plan --spark, seconds", spark.seconds, "", good=None)
+        self.say("plan --spark / plan", spark.seconds / alone.seconds, "", good=None)
+
     def plan_beside_the_stock_tool(self, tools: list[str]) -> None:
         stock = run(
             [
@@ -203,6 +214,10 @@ def help_beside_typer() -> float:
     return statistics.median(pairs)
 
 
+def _without_times(plan: str) -> str:
+    return re.sub(r'"(created_at|since)": "[^"]*"', r'"\1": ""', plan)
+
+
 def _folder_of(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
@@ -220,6 +235,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=Shape.groups)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--spark", action="store_true", help="also plan over Spark, and compare the plans")
     given = parser.parse_args()
     for package in ("kretain", "retention_cli"):  # as pip does for who installs it
         compileall.compile_dir(_folder_of(package), quiet=1)
@@ -235,6 +251,8 @@ def main() -> None:
         segments_scan(bench)
         seed(kafka.bootstrap, shape, lambda what: print(f"seeding {what} …", flush=True))
         bench.plan_beside_the_yardstick(build_yardstick(given.yardstick, Path(folder)))
+        if given.spark:
+            bench.plan_over_spark()
         tools = stock_tools(java)
         bench.plan_beside_the_stock_tool(tools)
         every_time_rule(bench, run, given.rounds)

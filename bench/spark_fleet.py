@@ -1,7 +1,7 @@
 """A synthetic fleet decided by Spark: commits and offsets as Parquet stand in for the readers, all else is the product.
 
 ``python -m bench.spark_fleet`` prints seconds and peak memory for 2 and 20 million commits, and how they grow;
-``--master`` and ``--cores`` choose where.
+``--master`` chooses where. ``--workers`` compares one and two workers of a standalone cluster, a core each, instead.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -173,6 +172,12 @@ def _tree_mib(root: int) -> float:
     return found
 
 
+def _own_peak_mib() -> float:
+    """The peak of this process alone: getrusage's is never less than what the parent had when it started us."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def one(folder: str, master: str) -> None:
     """Measure one size in a process of its own, and print it as JSON."""
     from retention_cli.spark.session import open_session
@@ -184,34 +189,64 @@ def one(folder: str, master: str) -> None:
         found = decide(session, Path(folder), Path(name) / "plan.parquet")
         watch.done.set()
         session.stop()
-        client = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        client = _own_peak_mib()
         print(json.dumps({**found, "peak_mib": watch.peak, "client_mib": client}))
 
 
-def main() -> None:
-    """Measure both sizes and print the ratios."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--groups", type=int, nargs=2, default=[500, 5_000])
-    parser.add_argument("--partitions", type=int, nargs=2, default=[20_000, 200_000])
-    parser.add_argument("--one", metavar="FOLDER")
-    given = parser.parse_args()
-    if given.one:
-        one(given.one, given.master)
-        return
+def measured(folder: Path, master: str) -> dict[str, float]:
+    """Measure one size in a process of its own."""
+    command = [sys.executable, "-m", "bench.spark_fleet", "--master", master, "--one", str(folder)]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=1800, check=True).stdout
+    return dict(json.loads(said))
+
+
+def growth(master: str, partitions: list[int], groups: list[int]) -> None:
+    """Print both sizes and their ratios."""
     told = []
     with tempfile.TemporaryDirectory() as name:
-        for partitions, groups in zip(given.partitions, given.groups, strict=True):
-            folder = Path(name) / str(groups)
-            commits = make(folder, partitions, groups)
-            command = [sys.executable, "-m", "bench.spark_fleet", "--master", given.master, "--one", str(folder)]
-            said = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=True).stdout
-            told.append((commits, json.loads(said)))
-            print(f"{commits:>12,} commits of {CLUSTERS * partitions:,} partitions: {told[-1][1]}", flush=True)
+        for one, other in zip(partitions, groups, strict=True):
+            folder = Path(name) / f"{one}-{other}"
+            commits = make(folder, one, other)
+            told.append((commits, measured(folder, master)))
+            print(f"{commits:>12,} commits of {CLUSTERS * one:,} partitions: {told[-1][1]}", flush=True)
     (few, less), (many, more) = told
     print(f"commits x {many / few:.1f}: seconds x {more['seconds'] / less['seconds']:.1f}")
     print(f"the client's own memory x {more['client_mib'] / less['client_mib']:.2f} (<= 1.2)")
     print(f"seconds {more['seconds']:.0f} (<= 180), peak {more['peak_mib']:.0f} MiB (<= 6144)")
+
+
+def one_and_two_workers(partitions: int, groups: int) -> None:
+    """Print what a second worker brings: each has one core."""
+    from tests.spark.clusters import standalone
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name) / "fleet"
+        make(folder, partitions, groups)
+        seconds = []
+        for workers in (1, 2):
+            place = Path(name) / f"workers-{workers}"
+            place.mkdir()
+            with standalone(place, workers) as cluster:
+                seconds.append(measured(folder, cluster.url)["seconds"])
+            print(f"{workers} of one core each: {seconds[-1]:.0f} s", flush=True)
+    print(f"one / two workers: {seconds[0] / seconds[1]:.2f} (>= 1.3)")
+
+
+def main() -> None:
+    """Measure as asked."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--groups", type=int, nargs=2, default=[500, 5_000])
+    parser.add_argument("--partitions", type=int, nargs=2, default=[20_000, 200_000])
+    parser.add_argument("--workers", action="store_true")
+    parser.add_argument("--one", metavar="FOLDER")
+    given = parser.parse_args()
+    if given.one:
+        one(given.one, given.master)
+    elif given.workers:
+        one_and_two_workers(given.partitions[0], given.groups[0])
+    else:
+        growth(given.master, given.partitions, given.groups)
 
 
 if __name__ == "__main__":

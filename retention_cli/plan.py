@@ -53,6 +53,19 @@ class Totals:
                 size = None if size is None or one.size_bytes is None else size + one.size_bytes
         return cls(sum(counts.values()), **counts, records=records, size_bytes=size, unconsumed=unconsumed)
 
+    def __add__(self, other: Totals) -> Totals:
+        mine, theirs = self.size_bytes, other.size_bytes
+        return Totals(
+            self.partitions + other.partitions,
+            self.trim + other.trim,
+            self.keep + other.keep,
+            self.hold + other.hold,
+            self.skip + other.skip,
+            self.records + other.records,
+            None if mine is None or theirs is None else mine + theirs,
+            self.unconsumed + other.unconsumed,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -62,7 +75,8 @@ class Plan:
     consumer, the records that would go before it has read them. ``refusals`` say why trim would refuse the plan
     (RULES.md G6), ``notes`` what else is worth a warning. ``memory_since_ms`` is when what kretain remembers of the
     cluster was begun (Unix ms), None where nothing was remembered yet. ``disks`` are what R6 comes to, where a rule
-    speaks of disks, and ``space`` what brokers give back by it, and when.
+    speaks of disks, and ``space`` what brokers give back by it, and when. ``counted`` are the totals, where somebody has
+    counted the decisions already.
     """
 
     created_at_ms: int
@@ -80,11 +94,12 @@ class Plan:
     memory: str = "local"
     disks: Sequence[DiskOutcome] = ()
     space: Space | None = None
+    counted: Totals | None = None
 
     @property
     def totals(self) -> Totals:
         """Counts over all decisions."""
-        return Totals.of(self.decisions)
+        return Totals.of(self.decisions) if self.counted is None else self.counted
 
 
 def timestamp(ms: int) -> str:
@@ -115,6 +130,21 @@ def row_as_json(decision: Decision) -> dict[str, Any]:
     }
 
 
+def totals_as_json(totals: Totals) -> dict[str, Any]:
+    """Return the sums over decisions as JSON's own types."""
+    return {
+        "partitions": totals.partitions,
+        "trim": totals.trim,
+        "keep": totals.keep,
+        "hold": totals.hold,
+        "skip": totals.skip,
+        "records": totals.records,
+        "bytes": totals.size_bytes,
+        "bytes_exact": False,
+        "unconsumed": totals.unconsumed,
+    }
+
+
 def head_as_json(plan: Plan) -> dict[str, Any]:
     """Return all of the plan's JSON but its rows."""
     totals = plan.totals
@@ -135,17 +165,7 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
             "since": None if plan.memory_since_ms is None else timestamp(plan.memory_since_ms),
         },
         "has_changes": totals.trim > 0,
-        "totals": {
-            "partitions": totals.partitions,
-            "trim": totals.trim,
-            "keep": totals.keep,
-            "hold": totals.hold,
-            "skip": totals.skip,
-            "records": totals.records,
-            "bytes": totals.size_bytes,
-            "bytes_exact": False,
-            "unconsumed": totals.unconsumed,
-        },
+        "totals": totals_as_json(totals),
         "disks": [outcome_as_json(one) for one in plan.disks],
         "space": space_as_json(plan.space),
         "unconsumed_by": dict(sorted(plan.unconsumed_by.items())),

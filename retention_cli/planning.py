@@ -16,7 +16,7 @@ from retention_cli.decide import decide
 from retention_cli.disk_policy import needs_disks
 from retention_cli.disk_rules import DiskRun
 from retention_cli.disks.outcome import DiskOutcome
-from retention_cli.guards.limits import Amount, over_limits
+from retention_cli.guards.limits import Amount, over_limits, total
 from retention_cli.model import Decision, Reason, TopicPartition, Unknown
 from retention_cli.observation import Observation, Request, wall_clock_ms
 from retention_cli.observe import observe
@@ -167,11 +167,7 @@ def make_plan(
 
 def amount_of(decisions: Sequence[Decision]) -> Amount:
     """Return what the decisions would trim."""
-    result = Amount()
-    for one in decisions:
-        if one.action == "trim":
-            result += Amount(one.records, one.size_bytes)
-    return result
+    return total(Amount(one.records, one.size_bytes) for one in decisions if one.action == "trim")
 
 
 def managed_records(observation: Observation) -> int:

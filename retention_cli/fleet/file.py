@@ -20,13 +20,14 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.load import problems_of
+from retention_cli.policy.load import problems_of, unknown_keys
 from retention_cli.policy.schema import keys_of
 from retention_cli.policy.yaml_file import Document, read_document
 from retention_cli.saved_plan import StrictModel
@@ -200,30 +201,21 @@ def _reworded(problem: PolicyProblem) -> PolicyProblem:
 
 
 def _unknown_keys(document: Document) -> list[PolicyProblem]:
-    found = _unknown_in(document.data, FleetModel, (), document)
+    found = unknown_keys(document.data, FleetModel, (), document, partial(_hint, at_top=True))
     clusters = document.data.get("clusters")
     for index, one in enumerate(clusters if isinstance(clusters, list) else ()):
         if isinstance(one, dict):
-            found += _unknown_in(one, ClusterModel, ("clusters", index), document)
+            found += unknown_keys(one, ClusterModel, ("clusters", index), document, partial(_hint, at_top=False))
     return found
 
 
-def _unknown_in(
-    mapping: dict[Any, Any], model: type[BaseModel], path: tuple[str | int, ...], document: Document
-) -> list[PolicyProblem]:
-    allowed = keys_of(model)
-    found = []
-    for key in mapping:
-        if key not in allowed:
-            name = str(key)
-            near = difflib.get_close_matches(name.lower().replace("_", "-"), allowed, n=1, cutoff=0.6)
-            if not path and name in keys_of(ClusterModel):
-                hint = "it belongs into an entry of clusters"
-            else:
-                hint = f"did you mean {near[0]}?" if near else f"keys are {', '.join(allowed)}"
-            line = document.line_of((*path, name))
-            found.append(PolicyProblem(document.source, line, name, f"is not a key here; {hint}"))
-    return found
+def _hint(name: str, allowed: list[str], *, at_top: bool) -> str:
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), allowed, n=1, cutoff=0.6)
+    if at_top and name in keys_of(ClusterModel):
+        return "is not a key here; it belongs into an entry of clusters"
+    return (
+        f"is not a key here; did you mean {near[0]}?" if near else f"is not a key here; keys are {', '.join(allowed)}"
+    )
 
 
 def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:

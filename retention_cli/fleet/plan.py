@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from retention_cli import __version__
-from retention_cli.plan import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, row_as_json, timestamp
+from retention_cli.plan import (
+    FLEET_FORMAT,
+    Plan,
+    Totals,
+    head_as_json,
+    json_lines,
+    row_as_json,
+    timestamp,
+    totals_as_json,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class FleetPlan:
     @property
     def totals(self) -> Totals:
         """Counts over all decisions of all clusters."""
-        return Totals.of(itertools.chain.from_iterable(one.decisions for one in self.plans.values()))
+        return sum((one.totals for one in self.plans.values()), Totals.of(()))
 
 
 def fleet_head(fleet: FleetPlan) -> dict[str, Any]:
@@ -65,15 +73,7 @@ def fleet_head(fleet: FleetPlan) -> dict[str, Any]:
         "totals": {
             "clusters": len(fleet.clusters),
             "clusters_failed": len(fleet.failures),
-            "partitions": totals.partitions,
-            "trim": totals.trim,
-            "keep": totals.keep,
-            "hold": totals.hold,
-            "skip": totals.skip,
-            "records": totals.records,
-            "bytes": totals.size_bytes,
-            "bytes_exact": False,
-            "unconsumed": totals.unconsumed,
+            **totals_as_json(totals),
         },
     }
 

@@ -110,7 +110,7 @@ def make_fleet_plan(
     """
     found = dict(engine.plans(members, now_ms, watch))
     clusters = {one.name: found.get(one.name, Failure("the engine left it out")) for one in members}
-    names = _Names(members)
+    names = ClusterNames([one.name for one in members])
     for name, one in clusters.items():
         if isinstance(one, Plan):
             names.claim(one.cluster_id, name)
@@ -125,7 +125,7 @@ class LocalEngine:
 
     def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
         """See :class:`Engine`."""
-        names = _Names(members)
+        names = ClusterNames([one.name for one in members])
 
         def plan(member: Member) -> tuple[str, Plan | Failure]:
             with watch(member.name) as progress:
@@ -138,7 +138,7 @@ class LocalEngine:
             yield from pool.imap_unordered(plan, members)
 
 
-def _plan(member: Member, now_ms: int, names: _Names, progress: Progress) -> Plan:
+def _plan(member: Member, now_ms: int, names: ClusterNames, progress: Progress) -> Plan:
     selection = member.selection()
     check_without_inventory(selection.policy)
     with member.reader() as reader:
@@ -157,11 +157,11 @@ def _plan(member: Member, now_ms: int, names: _Names, progress: Progress) -> Pla
             memories.close()
 
 
-class _Names:
-    """Which name each cluster goes by; a cluster has one."""
+class ClusterNames:
+    """Which of these names each cluster goes by; a cluster has one."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
-        self._order = [one.name for one in members]
+    def __init__(self, names: Sequence[str]) -> None:
+        self._order = names
         self._lock = threading.Lock()
         self._by_id: dict[str, str] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -161,14 +162,22 @@ def _unknown_keys(document: Document) -> list[PolicyProblem]:
 def _unknown_in(
     mapping: dict[Any, Any], model: type[BaseModel], path: tuple[str | int, ...], document: Document
 ) -> list[PolicyProblem]:
+    return unknown_keys(mapping, model, path, document, lambda name, keys: _hint(name, keys, at_top=not path))
+
+
+def unknown_keys(
+    mapping: dict[Any, Any],
+    model: type[BaseModel],
+    path: tuple[str | int, ...],
+    document: Document,
+    hint: Callable[[str, list[str]], str],
+) -> list[PolicyProblem]:
+    """Return each key of a mapping that its model doesn't have, with its line and what ``hint`` says of it."""
     allowed = keys_of(model)
-    found = []
-    for key in mapping:
-        if key not in allowed:
-            name = str(key)
-            line = document.line_of((*path, name))
-            found.append(PolicyProblem(document.source, line, name, _hint(name, allowed, at_top=not path)))
-    return found
+    return [
+        PolicyProblem(document.source, document.line_of((*path, name)), name, hint(name, allowed))
+        for name in (str(key) for key in mapping if key not in allowed)
+    ]
 
 
 def _hint(key: str, allowed: list[str], *, at_top: bool) -> str:

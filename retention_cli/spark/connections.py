@@ -24,7 +24,8 @@ class ConnectionRef:
     """Where an executor finds a cluster's settings.
 
     ``shipped`` is a file that Spark distributed (by its name), ``path`` one that lies where the task runs: our own
-    JSON, or, with ``bootstrap``, a client's properties file (``--executor-command-config``).
+    JSON, or, with ``bootstrap``, a client's properties file (``--executor-command-config``): its own
+    ``bootstrap.servers``, where executors reach the brokers by other addresses, else this one.
     """
 
     path: str | None = None
@@ -38,8 +39,8 @@ class ConnectionRef:
             SettingsError: the file is not there, or is wrong.
         """
         if self.bootstrap is not None and self.path is not None:
-            given = read_properties(Path(self.path)) | {"bootstrap.servers": Setting(self.bootstrap, "the client")}
-            return translate(given)
+            given = read_properties(Path(self.path))
+            return translate({"bootstrap.servers": Setting(self.bootstrap, "the client"), **given})
         file = Path(self.path) if self.path is not None else _shipped(self.shipped or "")
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -69,6 +70,19 @@ def write_connection(settings: ConnectionSettings, folder: Path, name: str) -> P
     return path
 
 
+def check_cluster(reader: ClusterReader, cluster: str) -> None:
+    """Check that a reader has come to this cluster: an address may mean another one on another machine.
+
+    A group that the other cluster doesn't have would seem to be gone, and protect nothing (RULES.md F1).
+
+    Raises:
+        BrokerError: it has come to another.
+    """
+    found = reader.metadata(()).cluster_id
+    if found != cluster:
+        raise BrokerError(f"{reader.settings.bootstrap} is cluster {found} from here, not {cluster}")
+
+
 class Readers:
     """The readers of one task: each cluster's, opened at its first use. A context manager."""
 
@@ -86,10 +100,10 @@ class Readers:
         self._open = {}
 
     def get(self, cluster: str) -> ClusterReader:
-        """Return a cluster's reader.
+        """Return the reader of a cluster, by its id.
 
         Raises:
-            BrokerError: the cluster can't be reached from here.
+            BrokerError: the cluster can't be reached from here, or another one is.
         """
         if cluster in self._failed:
             raise BrokerError(self._failed[cluster])
@@ -98,6 +112,7 @@ class Readers:
             try:
                 reader = ClusterReader(connection.load(), timeout_s)
                 self._open[cluster] = reader.__enter__()
+                check_cluster(reader, cluster)
             except (BrokerError, SettingsError) as error:
                 self._failed[cluster] = str(error)
                 raise BrokerError(str(error)) from None

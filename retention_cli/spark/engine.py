@@ -14,16 +14,16 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.fleet.planning import SameClusterError
+from retention_cli.fleet.planning import ClusterNames
 from retention_cli.floors.kafka_groups import changed_since, not_listed
 from retention_cli.guards.limits import Amount, over_limits
+from retention_cli.kept_decisions import KeptDecisions, decision_of
 from retention_cli.model import Decision, Reason
 from retention_cli.plan import Plan, Totals
 from retention_cli.planning import NothingMatchesError
 from retention_cli.policy.errors import PolicyError
 from retention_cli.progress import Progress, silent
 from retention_cli.spark.commit_tasks import GROUPS, commit_batch, commit_reader
-from retention_cli.spark.fact_rows import decision_of
 from retention_cli.spark.fact_tasks import decider, fact_reader
 from retention_cli.spark.frames import PLACE, laid_beside
 from retention_cli.spark.jobs import ClusterJob
@@ -36,6 +36,8 @@ _ATTEMPTS: Final = 3
 _CLIENTS: Final = 8
 """How many clusters the client reads at a time."""
 _TASKS_AT_MOST: Final = 10_000
+_IN_MEMORY: Final = 50_000
+"""So many decisions of one cluster the client holds in memory: some 60 MB."""
 
 
 @dataclass(slots=True)
@@ -48,7 +50,6 @@ class SparkPlan:
 
     rows: Any
     plans: dict[str, Plan] = field(default_factory=dict)
-    totals: dict[str, Totals] = field(default_factory=dict)
     failures: dict[str, BaseException] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -58,11 +59,14 @@ class SparkPlan:
         if self.rows is not None:
             self.rows.unpersist()
 
-    def decisions(self, cluster: str) -> Iterator[Decision]:
-        """Yield a cluster's decisions in order."""
+    def decisions(self, cluster: str) -> Sequence[Decision]:
+        """Return a cluster's decisions in order. Many are kept in a file, never all of them in memory."""
         some = self.rows.where(self.rows.cluster == cluster).select(*PLAN.names)
+        many = any(one.cluster_id == cluster and one.totals.partitions > _IN_MEMORY for one in self.plans.values())
+        if many:
+            some = some.sort("topic", "partition")  # two more jobs, which a small plan need not wait for
         found = (decision_of(row.asDict(recursive=True)) for row in some.toLocalIterator(prefetchPartitions=True))
-        yield from sorted(found, key=lambda one: one.tp)  # all are wanted here: a sort by Spark costs two more jobs
+        return KeptDecisions(found) if many else sorted(found, key=lambda one: one.tp)
 
 
 def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: Progress = silent) -> SparkPlan:
@@ -79,7 +83,9 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     failures = {name: one for name, one in found.items() if not isinstance(one, Prepared)}
     if not prepared:
         return SparkPlan(None, failures=failures)
-    _check_ids(prepared)
+    names = ClusterNames([one.target.name for one in prepared])
+    for one in prepared:
+        names.claim(one.cluster, one.target.name)
     for one in prepared:
         recall(one)
     notes = {one.cluster: list(one.notes) for one in prepared}
@@ -99,7 +105,6 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     for one in prepared:
         summary = summaries.get(one.cluster, Summary(Totals.of(())))
         result.plans[one.target.name] = _plan(one, summary, notes[one.cluster], unread.get(one.cluster, {}), now_ms)
-        result.totals[one.target.name] = summary.totals
     for frame in read:
         frame.unpersist()
     return result
@@ -179,17 +184,6 @@ def _prepared(targets: Sequence[Target], now_ms: int) -> dict[str, Prepared | Ba
 
     with ThreadPoolExecutor(min(_CLIENTS, len(targets)), "kretain-prepare") as pool:
         return dict(zip((target.name for target in targets), pool.map(one, targets), strict=True))
-
-
-def _check_ids(prepared: Sequence[Prepared]) -> None:
-    names: dict[str, str] = {}
-    for one in prepared:
-        other = names.setdefault(one.cluster, one.target.name)
-        if other != one.target.name:
-            raise SameClusterError(
-                f"{other} and {one.target.name} are one cluster, {one.cluster}: name it once, under one policy; "
-                "nothing was trimmed"
-            )
 
 
 def _partitions(prepared: Prepared) -> Iterator[Any]:
@@ -311,4 +305,5 @@ def _plan(prepared: Prepared, summary: Summary, notes: list[Reason], unread: Map
         notes=notes,
         memory_since_ms=None if memories is None else memories.since_ms(prepared.cluster),
         memory="local" if memories is None else memories.kind,
+        counted=summary.totals,
     )

@@ -9,7 +9,6 @@ from retention_cli.memory import PartitionMemory, pack, unpack
 from retention_cli.model import (
     NO_EVENT_TIMES,
     NO_SIZE,
-    Decision,
     EventMax,
     LookUp,
     Maybe,
@@ -151,28 +150,6 @@ def _lookup(row: Mapping[str, Any]) -> LookUp:
 
 def _unread(name: str) -> Unknown:
     return Unknown.because("offsets", f"{name} is missing, and nothing says why")
-
-
-def decision_of(row: Mapping[str, Any]) -> Decision:
-    """Return the decision of a row."""
-    return Decision(
-        topic=row["topic"],
-        topic_id=row["topic_id"],
-        partition=row["partition"],
-        action=row["action"],
-        log_start=row["log_start"],
-        high_watermark=row["high_watermark"],
-        last_stable_offset=row["last_stable_offset"],
-        min_commit=row["min_commit"],
-        min_commit_by=row["min_commit_by"],
-        trim_to=row["trim_to"],
-        records=row["records"],
-        size_bytes=row["bytes"],
-        unconsumed=row["unconsumed"],
-        rule=row["rule"],
-        limited_by=row["limited_by"],
-        reasons=tuple(Reason(one["code"], one["text"]) for one in row["reasons"] or ()),
-    )
 
 
 def memory_row(memory: PartitionMemory) -> Row:

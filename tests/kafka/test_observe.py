@@ -123,7 +123,7 @@ def test_a_topic_made_anew_while_it_was_read_is_decided_by_its_new_facts(
         world.produce(topic, OLD)
         wait_until(lambda: not ids_everywhere(world, topic) & {None, old}, "the new one on every broker")
 
-    before("sizes", make_anew)
+    before("list_offsets", make_anew, call=2)  # after the ends
     decision = world.decide(consumed(topic), topic)
     assert decision.topic_id not in (None, old)
     assert (decision.action, codes(decision)) == ("hold", {"F4"}), "its commits went with it"
@@ -136,7 +136,7 @@ def test_a_topic_deleted_while_it_was_read_is_held(world: World, topic: str, bef
         world.delete(topic)
         wait_until(lambda: ids_everywhere(world, topic) == {None}, "the end of it on every broker")
 
-    before("sizes", delete)
+    before("list_offsets", delete, call=2)
     policy = consumed(topic).replace(f'"{topic}"', f'["{topic}", "{other}"]')
     decision = world.decide(policy, topic)
     assert (decision.action, codes(decision)) == ("hold", {"metadata"})
@@ -254,7 +254,7 @@ def test_a_recheck_is_as_old_as_its_first_read(
             return time.monotonic() + sum(passed)
 
     plan = world.plan(consumed(topic))
-    before("sizes", lambda: passed.append(31))
+    before("sizes_soon", lambda: passed.append(31))
     monkeypatch.setattr(observing, "time", Clock)
     monkeypatch.setattr(trimming, "time", Clock)
     monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))

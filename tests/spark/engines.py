@@ -62,8 +62,9 @@ class Engines:
                     assert not made.failures
                     plan = made.plans[""]
                     rows = tuple(made.decisions(plan.cluster_id))
-                    assert made.totals[""] == replace(plan, decisions=rows).totals
-                    return replace(plan, decisions=rows)
+                    whole = replace(plan, decisions=rows, counted=None)
+                    assert plan.totals == whole.totals
+                    return whole
         finally:
             memories.close()
 

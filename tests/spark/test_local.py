@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from retention_cli.spark import engine
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms
 from tests.spark.engines import Engines, reasons_of
@@ -18,8 +19,12 @@ def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
     return Engines(local_spark, world, tmp_path)
 
 
-@pytest.mark.parametrize("seed", [11, 12])
-def test_the_same_plan_of_random_topics_and_groups(engines: Engines, seed: int) -> None:
+@pytest.mark.parametrize(("seed", "in_memory"), [(11, 50_000), (12, 0)])
+def test_the_same_plan_of_random_topics_and_groups(
+    engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the client keeps its rows in a file, as it does with many."""
+    monkeypatch.setattr(engine, "_IN_MEMORY", in_memory)
     fleet = Fleet(engines.world, seed, topics=12)
     try:
         fleet.build()

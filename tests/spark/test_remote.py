@@ -15,7 +15,7 @@ import pytest
 
 from retention_cli.embedded import EmbeddedKafka
 from tests.kafka.fleet import Fleet
-from tests.kafka.world import HOUR, World, consumed, wait_until
+from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
 from tests.spark.clusters import Standalone, environment, spark_connect, spark_standalone, standalone
 
 __all__ = ["spark_connect", "spark_standalone"]
@@ -130,6 +130,66 @@ def test_a_password_goes_to_executors_in_a_file_and_nowhere_else(tmp_path: Path,
         assert SECRET.encode() not in file.read_bytes(), f"the password stands in {file}"
 
 
+class OneOutOfReach(EmbeddedKafka):
+    """Three nodes; whoever comes by the second listener is sent to a port where node 2 does not listen."""
+
+    def _properties(self, node_id: int, *others: Any) -> dict[str, str]:
+        found = super()._properties(node_id, *others)
+        if node_id == 2:
+            found["advertised.listeners"] = re.sub(
+                r"SECURE://[^,]*", "SECURE://127.0.0.1:1", found["advertised.listeners"]
+            )
+        return found
+
+
+def test_an_executor_that_cannot_reach_one_broker_holds_what_is_there(
+    tmp_path: Path, spark_standalone: Standalone, kafka: EmbeddedKafka
+) -> None:
+    """RULES.md F3: the partitions that it leads are unknown and named, the others go on. Another cluster is no answer."""
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
+    settings = {
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": jaas,
+    }
+    with OneOutOfReach(3, settings=settings, secure_protocol="SASL_PLAINTEXT") as theirs:
+        world = World(theirs.bootstrap, tmp_path / "state")
+        topic = world.topic(partitions=6)
+        for partition in range(6):
+            world.produce(topic, [5 * HOUR] * 4, partition)
+        group = next(name for n in range(50) if coordinator(world, name := f"{topic}-{n}") != 2)
+        world.commit(group, topic, dict.fromkeys(range(6), 3))
+        policy, far, other = tmp_path / "policy.yaml", tmp_path / "far.properties", tmp_path / "other.properties"
+        policy.write_text(consumed(topic))
+        far.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=alice\nsasl.password=a\n"
+            f"bootstrap.servers={theirs.secure_bootstrap}\n"
+        )
+        other.write_text(f"bootstrap.servers={kafka.bootstrap}\n")
+        with reader_for(world.bootstrap) as reader:
+            leaders = {n: one.leader for n, one in reader.metadata([topic]).topics[topic].partitions.items()}
+        command = Command(world, tmp_path, spark_standalone.folder)
+        common = ("-p", str(policy), "--timeout", "10s", "--spark", "--master", spark_standalone.url, *SMALL)
+        some = command.run(*common, "--executor-command-config", str(far), state="far")
+        none = command.run(*common, "--executor-command-config", str(other), state="other")
+    assert some.returncode == 0, some.stderr
+    rows = {row["partition"]: row for row in json.loads(some.stdout)["partitions"]}
+    assert set(leaders.values()) == {1, 2, 3}
+    for partition, leader in leaders.items():
+        row = rows[partition]
+        assert (row["action"], row["trim_to"]) == (("hold", None) if leader == 2 else ("trim", 3)), row
+        if leader == 2:
+            assert row["reasons"][0]["code"] == "offsets"
+    assert none.returncode == 0, none.stderr
+    for row in json.loads(none.stdout)["partitions"]:
+        assert row["action"] == "hold"
+        assert f"is cluster {kafka.cluster_id} from here" in " ".join(reason["text"] for reason in row["reasons"])
+
+
+def coordinator(world: World, group: str) -> int | None:
+    with reader_for(world.bootstrap) as reader:
+        return reader.coordinators([group]).get(group)
+
+
 @pytest.mark.long  # Spark tries a task four times before it gives up
 def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, spark_standalone: Standalone) -> None:
     """A master that nobody listens at, and executors without Python: exit 1, one line, nothing planned."""
@@ -146,6 +206,33 @@ def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, 
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.long  # it installs everything anew
+def test_executors_run_on_an_environment_that_was_packed(
+    world: World, tmp_path: Path, spark_standalone: Standalone
+) -> None:
+    """``kretain spark pack``, and what docs/spark.md says to do with it."""
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 3)
+    world.commit(f"{topic}-g", topic, 2)
+    policy, packed = tmp_path / "policy.yaml", tmp_path / "env.tar.gz"
+    policy.write_text(consumed(topic))
+    made = subprocess.run(
+        [sys.executable, "-m", "kretain", "spark", "pack", str(packed)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert made.returncode == 0, made.stderr
+    archive = ("--spark-conf", f"spark.archives={packed}#environment")
+    python = ("--spark-conf", "spark.pyspark.python=./environment/bin/python")
+    command = Command(world, tmp_path, spark_standalone.folder)
+    flags = ("-p", str(policy), "--spark", "--master", spark_standalone.url, *archive, *python, *SMALL)
+    done = command.run(*flags, state="spark")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["partitions"][0]["trim_to"] == 2
+
+
 @pytest.mark.long
 def test_a_worker_that_dies_takes_nothing_with_it(fleet: Fleet, tmp_path: Path) -> None:
     """Its tasks run again elsewhere: they read, and nothing else."""
@@ -156,8 +243,18 @@ def test_a_worker_that_dies_takes_nothing_with_it(fleet: Fleet, tmp_path: Path) 
         flags = ("-p", str(policy), "--spark", "--master", spark.url, *SMALL)
         before = command.plan(policy, state="local")
         running = command.start(*flags, state="spark")
-        wait_until(lambda: any(tmp_path.glob("work-1/app-*/*/stderr")), "an executor on the first worker", 120)
-        spark.workers[0].kill()
+        first = spark.workers[0]
+        logs = spark.folder / first.name.replace("worker", "work")
+
+        def busy() -> bool:
+            return any("Running task" in log.read_text(errors="replace") for log in logs.glob("app-*/*/stderr"))
+
+        wait_until(busy, "a task on the first worker", 240)
+        first.kill()
         out, err = running.communicate(timeout=600)
         assert running.returncode == 0, err
-        assert json.loads(out)["totals"]["partitions"] == json.loads(before)["totals"]["partitions"]
+        after = command.plan(policy, state="local")
+    rows = [json.loads(text)["partitions"] for text in (before, out, after)]
+    assert [one["topic"] for one in rows[1]] == [one["topic"] for one in rows[0]]
+    if rows[0] == rows[2]:  # brokers sweep as they like
+        assert rows[1] == rows[0]

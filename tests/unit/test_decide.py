@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from retention_cli.decide import Wanted, decide, unread_below, wanted_lookups, weigh
-from retention_cli.model import Floor, LookUp, Reason, Unknown
+from retention_cli.model import Floor, LookUp, Reason, Unknown, Usage, Watermark
 from retention_cli.policy.settings import Settings
+from retention_cli.triggers import TRIGGERS, NotAsked
 from tests.unit.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic
 
 R1 = Settings(consumed_after_ms=24 * HOUR)
@@ -262,3 +264,23 @@ def test_weighing_shows_each_rule_that_is_on() -> None:
         ("R1", 3, 3, None),
         ("R4", 5, 4, "G1"),
     ]
+
+
+usages = st.one_of(
+    st.none(), st.just(UNKNOWN), st.builds(Usage, st.just("1"), st.just(90.0), st.just(Watermark(80.0, 0.5, HOUR)))
+)
+sizes = st.none() | st.integers(1, 2000)
+
+
+@given(logs(), settings, usages, sizes, sizes)
+def test_a_rule_that_is_off_asks_for_nothing_and_one_that_is_on_is_asked(
+    log: Log, chosen: Settings, usage: Usage | Unknown | None, most: int | None, most_of_topic: int | None
+) -> None:
+    """``on`` is a short cut: a rule that it called off and that would have asked would be lost in silence."""
+    chosen = replace(chosen, max_bytes=most, max_topic_bytes=most_of_topic)
+    facts = replace(log.facts(chosen), usage=usage)
+    for trigger in TRIGGERS:
+        if not trigger.on(facts, chosen):
+            assert isinstance(trigger.ask(facts, chosen, NOW), NotAsked), trigger.code
+            assert not trigger.cutoffs(facts, chosen, NOW), trigger.code
+            assert not trigger.data_cutoffs(facts, chosen, NOW), trigger.code

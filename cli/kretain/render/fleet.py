@@ -59,7 +59,7 @@ def _print_plan_tables(fleet: FleetPlan, *, markdown: bool, every_row: bool) -> 
     _print_totals(fleet, markdown=markdown)
     print_failures("Could not be planned", fleet.failures, markdown=markdown)
     for name, one in fleet.plans.items():
-        held = [row for row in one.decisions if row.action == "hold"]
+        held = (row for row in one.decisions if row.action == "hold")
         print_reasons(f"On hold in {name}", ((row.tp, row.reasons) for row in held), "magenta", markdown=markdown)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable
 
 from kretain.options import PlanOutput
 from kretain.render import data, screen
@@ -63,9 +64,9 @@ def _print_delete_records(plan: Plan) -> None:
 
 
 def _print_table(plan: Plan, *, markdown: bool, every_row: bool) -> None:
-    rows = list(plan.decisions)
-    if len(rows) > SHOWN and not every_row:
-        rows = _that_matter(rows)
+    shortened = len(plan.decisions) > SHOWN and not every_row
+    rows = _that_matter(plan.decisions) if shortened else list(plan.decisions)
+    if shortened:
         screen.say(
             f"The {len(rows)} of {len(plan.decisions):,} partitions that matter most (all of them: --all, or -o csv):"
         )
@@ -96,18 +97,20 @@ def _print_table(plan: Plan, *, markdown: bool, every_row: bool) -> None:
         markdown=markdown,
     )
     _print_totals(plan, markdown=markdown)
-    held = [one for one in plan.decisions if one.action == "hold"]
-    noted = [one for one in plan.decisions if one.reasons and one.action in ("trim", "keep")]
-    skipped = [one for one in plan.decisions if one.action == "skip" and not one.topic.startswith("__")]
-    print_reasons("On hold", ((one.tp, one.reasons) for one in held), "magenta", markdown=markdown)
-    print_reasons("Worth knowing", ((one.tp, one.reasons) for one in noted), markdown=markdown)
-    print_reasons("Never touched", ((one.tp, one.reasons) for one in skipped), "dim", markdown=markdown)
+    held = ((one.tp, one.reasons) for one in plan.decisions if one.action == "hold")
+    noted = ((one.tp, one.reasons) for one in plan.decisions if one.reasons and one.action in ("trim", "keep"))
+    skipped = (
+        (one.tp, one.reasons) for one in plan.decisions if one.action == "skip" and not one.topic.startswith("__")
+    )
+    print_reasons("On hold", held, "magenta", markdown=markdown)
+    print_reasons("Worth knowing", noted, markdown=markdown)
+    print_reasons("Never touched", skipped, "dim", markdown=markdown)
 
 
-def _that_matter(rows: Sequence[Decision]) -> list[Decision]:
+def _that_matter(rows: Iterable[Decision]) -> list[Decision]:
     """The largest trims; where there are few, holds too."""
     order = {"trim": 0, "hold": 1, "keep": 2, "skip": 3}
-    chosen = sorted(rows, key=lambda one: (order[one.action], -one.records, one.tp))[:MOST]
+    chosen = heapq.nsmallest(MOST, rows, key=lambda one: (order[one.action], -one.records, one.tp))
     return sorted(chosen, key=lambda one: one.tp)
 
 
