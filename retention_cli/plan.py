@@ -75,8 +75,8 @@ class Plan:
     consumer, the records that would go before it has read them. ``refusals`` say why trim would refuse the plan
     (RULES.md G6), ``notes`` what else is worth a warning. ``memory_since_ms`` is when what kretain remembers of the
     cluster was begun (Unix ms), None where nothing was remembered yet. ``disks`` are what R6 comes to, where a rule
-    speaks of disks, and ``space`` what brokers give back by it, and when. ``counted`` are the totals, where somebody has
-    counted the decisions already.
+    speaks of disks, and ``space`` what brokers give back by it, and when. ``counted`` are the totals, where somebody
+    has counted the decisions already.
     """
 
     created_at_ms: int
