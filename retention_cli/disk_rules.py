@@ -73,7 +73,7 @@ class DiskRun:
 
     def space(self, decisions: Sequence[Decision]) -> Space | None:
         """Return what brokers give back after these decisions, and when; None where no disk is decided about."""
-        topics = {one.topic for one in decisions if one.action == "trim"}
+        topics = {one.topic for one in decisions if one.action != "skip"}
         return space_of(self._outcomes, *self.sizes.longest({disk.broker for disk in self.disks}, topics))
 
     def lay(

@@ -73,7 +73,7 @@ def test_a_log_start_that_moved_waits_for_the_size_to_fall() -> None:
     memory = PartitionMemory()
     assert not doubt(looked(memory, 0, 0, 1_000))
     moved = looked(memory, 60, 40, 1_000)
-    assert "has moved to 40 since its size last fell: up to 400 B" in doubt(moved)
+    assert "has moved since its size on broker 1 last fell" in doubt(moved)
     assert (moved.dead_bytes(DISK, ORDERS), moved.doubtful_bytes(DISK, ORDERS)) == (400, 0)
     assert doubt(looked(memory, 600, 40, 1_000))
     fallen = looked(memory, 601, 40, 600)
