@@ -6,19 +6,23 @@ it out; else it counts as S, so that nothing goes. So does an answer that is mis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from retention_cli.brokers.log_offsets import Answer, Found, Leaders
+import numpy as np
+
+from retention_cli.brokers.log_offsets import Found, Leaders, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.disks.estimated import Estimation, Known
 from retention_cli.disks.oldest_first import OldestFirst
 from retention_cli.disks.room import Disk
+from retention_cli.disks.segments import Ints
 from retention_cli.model import TopicPartition
 from retention_cli.policy.settings import DiskRules
 
-_LEAST_BITS: Final = 41
-"""Unix ms until 2039."""
+_UNKNOWN_MS: Final = -1
+_GRID_BITS: Final = 20
+"""Times begin at a multiple of some 17 minutes."""
 _ROUNDS: Final = 64
 """More than a bisection of any times needs: whatever brokers answer, it ends."""
 
@@ -36,44 +40,60 @@ def estimate(
         leaders: where to ask.
         now_ms: the clock of all cutoffs.
     """
-    search = Estimation(disks, rules, known, now_ms)
-    asked = [tp for tp in search.candidates() if tp in leaders]
+    search = Estimation(disks, rules, known, 1)
+    numbers = np.unique(search.wanted()[0])
+    asked = {search.names[n]: n for n in numbers.tolist() if search.names[n] in leaders}
     if not asked:
         return search.result()
-    newest = {
-        tp: answer.timestamp
-        for tp, answer in reader.list_offsets([dict.fromkeys(asked, "max-timestamp")], leaders)[0].items()
-        if isinstance(answer, Found) and answer.timestamp is not None
-    }
-    # Times are tried on a grid that does not depend on now: the same facts give the same plan.
-    search = Estimation(disks, rules, known, 1 << max(_LEAST_BITS, max((now_ms, *newest.values())).bit_length()))
+    newest = np.full(len(search.names), _UNKNOWN_MS, dtype=np.int64)
+    first = newest.copy()
+    specs: list[Spec] = ["max-timestamp", 0]
+    answers = reader.list_offsets([dict.fromkeys(asked, spec) for spec in specs], leaders)
+    for times, found in zip((newest, first), answers, strict=True):
+        for tp, answer in found.items():
+            if isinstance(answer, Found) and answer.timestamp is not None:
+                times[asked[tp]] = answer.timestamp
+    oldest_ms, newest_ms = _span(newest[[*asked.values()]], first[[*asked.values()]], now_ms)
+    search = Estimation(disks, rules, known, newest_ms, oldest_ms)
+    start, end = search.ends()
     for _ in range(_ROUNDS):
-        wanted = search.wanted()
-        if not wanted:
+        partition, at = search.wanted()
+        if not len(partition):
             break
-        found: dict[tuple[TopicPartition, int], Answer] = {}
-        for times in _rounds([(tp, at) for tp, at in wanted if tp in leaders and newest.get(tp, at) >= at]):
-            answers = reader.list_offsets([times], leaders)[0]
-            found |= {(tp, times[tp]): answer for tp, answer in answers.items()}
-
-        def offset_of(tp: TopicPartition, at: int, found: dict[tuple[TopicPartition, int], Answer] = found) -> int:
-            start, end = known.ends[tp]
-            if newest.get(tp, at) < at:
-                return end
-            answer = found.get((tp, at))
-            return answer.offset if isinstance(answer, Found) else start
-
-        search.answer(offset_of)
+        offset = start[partition]
+        over = (newest[partition] != _UNKNOWN_MS) & (newest[partition] < at)
+        offset[over] = end[partition[over]]
+        open_ = np.flatnonzero(~over & (first[partition] < at))  # up to its first record's time the answer is S
+        for rows, wanted in _rounds(search.names, partition[open_], at[open_], asked):
+            for tp, answer in reader.list_offsets([wanted], leaders)[0].items():
+                if isinstance(answer, Found):
+                    offset[open_[rows[tp]]] = answer.offset
+        search.answer(partition, at, offset)
     return search.result()
 
 
-def _rounds(wanted: Sequence[tuple[TopicPartition, int]]) -> list[dict[TopicPartition, int]]:
-    """Cut the times of partitions on several disks into mappings with one each: a request names a partition once."""
-    rounds: list[dict[TopicPartition, int]] = []
-    count: dict[TopicPartition, int] = {}
-    for tp, at in wanted:
-        number = count[tp] = count.get(tp, -1) + 1
-        if number == len(rounds):
-            rounds.append({})
-        rounds[number][tp] = at
+def _span(newest: Ints, first: Ints, now_ms: int) -> tuple[int, int]:
+    """Return times before and after all stamps, on a grid that does not depend on now: the same facts, the same plan.
+
+    Up to the oldest first record's time nothing would go.
+    """
+    oldest_ms = 0 if bool((first == _UNKNOWN_MS).any()) else max(0, int(first.min())) >> _GRID_BITS << _GRID_BITS
+    latest_ms = int(newest.max()) if bool((newest != _UNKNOWN_MS).all()) else max(now_ms, int(newest.max()))
+    return oldest_ms, oldest_ms + (1 << max(_GRID_BITS, (latest_ms - oldest_ms).bit_length()))
+
+
+def _rounds(
+    names: Sequence[TopicPartition], partition: Ints, at: Ints, asked: Mapping[TopicPartition, int]
+) -> list[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
+    """Cut pairs into rounds in which a partition stands once: a request names it once. Each has rows, and times."""
+    rounds: list[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = []
+    before, number = -1, 0
+    for row, (one, time_ms) in enumerate(zip(partition.tolist(), at.tolist(), strict=True)):
+        number = number + 1 if one == before else 0
+        before, tp = one, names[one]
+        if tp not in asked:
+            continue
+        while number >= len(rounds):
+            rounds.append(({}, {}))
+        rounds[number][0][tp], rounds[number][1][tp] = row, time_ms
     return rounds

@@ -73,7 +73,7 @@ class DiskRun:
 
     def space(self, decisions: Sequence[Decision]) -> Space | None:
         """Return what brokers give back after these decisions, and when; None where no disk is decided about."""
-        topics = {one.topic for one in decisions if one.action == "trim"}
+        topics = {one.topic for one in decisions if one.action != "skip"}
         return space_of(self._outcomes, *self.sizes.longest({disk.broker for disk in self.disks}, topics))
 
     def lay(
@@ -278,8 +278,8 @@ class DiskRun:
             size_bytes = max(0, size_bytes - self.sizes.segment_bytes[tp.topic])
         try:
             numpy()
-        except MissingPartError as error:
-            return Unknown.because("R5", str(error))
+        except MissingPartError:
+            return Unknown.because("R5", "sizes are estimated with numpy: pip install 'kretain[parquet]'")
         from retention_cli.disks.tails import estimated_tail
 
         return Tail(estimated_tail(start, end, size_bytes, most_bytes), exact=False)

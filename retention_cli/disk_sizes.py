@@ -17,7 +17,7 @@ from retention_cli.disks.room import Disk
 from retention_cli.memory import PartitionMemory
 from retention_cli.model import PartitionFacts, TopicPartition, Unknown
 from retention_cli.replica_memory import UNKNOWN_START, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
-from retention_cli.units import format_bytes, format_duration
+from retention_cli.units import format_duration
 
 SEGMENT_BYTES: Final = "segment.bytes"
 _DELAY: Final = "file.delete.delay.ms"
@@ -95,18 +95,17 @@ class Sizes:
         row = next((one for one in rows if not one.clean), None)
         if row is None:
             return None
-        dead = f"up to {format_bytes(row.dead_bytes)} of its size on broker {broker} may be dead bytes below that"
         if row.since_ms == UNKNOWN_START:
             text = (
-                f"its log start has moved to {row.log_start:,} since its size last fell: {dead}, which the broker has "
-                f"not swept yet; run again when it has ({_CHECK}, {_DELAY}), {_INVENTORY}"
+                f"its log start has moved since its size on broker {broker} last fell: dead bytes may be in it, not "
+                f"swept yet by the broker; run again when it has ({_CHECK}, {_DELAY}), {_INVENTORY}"
             )
             return Unknown.because(code, text)
         wait_ms = self._sweeping(broker, tp).wait_ms
         when = f"how often it sweeps could not be read ({_CHECK}, {_DELAY})"
         if wait_ms is not None:
             when = f"run again once it has been watched for {format_duration(wait_ms)} (two of the broker's checks)"
-        text = f"its log starts at {row.log_start:,}, and it is not known yet what of that is swept: {dead}; {when}"
+        text = f"what broker {broker} has swept of its log is not known yet: dead bytes may be in its size; {when}"
         return Unknown.because(code, f"{text}, {_INVENTORY}")
 
     def dead_bytes(self, disk: Disk, tp: TopicPartition) -> int:

@@ -11,10 +11,15 @@ whole segments of ``segment.bytes`` count, the last of them, which is being writ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from retention_cli.disks.segments import Ints, add_up
+
+_NEAR: Final = 50
+"""A level by which no more than a fiftieth too much goes is near enough, once it is known to half a minute."""
+_FINE_MS: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +86,8 @@ class Bisection:
 
     def wanted(self) -> tuple[Ints, Ints]:
         """Return (partition, time in Unix ms) rows to look up, each pair once; none when it is done."""
-        rows, times = self._asked()
-        if not len(rows):
-            return rows, times
-        pairs = np.unique(np.stack((self._replicas.partition[rows].astype(np.int64), times)), axis=1)
-        return pairs[0], pairs[1]
+        partition, times, _ = self._pairs()
+        return partition, times
 
     def answer(self, partition: Ints, time_ms: Ints, offset: Ints) -> None:
         """Take the offsets of what was wanted, in its order. Where one is unknown, S stands for it: nothing goes.
@@ -93,16 +95,17 @@ class Bisection:
         Raises:
             ValueError: it is not what was wanted.
         """
-        rows, times = self._asked()
-        known = dict(zip(zip(partition.tolist(), time_ms.tolist(), strict=True), offset.tolist(), strict=True))
-        tried = self._offset.copy()
-        try:
-            found = [known[pair] for pair in zip(self._replicas.partition[rows].tolist(), times.tolist(), strict=True)]
-        except KeyError as error:
-            raise ValueError(f"nothing was answered about partition and time {error}") from None
+        wanted, times, inverse = self._pairs()
+        if not (np.array_equal(partition, wanted) and np.array_equal(time_ms, times)):
+            raise ValueError("nothing was answered about what was wanted")
+        rows = self._asked()
         logs, of = self._logs, self._replicas.partition[rows]
-        tried[rows] = np.maximum(logs.start[of], np.minimum(np.array(found, dtype=np.int64), logs.limit[of]))
-        enough = self._freed_on(tried, len(self._over)) - self._already >= self._remaining
+        tried = self._offset.copy()
+        tried[rows] = np.maximum(
+            logs.start[of], np.minimum(np.asarray(offset, dtype=np.int64)[inverse], logs.limit[of])
+        )
+        freed = self._freed_on(tried, len(self._over))
+        enough = freed - self._already >= self._remaining
         middle = self._middle()
         fits = self._open & enough
         self._high = np.where(fits, middle, self._high)
@@ -110,6 +113,8 @@ class Bisection:
         taken = fits[self._replicas.disk]
         self._offset = np.where(taken, tried, self._offset)
         self._open &= self._high - self._low > self._resolution
+        near = freed - self._already <= self._remaining + self._remaining // _NEAR
+        self._open &= ~(fits & near & (self._high - self._low <= _FINE_MS))
 
     def result(self) -> Estimate:
         """Return the bounds so far: enough where that is possible, closer with every round."""
@@ -148,9 +153,17 @@ class Bisection:
             bound[of], logs.log_start[of], logs.high_watermark[of], replicas.size_bytes, logs.segment_bytes[of]
         )
 
-    def _asked(self) -> tuple[Ints, Ints]:
-        rows = np.flatnonzero(self._open[self._replicas.disk])
-        return rows, self._middle()[self._replicas.disk[rows]]
+    def _asked(self) -> Ints:
+        rows: Ints = np.flatnonzero(self._open[self._replicas.disk])
+        return rows
+
+    def _pairs(self) -> tuple[Ints, Ints, Ints]:
+        """Return the partitions and times to look up, each pair once; and of each replica asked, which is its own."""
+        rows = self._asked()
+        times, rank = np.unique(self._middle()[self._replicas.disk[rows]], return_inverse=True)
+        count = max(1, len(times))
+        key, inverse = np.unique(self._replicas.partition[rows].astype(np.int64) * count + rank, return_inverse=True)
+        return key // count, times[key % count] if len(times) else times, inverse
 
     def _middle(self) -> Ints:
         middle: Ints = self._low + (self._high - self._low) // 2

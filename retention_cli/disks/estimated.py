@@ -6,7 +6,7 @@ to ask; then take :meth:`Estimation.result`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,12 +50,14 @@ class Estimation:
         rules: the policy's; ``percent`` is set.
         known: what is known of what lies on them.
         newest_ms: a time (Unix ms) after which nothing is stamped.
+        oldest_ms: one before which nothing is.
     """
 
     disks: Sequence[Disk]
     rules: DiskRules
     known: Known
     newest_ms: int
+    oldest_ms: int = 0
     _names: list[TopicPartition] = field(default_factory=list)
     _limits: dict[TopicPartition, Maybe[Limit]] = field(default_factory=dict)
     _unknown: dict[int, Unknown] = field(default_factory=dict)
@@ -98,21 +100,22 @@ class Estimation:
             self._replicas, self._logs, self._excess - self._dead - self._doubtful, 0, self.newest_ms
         )
 
-    def candidates(self) -> list[TopicPartition]:
-        """Return the partitions whose offsets may be asked for."""
-        rows, _ = self._search.wanted()
-        return [self._names[n] for n in np.unique(rows).tolist()]
+    @property
+    def names(self) -> Sequence[TopicPartition]:
+        """The partitions by their numbers."""
+        return self._names
 
-    def wanted(self) -> list[tuple[TopicPartition, int]]:
-        """Return (partition, time in Unix ms) pairs to look up; none when it is done."""
-        rows, times = self._search.wanted()
-        return [(self._names[n], time) for n, time in zip(rows.tolist(), times.tolist(), strict=True)]
+    def ends(self) -> tuple[Ints, Ints]:
+        """Return S and H by number."""
+        return self._logs.log_start, self._logs.high_watermark
 
-    def answer(self, offset_of: Callable[[TopicPartition, int], int]) -> None:
+    def wanted(self) -> tuple[Ints, Ints]:
+        """Return (partition's number, time in Unix ms) rows to look up, each pair once; none when it is done."""
+        return self._search.wanted()
+
+    def answer(self, partition: Ints, time_ms: Ints, offset: Ints) -> None:
         """Take the offsets before which all is older. Where one can't be told it must be S: nothing goes."""
-        rows, times = self._search.wanted()
-        pairs = zip(rows.tolist(), times.tolist(), strict=True)
-        self._search.answer(rows, times, np.array([offset_of(self._names[n], time) for n, time in pairs], np.int64))
+        self._search.answer(partition, time_ms, offset)
 
     def result(self) -> OldestFirst:
         """Return the bounds, and what each disk comes to, marked as estimated."""

@@ -115,6 +115,7 @@ def walked(
     ours: list[bool] | None = None,
     replicas: dict[TopicPartition, int] | None = None,
     path: str = "/a",
+    leaving: int = 0,
 ) -> OldestFirst:
     segments = segments_of(rows)
     numbered = Numbered(segments, [CLICKS, ORDERS], [LogDir(1, path)])
@@ -128,6 +129,7 @@ def walked(
         {CLICKS: 0, ORDERS: 0} if log_starts is None else log_starts,
         decided or {},
         {CLICKS: FREE, ORDERS: FREE} if limits is None else limits,
+        [leaving],
     )
 
 
@@ -151,6 +153,13 @@ def test_dead_segments_of_an_old_inventory_that_are_swept_by_now_are_not_counted
     swept = walked(600, log_starts={CLICKS: 10, ORDERS: 0}, replicas={CLICKS: 200, ORDERS: 200})
     assert swept.outcomes[0].dead_bytes == 0
     assert swept.bounds == {ORDERS: 10}
+
+
+def test_what_was_swept_lately_is_in_use_until_its_files_are_deleted() -> None:
+    """A run between a sweep and ``file.delete.delay.ms``: the replica is smaller, and the disk as full as before."""
+    swept = walked(600, log_starts={CLICKS: 10, ORDERS: 0}, replicas={CLICKS: 200, ORDERS: 200}, leaving=100)
+    assert swept.outcomes[0].dead_bytes == 100
+    assert swept.bounds == {}
 
 
 def test_an_active_segment_below_the_log_start_is_not_on_its_way() -> None:

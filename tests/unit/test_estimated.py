@@ -43,8 +43,8 @@ class Brokers:
 
     def answer(self, tp: TopicPartition, spec: Any) -> Answer:
         if spec == "max-timestamp":
-            return NotFound() if tp in self.silent else Found(99, self.stamp(tp, 99))
-        self.times.append(spec)
+            return NotFound() if tp in self.silent else Found(0, max(self.stamp(tp, n) for n in range(100)))
+        self.times.append(spec)  # 0 asks for the first record
         if tp in self.wrong:
             return self.wrong[tp]
         return next((Found(n) for n in range(100) if self.stamp(tp, n) >= spec), NotFound())
@@ -97,6 +97,23 @@ def test_the_same_facts_give_the_same_bounds_whenever_they_are_asked() -> None:
     walked(brokers=other)
     assert one.times == other.times
     assert {time % 512 for time in one.times} == {0}
+
+
+def test_what_an_earlier_answer_tells_is_not_asked_again() -> None:
+    """Of ``new`` all is younger than the level, of ``old`` a part: few of the 32 rounds have anything to ask."""
+    brokers = Brokers()
+    assert walked(15_000, brokers).bounds == {OLD: 50}
+    assert len(brokers.times) <= 40, "of 64"
+
+
+def test_a_record_in_the_wrong_order_ends_what_goes() -> None:
+    """Only what stands before every record that is not older may go."""
+
+    class Shuffled(Brokers):
+        def stamp(self, tp: TopicPartition, offset: int) -> int:
+            return NOW if (tp, offset) == (OLD, 30) else super().stamp(tp, offset)
+
+    assert walked(15_000, Shuffled()).bounds == {OLD: 30, NEW: 20}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,108 @@
+"""How far a replica's size can be trusted: what is said, and what to do (RULES.md R5, R6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_dirs import LogDirState, Replica
+from retention_cli.disk_sizes import Sizes
+from retention_cli.disks.room import Disk, Room
+from retention_cli.memory import PartitionMemory
+from retention_cli.model import TopicPartition
+from retention_cli.policy.settings import Settings
+from tests.unit.facts import Log
+
+ORDERS = TopicPartition("orders", 0)
+DISK = Disk(1, ("/a",), Room(9_000, 5_000, 1_000), {ORDERS: 1_000})
+FAILED = RequestFailedError("not allowed", retriable=False)
+MINUTE = 60_000
+
+
+@dataclass
+class Brokers:
+    """Answers about settings, as given."""
+
+    check: Any = field(default_factory=lambda: {"log.retention.check.interval.ms": "300000"})
+    topic: Any = field(default_factory=lambda: {"segment.bytes": "100", "file.delete.delay.ms": "60000"})
+
+    def broker_values(self, brokers: list[int], _: object) -> dict[int, Any]:
+        return dict.fromkeys(brokers, self.check)
+
+    def topic_values(self, topics: list[str], _: object) -> dict[str, Any]:
+        return dict.fromkeys(topics, self.topic)
+
+
+def looked(
+    memory: PartitionMemory,
+    minute: int,
+    start: int,
+    size: int,
+    brokers: Brokers | None = None,
+    *,
+    future: bool = False,
+    path: str = "/a",
+) -> Sizes:
+    """One look: 100 offsets in all, a replica of this size on broker 1."""
+    facts = Log(start, [0] * (100 - start)).facts(Settings())
+    copies = [Replica(ORDERS, size, future=False), *([Replica(ORDERS, 1, future=True)] if future else ())]
+    sizes, reader = Sizes(), brokers or Brokers()
+    dirs = {1: [LogDirState(path, 9_000, 4_000, copies)], 2: FAILED}
+    sizes.add(reader, dirs, {ORDERS: facts}, {ORDERS: memory}, minute * MINUTE)  # type: ignore[arg-type]
+    return sizes
+
+
+def doubt(sizes: Sizes) -> str:
+    why = sizes.doubt(DISK, ORDERS, "R6")
+    return "" if why is None else why.reasons[0].text
+
+
+def test_a_replica_that_was_never_seen_is_watched_for_two_checks_first() -> None:
+    memory = PartitionMemory()
+    first = looked(memory, 0, 50, 1_000)
+    assert "watched for 11 m" in doubt(first)
+    assert "--inventory" in doubt(first)
+    assert (first.dead_bytes(DISK, ORDERS), first.doubtful_bytes(DISK, ORDERS)) == (0, 500)
+    assert doubt(looked(memory, 10, 50, 1_000))
+    assert not doubt(looked(memory, 11, 50, 1_000))
+    assert memory.changed
+
+
+def test_a_log_start_that_moved_waits_for_the_size_to_fall() -> None:
+    memory = PartitionMemory()
+    assert not doubt(looked(memory, 0, 0, 1_000))
+    moved = looked(memory, 60, 40, 1_000)
+    assert "has moved since its size on broker 1 last fell" in doubt(moved)
+    assert (moved.dead_bytes(DISK, ORDERS), moved.doubtful_bytes(DISK, ORDERS)) == (400, 0)
+    assert doubt(looked(memory, 600, 40, 1_000))
+    fallen = looked(memory, 601, 40, 600)
+    assert not doubt(fallen)
+    assert fallen.leaving_bytes(DISK) == 400
+    assert looked(memory, 603, 40, 600).leaving_bytes(DISK) == 0
+
+
+def test_a_replica_on_its_way_to_another_dir_is_not_trusted_and_starts_anew_there() -> None:
+    memory = PartitionMemory()
+    looked(memory, 0, 50, 1_000)
+    assert "being moved" in doubt(looked(memory, 60, 50, 1_000, future=True))
+    there = looked(memory, 61, 50, 1_000, path="/b")
+    other = Disk(1, ("/b",), DISK.room, DISK.replicas)
+    assert there.doubt(other, ORDERS, "R6") is not None
+
+
+def test_what_could_not_be_read_is_no_time_to_wait() -> None:
+    for brokers in (Brokers(check=FAILED), Brokers(topic=FAILED), Brokers(check={}), Brokers(topic={})):
+        memory = PartitionMemory()
+        looked(memory, 0, 50, 1_000, brokers)
+        sizes = looked(memory, 6_000, 50, 1_000, brokers)
+        assert "could not be read" in doubt(sizes)
+        assert sizes.longest([1], ["orders"]) != (300_000, 60_000)
+    assert looked(PartitionMemory(), 0, 50, 1_000, Brokers(topic=FAILED)).segment_bytes == {}
+
+
+def test_a_replica_that_was_not_seen_is_not_trusted() -> None:
+    elsewhere = Disk(3, ("/a",), DISK.room, DISK.replicas)
+    why = looked(PartitionMemory(), 0, 0, 1_000).doubt(elsewhere, ORDERS, "R6")
+    assert why is not None
+    assert "could not be laid beside" in why.reasons[0].text
