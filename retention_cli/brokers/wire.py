@@ -284,6 +284,8 @@ def _sentence(error: BaseException) -> str:
     text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
     for noise in ("KafkaConnectionError: ", "SaslAuthenticationFailedError: ", f"{type(error).__name__}: "):
         text = text.removeprefix(noise)
+    if isinstance(error, kafka_errors.NodeNotReadyError) and text.isdigit():
+        return f"broker {text} can't be reached"
     if match := re.fullmatch(r"(\d+) E[A-Z]+", text):  # 111 ECONNREFUSED
         text = os.strerror(int(match[1])).lower()
     return text or type(error).__name__
