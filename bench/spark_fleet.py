@@ -215,6 +215,12 @@ def growth(master: str, partitions: list[int], groups: list[int]) -> None:
     print(f"seconds {more['seconds']:.0f} (<= 180), peak {more['peak_mib']:.0f} MiB (<= 6144)")
 
 
+def _pin(pid: int, core: int) -> None:
+    """Keep a worker, and the executors that it will start, to one core: a task slot alone would use two."""
+    for thread in (Path("/proc") / str(pid) / "task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
+
+
 def one_and_two_workers(partitions: int, groups: int) -> None:
     """Print what a second worker brings: each has one core."""
     from tests.spark.clusters import standalone
@@ -227,6 +233,8 @@ def one_and_two_workers(partitions: int, groups: int) -> None:
             place = Path(name) / f"workers-{workers}"
             place.mkdir()
             with standalone(place, workers) as cluster:
+                for core, worker in enumerate(cluster.workers):
+                    _pin(worker.pid, core)
                 seconds.append(measured(folder, cluster.url)["seconds"])
             print(f"{workers} of one core each: {seconds[-1]:.0f} s", flush=True)
     print(f"one / two workers: {seconds[0] / seconds[1]:.2f} (>= 1.3)")
