@@ -97,7 +97,7 @@ class Estimation:
         self._replicas = Replicas(columns[0], columns[1], columns[2])
         self._logs = self._as_logs()
         self._search = Bisection(
-            self._replicas, self._logs, self._excess - self._dead - self._doubtful, 0, self.newest_ms
+            self._replicas, self._logs, self._excess - self._dead - self._doubtful, self.oldest_ms, self.newest_ms
         )
 
     @property
