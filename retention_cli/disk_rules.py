@@ -145,9 +145,10 @@ class DiskRun:
             limits[one.tp] = disk_limit(facts[one.tp], settings[one.topic], now_ms) if stopped is None else stopped
         self._facts.update(facts)
         decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}
-        found = self._walked(self.stock, decided, limits, now_ms) if self.stock is not None else None
-        if found is None:
+        if self.stock is None:
             found = self._estimated(reader, decided, limits, now_ms)
+        else:
+            found = self._walked(self.stock, decided, limits, now_ms)
         self._outcomes = found.outcomes
         self.notes += [note for one in found.outcomes for note in one.notes()]
         after = (self._raised(one, found.bounds.get(one.tp), facts, settings, limits) for one in decisions)

@@ -10,8 +10,7 @@ from typing import Any, Final, overload
 
 from retention_cli.columns import arrow
 from retention_cli.model import Decision, Reason
-from retention_cli.plan import row_as_json
-from retention_cli.plan_parquet import schema
+from retention_cli.plan_parquet import write_rows
 
 _AT_A_TIME: Final = 5_000
 
@@ -28,16 +27,10 @@ class KeptDecisions(Sequence[Decision]):
     """
 
     def __init__(self, decisions: Iterable[Decision]) -> None:
-        pa, parquet = arrow(), arrow("pyarrow.parquet")
         self._folder = tempfile.TemporaryDirectory(prefix="kretain-plan-")
         self._path = Path(self._folder.name) / "rows.parquet"
-        self._count = 0
-        columns, waiting = schema(), iter(decisions)
-        with parquet.ParquetWriter(self._path, columns) as file:
-            while some := list(itertools.islice(waiting, _AT_A_TIME)):
-                rows = [{"cluster": "", **row_as_json(one)} for one in some]
-                file.write_batch(pa.RecordBatch.from_pylist(rows, schema=columns))
-                self._count += len(some)
+        write_rows(self._path, {}, (("", one) for one in decisions))
+        self._count = int(arrow("pyarrow.parquet").read_metadata(self._path).num_rows)
 
     def __len__(self) -> int:
         return self._count

@@ -147,7 +147,7 @@ def plan_one(
         if "" in made.failures:
             raise made.failures[""]
         plan = made.plans[""]
-        return replace(plan, decisions=made.decisions(plan.cluster_id))
+        return replace(plan, decisions=made.decisions(plan))
 
 
 @contextmanager

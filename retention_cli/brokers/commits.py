@@ -10,7 +10,7 @@ from typing import Final
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from retention_cli.brokers.commit_answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, TopicAnswer, request
+from retention_cli.brokers.commit_answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.wire import Job, Wire, error_named
@@ -107,8 +107,8 @@ class _Round:
             self._done(GroupCommits(name, {}))
         elif (error := error_named(answer.error_code)) is not None:
             self._waiting[name] = _Failure(str(error), None, retriable=error.retriable)
-        elif failed := next((topic for topic in answer.topics if topic.failed is not None), None):
-            self._waiting[name] = _row_failure(answer, failed)
+        elif failed := next(((topic.name, *topic.failed) for topic in answer.topics if topic.failed), None):
+            self._waiting[name] = _row_failure(answer, *failed)
         else:
             self._done(GroupCommits(name, {topic.name: topic.commits for topic in answer.topics}))
         return sum(topic.rows for topic in answer.topics)
@@ -118,12 +118,11 @@ class _Round:
             self._on_group(commits)
 
 
-def _row_failure(answer: GroupAnswer, topic: TopicAnswer) -> _Failure:
+def _row_failure(answer: GroupAnswer, topic: str, partition: int, code: int) -> _Failure:
     """One partition's error fails the group, for all topics that it is known to read."""
-    partition, code = topic.failed or (0, 0)
     error = error_named(code) or RequestFailedError("failed", retriable=True)
     known = frozenset(one.name for one in answer.topics)
-    return _Failure(f"{topic.name}-{partition}: {error}", known, retriable=error.retriable)
+    return _Failure(f"{topic}-{partition}: {error}", known, retriable=error.retriable)
 
 
 async def _takes_batches(wire: Wire, broker: int) -> bool:

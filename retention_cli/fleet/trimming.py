@@ -31,10 +31,11 @@ def trim_member(
         PolicyError: the policy names an inventory, which is of one cluster.
         Exception: as :func:`retention_cli.carry_out.carry_out`.
     """
-    check_without_inventory(member.selection().policy)
+    policy = member.selection().policy
+    check_without_inventory(policy)
     with member.reader() as reader:
         check_cluster(plan, reader.metadata([]).cluster_id)
-        memories = member.memories(reader, member.selection().policy.state)
+        memories = member.memories(reader, policy.state)
         try:
             orders = Orders(
                 selection=member.selection,

@@ -59,10 +59,10 @@ class SparkPlan:
         if self.rows is not None:
             self.rows.unpersist()
 
-    def decisions(self, cluster: str) -> Sequence[Decision]:
-        """Return a cluster's decisions in order. Many are kept in a file, never all of them in memory."""
-        some = self.rows.where(self.rows.cluster == cluster).select(*PLAN.names)
-        many = any(one.cluster_id == cluster and one.totals.partitions > _IN_MEMORY for one in self.plans.values())
+    def decisions(self, plan: Plan) -> Sequence[Decision]:
+        """Return a plan's decisions in order. Many are kept in a file, never all of them in memory."""
+        some = self.rows.where(self.rows.cluster == plan.cluster_id).select(*PLAN.names)
+        many = plan.totals.partitions > _IN_MEMORY
         if many:
             some = some.sort("topic", "partition")  # two more jobs, which a small plan need not wait for
         found = (decision_of(row.asDict(recursive=True)) for row in some.toLocalIterator(prefetchPartitions=True))

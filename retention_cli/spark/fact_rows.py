@@ -22,6 +22,11 @@ Row = dict[str, Any]
 _NO_TYPE: Final[Any] = TopicFacts("", "", internal=False, cleanup_policy=frozenset(), retention_ms=0).timestamp_type
 
 
+def unknown_rows(name: str, value: Unknown) -> list[Row]:
+    """Return why a field is null: a row for each reason."""
+    return [{"field": name, "code": one.code, "text": one.text} for one in value.reasons]
+
+
 def facts_row(facts: PartitionFacts) -> Row:
     """Return a partition's facts but for its floor, as a row of ``schemas.OFFSETS`` (names of the place left out)."""
     unknown: list[Row] = []
@@ -30,7 +35,7 @@ def facts_row(facts: PartitionFacts) -> Row:
         if not isinstance(value, Unknown):
             return value
         if value != default:
-            unknown.extend({"field": name, "code": one.code, "text": one.text} for one in value.reasons)
+            unknown.extend(unknown_rows(name, value))
         return None
 
     topic = facts.topic
@@ -81,7 +86,7 @@ def _lookup_rows(lookups: Mapping[int, Maybe[LookUp]], unknown: list[Row], *, da
     for time_ms, found in lookups.items():
         if isinstance(found, Unknown):
             name = f"{'data' if data else 'time'}:{time_ms}"
-            unknown.extend({"field": name, "code": one.code, "text": one.text} for one in found.reasons)
+            unknown.extend(unknown_rows(name, found))
             row = dict.fromkeys(("offset", "timestamp", "code", "text"))
         else:
             row = _lookup_row(found)

@@ -52,7 +52,7 @@ class SparkEngine:
                 for name, failed in made.failures.items():
                     yield name, failure_of(failed)
                 for name, plan in made.plans.items():
-                    yield name, replace(plan, decisions=made.decisions(plan.cluster_id))
+                    yield name, replace(plan, decisions=made.decisions(plan))
 
     def _target(self, member: Member, now_ms: int, stack: contextlib.ExitStack) -> Target:
         selection = member.selection()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from retention_cli.brokers.errors import BrokerError, SettingsError
 from retention_cli.brokers.metadata import ClusterMetadata
@@ -21,8 +21,8 @@ from retention_cli.observation import wall_clock_ms
 from retention_cli.policy.settings import event_source
 from retention_cli.profiling.reading import Wanted, choose, locate
 from retention_cli.spark.record_slices import OFFSETS_A_SLICE, Ranges, cut_records, packed
-from retention_cli.spark.schemas import RECORDS, ddl
-from retention_cli.spark.source_options import Options, Slice, SlicedReader
+from retention_cli.spark.schemas import RECORDS
+from retention_cli.spark.source_options import Options, Slice, SlicedReader, SlicedSource
 from retention_cli.units import parse_time_ms
 
 _OWN: Final = ("event.time", "from.offset", "to.offset", "from.time", "to.time", "slice.offsets")
@@ -169,19 +169,10 @@ def _why(tp: TopicPartition, span: Range, how: Ended) -> str:
     return f"{whole} only those before {how.offset:,} could be read: {how.error}; read again, with a longer timeout"
 
 
-class RecordsSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types that we follow)
+class RecordsSource(SlicedSource):
     """``kretain.records``."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "kretain.records"
-
-    def schema(self) -> str:
-        """Return the columns (``schemas.RECORDS``)."""
-        return ddl(RECORDS)
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        """Return a reader by the options."""
-        del schema
-        return RecordsReader(Options.of(self.options, *_OWN))
+    format_name = "kretain.records"
+    columns = RECORDS
+    slices = RecordsReader
+    own = _OWN

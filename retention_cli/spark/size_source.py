@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_dirs import LogDirState
-from retention_cli.model import Maybe, Reason, Unknown
+from retention_cli.model import Maybe, Reason, Unknown, known
 from retention_cli.spark.connections import check_cluster
-from retention_cli.spark.fact_rows import Row
-from retention_cli.spark.schemas import SIZES, ddl
-from retention_cli.spark.source_options import Options, Slice, SlicedReader
+from retention_cli.spark.fact_rows import Row, unknown_rows
+from retention_cli.spark.schemas import SIZES
+from retention_cli.spark.source_options import Slice, SlicedReader, SlicedSource
 
 _ROWS_A_BATCH: Final = 10_000
 
@@ -83,7 +83,7 @@ class SizesReader(SlicedReader):
 
     def _rows_of(self, folder: LogDirState) -> Iterator[Row]:
         volume: dict[str, Maybe[int]] = {"total_bytes": folder.total_bytes, "usable_bytes": folder.usable_bytes}
-        about = {"log_dir": folder.path} | {name: _known(value) for name, value in volume.items()}
+        about = {"log_dir": folder.path} | {name: known(value) for name, value in volume.items()}
         empty = True
         for one in folder.replicas:
             if not self._wanted(one.tp.topic, one.tp.partition):
@@ -113,32 +113,13 @@ _KNOWN_OF_A_DIR: Final = ("bytes", "total_bytes", "usable_bytes")
 _NO_LAG: Final = Unknown((Reason("disk", "the broker does not know it"),))
 
 
-def _known(value: Maybe[int]) -> int | None:
-    return None if isinstance(value, Unknown) else value
-
-
 def _unknown(values: dict[str, Maybe[int]]) -> list[Row]:
-    return [
-        {"field": name, "code": one.code, "text": one.text}
-        for name, value in values.items()
-        if isinstance(value, Unknown)
-        for one in value.reasons
-    ]
+    return [row for name, value in values.items() if isinstance(value, Unknown) for row in unknown_rows(name, value)]
 
 
-class SizesSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types that we follow)
+class SizesSource(SlicedSource):
     """``kretain.sizes``."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "kretain.sizes"
-
-    def schema(self) -> str:
-        """Return the columns (``schemas.SIZES``)."""
-        return ddl(SIZES)
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        """Return a reader by the options."""
-        del schema
-        return SizesReader(Options.of(self.options))
+    format_name = "kretain.sizes"
+    columns = SIZES
+    slices = SizesReader

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from retention_cli.brokers.client_files import Setting, read_properties, translate
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.policy.model import matches
 from retention_cli.spark.connections import check_cluster
+from retention_cli.spark.schemas import ddl
 from retention_cli.units import parse_duration_ms
 
 _COMMON: Final = ("bootstrap.servers", "command.config", "topics", "timeout", "path")
@@ -162,3 +164,26 @@ class SlicedReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no
     def read_slice(self, one: Any) -> Iterator[Any]:
         """Yield a slice's Arrow batches."""
         raise NotImplementedError
+
+
+class SlicedSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types that we follow)
+    """A format of rows that tasks read in slices, with options of its ``own`` beside the common ones."""
+
+    format_name: ClassVar[str]
+    columns: ClassVar[pa.Schema]
+    slices: ClassVar[type[SlicedReader]]
+    own: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return cls.format_name
+
+    def schema(self) -> str:
+        """Return the columns, as Spark writes types."""
+        return ddl(self.columns)
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """Return a reader by the options."""
+        del schema
+        return self.slices(Options.of(self.options, *self.own))

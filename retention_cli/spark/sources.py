@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, InputPartition
 
 from retention_cli import lookups
 from retention_cli.brokers.errors import BrokerError
@@ -39,10 +39,10 @@ from retention_cli.spark.commit_tasks import commit_batch
 from retention_cli.spark.fact_rows import facts_row
 from retention_cli.spark.prepare import leader_of
 from retention_cli.spark.record_source import RecordsSource
-from retention_cli.spark.schemas import COMMITS, OFFSETS, ddl
+from retention_cli.spark.schemas import COMMITS, OFFSETS
 from retention_cli.spark.size_source import SizesSource
 from retention_cli.spark.slices import GROUPS_A_SLICE, NO_BROKER, PARTITIONS_A_SLICE, sliced
-from retention_cli.spark.source_options import Options, Slice, SlicedReader, words
+from retention_cli.spark.source_options import Options, Slice, SlicedReader, SlicedSource, words
 from retention_cli.units import parse_time_ms
 
 
@@ -213,40 +213,22 @@ class OffsetsReader(SlicedReader):
         return facts | {tp: replace(facts[tp], lookups=answers) for tp, answers in found.items()}
 
 
-class CommitsSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types that we follow)
+class CommitsSource(SlicedSource):
     """``kretain.commits``."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "kretain.commits"
-
-    def schema(self) -> str:
-        """Return the columns (``schemas.COMMITS``)."""
-        return ddl(COMMITS)
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        """Return a reader by the options."""
-        del schema
-        return CommitsReader(Options.of(self.options, "groups"))
+    format_name = "kretain.commits"
+    columns = COMMITS
+    slices = CommitsReader
+    own = ("groups",)
 
 
-class OffsetsSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types that we follow)
+class OffsetsSource(SlicedSource):
     """``kretain.offsets``."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "kretain.offsets"
-
-    def schema(self) -> str:
-        """Return the columns (``schemas.OFFSETS``)."""
-        return ddl(OFFSETS)
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        """Return a reader by the options."""
-        del schema
-        return OffsetsReader(Options.of(self.options, "times"))
+    format_name = "kretain.offsets"
+    columns = OFFSETS
+    slices = OffsetsReader
+    own = ("times",)
 
 
 SOURCES: Final[tuple[type[DataSource], ...]] = (CommitsSource, OffsetsSource, SizesSource, RecordsSource)

@@ -61,7 +61,7 @@ class Engines:
                 with make_plans(self.session, [target], now) as made:
                     assert not made.failures
                     plan = made.plans[""]
-                    rows = tuple(made.decisions(plan.cluster_id))
+                    rows = tuple(made.decisions(plan))
                     whole = replace(plan, decisions=rows, counted=None)
                     assert plan.totals == whole.totals
                     return whole

@@ -74,7 +74,7 @@ def _print_table(outcomes: Sequence[DiskOutcome]) -> None:
     length = WIDTH if width is None or width >= 140 else WIDTH * 2 // 3 if width >= _NARROW else WIDTH // 3
     screen.print_table(
         columns,
-        [[_cells(one, length)[column.title] for column in columns] for one in outcomes],
+        [[cells[column.title] for column in columns] for cells in (_cells(one, length) for one in outcomes)],
         ["red" if one.short_bytes else "magenta" if one.unknown is not None else None for one in outcomes],
     )
     top = largest_topics([one.disk for one in outcomes], TOPICS)
