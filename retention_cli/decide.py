@@ -149,6 +149,38 @@ def raised(
     return _decision(facts, "trim", one.allowed, rule="disk-usage", limited_by=by, reasons=reasons)
 
 
+def after_disks(
+    facts: PartitionFacts,
+    settings: Settings,
+    decision: Decision,
+    limit: Maybe[Limit],
+    asked: tuple[int, Reason] | None,
+    stopped: Unknown | None,
+) -> Decision:
+    """Return the decision after R6.
+
+    Args:
+        facts: the partition's.
+        settings: its topic's.
+        decision: what the other rules came to.
+        limit: how far the guards let R6 go (:func:`disk_limit`).
+        asked: R6's bound, and why; None where it asks for nothing.
+        stopped: why R6 is unknown, None where it is not, or has nothing to do with the partition.
+    """
+    if asked is not None and not isinstance(limit, Unknown):
+        bound, why = asked
+        decision = raised(facts, settings, decision, bound, limit, why)
+    return decision if stopped is None else held_by_disks(decision, stopped)
+
+
+def held_by_disks(decision: Decision, why: Unknown) -> Decision:
+    """Return the decision with the reason why R6 is unknown in it. What is settled without any rule stays so."""
+    if decision.action == "skip" or decision.log_start == decision.high_watermark or why.reasons == decision.reasons:
+        return decision
+    action: Action = "hold" if decision.action == "keep" else decision.action
+    return replace(decision, action=action, reasons=tuple(dict.fromkeys((*decision.reasons, *why.reasons))))
+
+
 def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
     """Return the decision that needs no rule: skipped, frozen, empty, or not to be known."""
     touch = untouchable(facts.topic, settings)

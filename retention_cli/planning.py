@@ -94,7 +94,7 @@ def decide_all(
 
 def disk_run(policy: Policy, stock: Stock | None) -> DiskRun | None:
     """Return what reads the disks for a run, None where no rule speaks of them."""
-    return DiskRun(policy.disks, stock) if needs_disks(policy) else None
+    return DiskRun.of(policy.disks, stock) if needs_disks(policy) else None
 
 
 def make_plan(

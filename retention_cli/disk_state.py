@@ -1,0 +1,253 @@
+"""What one run knows of disks: how full they are, what lies on them, and what R6 comes to on each (RULES.md R5 to R7).
+
+The client reads this; whoever walks the segments, this process or Spark, goes by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Leaders
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.columns import MissingPartError, numpy
+from retention_cli.decide import Limit
+from retention_cli.disk_looks import remember
+from retention_cli.disk_memory import Growth
+from retention_cli.disk_sizes import Sizes
+from retention_cli.disks.outcome import DiskOutcome, Space, space_of
+from retention_cli.disks.room import Disk, disks_of, excess_bytes, sized_by_policy
+from retention_cli.disks.watermarks import usage_for
+from retention_cli.model import Maybe, PartitionFacts, Reason, Tail, TopicPartition, Unknown, Usage, known
+from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.remembered import Remembered
+from retention_cli.units import format_duration, format_time
+
+if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
+    from retention_cli.disks.oldest_first import OldestFirst
+
+BYTES: Final = "retention.bytes"
+TOPIC_BYTES: Final = "retention.topic.bytes"
+_OLD_MS: Final = 3_600_000
+_TIERED: Final = "remote.storage.enable"
+_HOW: Final = "make one with kretain segments scan on each broker, and give it with --inventory"
+_NO_NUMPY: Final = Unknown.because("R6", "R6 needs numpy, also without an inventory: pip install 'kretain[parquet]'")
+
+
+@dataclass(slots=True)
+class DiskState:
+    """The disks of one run, or of one recheck.
+
+    Args:
+        rules: the policy's.
+        exact: whether an inventory is at hand.
+    """
+
+    rules: DiskRules
+    exact: bool = False
+    disks: list[Disk] = field(default_factory=list)
+    notes: list[Reason] = field(default_factory=list)
+    sizes: Sizes = field(default_factory=Sizes)
+    facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
+    _leaders: dict[TopicPartition, PartitionMetadata] = field(default_factory=dict)
+    _outcomes: Sequence[DiskOutcome] = ()
+    _growths: Mapping[str, Maybe[Growth]] = field(default_factory=dict)
+
+    @property
+    def outcomes(self) -> list[DiskOutcome]:
+        """What each disk comes to, once it is decided."""
+        return [replace(one, growth=self._growths.get(one.disk.name)) for one in self._outcomes]
+
+    def space(self, topics: Collection[str]) -> Space | None:
+        """Return what brokers give back after a plan of these topics, and when; None where no disk is decided about."""
+        return space_of(self._outcomes, *self.sizes.longest({disk.broker for disk in self.disks}, topics))
+
+    def look(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        leaders: Leaders,
+        remembered: Remembered,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Read the log dirs, after these facts' S and H.
+
+        What they show is remembered, with our wall clock: how full disks are, and replicas' sizes where a rule goes
+        by them.
+        """
+        answers = reader.log_dirs(reader.brokers())
+        self.disks, self.notes = disks_of(dict(answers), self.rules)
+        self.facts.update(facts)
+        self._leaders.update(leaders)
+        if self.rules.percent is not None or sized_topics(settings):
+            self.sizes.add(reader, answers, facts, remembered.partitions, clock_ms())
+        self._growths = remember(self.disks, remembered.memory, clock_ms())
+
+    def usages(self, tps: Collection[TopicPartition], leaders: Leaders) -> dict[TopicPartition, Maybe[Usage | None]]:
+        """Return R7's usage of each partition; nothing where the policy has no watermarks."""
+        if not self.rules.watermarks:
+            return {}
+        on = self._on()
+        return {tp: self._usage(on.get(tp, ()), leaders[tp].replicas) for tp in tps}
+
+    def estimated_tails(
+        self, facts: Mapping[TopicPartition, PartitionFacts], settings: Mapping[str, Settings], leaders: Leaders
+    ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
+        """Return R5's bounds by the sizes that brokers say, by the policy's key."""
+        on = self._on()
+        found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
+        for tp, one in facts.items():
+            most, of_topic = settings[tp.topic].max_bytes, settings[tp.topic].max_topic_bytes
+            here = found.setdefault(tp, {})
+            if of_topic is not None:
+                here[TOPIC_BYTES] = Unknown.because("R5", f"retention.topic.bytes needs an inventory: {_HOW}")
+            if most is not None and tp in leaders:
+                leading = [disk for disk in on.get(tp, ()) if disk.broker == leaders[tp].leader]
+                here[BYTES] = self._estimated_tail(tp, one, leading, most)
+        return found
+
+    def say_age(self, age_ms: int) -> None:
+        """Note that an inventory is old, where it is."""
+        if age_ms > _OLD_MS:
+            text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
+            self.notes.append(Reason("inventory", f"{text}; scan anew"))
+
+    def estimated(
+        self,
+        reader: ClusterReader,
+        decided: Mapping[TopicPartition, int],
+        limits: Mapping[TopicPartition, Maybe[Limit]],
+        now_ms: int,
+    ) -> OldestFirst:
+        """Bisect times, for want of an inventory (RULES.md R6). numpy is there: see :meth:`without_numpy`."""
+        from retention_cli.disk_estimate import estimate
+        from retention_cli.disks.estimated import Known
+
+        ends = {}
+        for tp, one in self.facts.items():
+            if not isinstance(one.log_start, Unknown) and not isinstance(one.high_watermark, Unknown):
+                ends[tp] = (one.log_start, one.high_watermark)
+        replicas = [(n, disk, tp) for n, disk in enumerate(self.disks) for tp in disk.replicas if tp in ends]
+        doubts = {(n, tp): why for n, disk, tp in replicas if (why := self.sizes.doubt(disk, tp, "R6")) is not None}
+        dead = {place: self.sizes.dead_bytes(self.disks[place[0]], place[1]) for place in doubts}
+        doubtful = {place: self.sizes.doubtful_bytes(self.disks[place[0]], place[1]) for place in doubts}
+        lying = Known(ends, decided, limits, self.sizes.segment_bytes, doubts, dead, doubtful, self.leaving_bytes())
+        return estimate(reader, self.disks, self.rules, lying, self._leaders, now_ms)
+
+    def leaving_bytes(self) -> list[int]:
+        """Return, per disk, what has left replicas' sizes lately and is in use until its files are deleted."""
+        return [0 if sized_by_policy(one, self.rules) else self.sizes.leaving_bytes(one) for one in self.disks]
+
+    def without_numpy(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, Unknown] | None:
+        """Return why R6 holds these partitions where numpy is not installed; None where it is."""
+        try:
+            numpy()
+        except MissingPartError:
+            self._outcomes = [DiskOutcome(disk, self.rules.percent, _NO_NUMPY) for disk in self.disks]
+            return {tp: _NO_NUMPY for tp in tps if self._over(tp)}
+        return None
+
+    def settle(self, outcomes: Sequence[DiskOutcome]) -> None:
+        """Take what R6 comes to on each disk."""
+        self._outcomes = outcomes
+        self.notes += [note for one in outcomes for note in one.notes()]
+
+    def without_ceiling(self) -> None:
+        """Take it that no disk has a ceiling."""
+        self._outcomes = [DiskOutcome(disk, None) for disk in self.disks]
+
+    def why(self, tp: TopicPartition) -> Reason:
+        """Return why R6 trims a partition."""
+        on = [one for one in self._outcomes if tp in one.disk.replicas]
+        names = [one.disk.name for one in on if one.excess_bytes]
+        levels = [one.level_ms for one in on if one.level_ms is not None]
+        until = f", up to {format_time(max(levels))}" if levels else ""
+        how = "" if self.exact else "; estimated, for want of an inventory"
+        return Reason("R6", f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}{how}")
+
+    def tiered(
+        self, reader: ClusterReader, names: Collection[str], settings: Mapping[str, Settings]
+    ) -> tuple[dict[str, Unknown], set[str]]:
+        """Return why R6 may not touch topics that have remote storage, or may have it; and those that do have it."""
+        left_alone: set[str] = set()
+        asked = sorted(name for name in names if not settings[name].trim_tiered)
+        found: dict[str, Unknown] = {}
+        for name, values in reader.topic_values(asked, [_TIERED]).items() if asked else ():
+            if isinstance(values, RequestFailedError):
+                found[name] = Unknown.because("R6", f"whether it has remote storage can't be read: {values}")
+            elif values.get(_TIERED) == "true":
+                text = "it has remote storage: a trim would delete all that is remote before it; tiered: trim allows it"
+                found[name] = Unknown.because("R6", text)
+                left_alone.add(name)
+        return found, left_alone
+
+    def topic_ids(self) -> dict[TopicPartition, str]:
+        """Return the topic ids that are known."""
+        return {tp: found for tp, one in self.facts.items() if (found := known(one.topic.topic_id)) is not None}
+
+    def _on(self) -> dict[TopicPartition, list[Disk]]:
+        on: dict[TopicPartition, list[Disk]] = {}
+        for disk in self.disks:
+            for tp in disk.replicas:
+                on.setdefault(tp, []).append(disk)
+        return on
+
+    def _over(self, tp: TopicPartition) -> bool:
+        """Whether a disk with a replica of it is, or may be, above its ceiling."""
+        percent = 100.0 if self.rules.percent is None else self.rules.percent
+        return any(
+            isinstance(one.room, Unknown) or excess_bytes(one.room, percent) > 0
+            for one in self.disks
+            if tp in one.replicas
+        )
+
+    def _usage(self, disks: Sequence[Disk], replicas: Sequence[int]) -> Maybe[Usage | None]:
+        states: list[tuple[str, Maybe[tuple[int, int]]]] = [
+            (one.name, one.room if isinstance(one.room, Unknown) else (one.room.used_bytes, one.room.total_bytes))
+            for one in disks
+        ]
+        for broker in {*replicas} - {one.broker for one in disks}:
+            why = f"how full broker {broker}'s disks are could not be read: the watermarks can't be told"
+            states.append((f"broker {broker}", Unknown.because("R7", why)))
+        return usage_for(self.rules.watermarks, states)
+
+    def _estimated_tail(
+        self, tp: TopicPartition, facts: PartitionFacts, leading: Sequence[Disk], most_bytes: int
+    ) -> Maybe[Tail]:
+        """Return R5's bound from the size that the broker says, where there can be no dead segments in it.
+
+        The segment in which S stands is there as a whole: one segment's bytes may be dead, and are not counted.
+        Else each pass would trim a little more.
+        """
+        start, end = facts.log_start, facts.high_watermark
+        if isinstance(start, Unknown):
+            return start
+        if isinstance(end, Unknown):
+            return end
+        if not leading:
+            return Unknown.because("R5", "its size could not be read")
+        size_bytes = leading[0].replicas[tp]
+        if size_bytes <= most_bytes:  # whatever of it is dead
+            return Tail(start, exact=False)
+        if start > 0:
+            if (why := self.sizes.doubt(leading[0], tp, "R5")) is not None:
+                return why
+            if tp.topic not in self.sizes.segment_bytes:
+                return Unknown.because("R5", "how large its segments are (segment.bytes) could not be read: run again")
+            size_bytes = max(0, size_bytes - self.sizes.segment_bytes[tp.topic])
+        try:
+            numpy()
+        except MissingPartError:
+            return Unknown.because("R5", "sizes are estimated with numpy: pip install 'kretain[parquet]'")
+        from retention_cli.disks.tails import estimated_tail
+
+        return Tail(estimated_tail(start, end, size_bytes, most_bytes), exact=False)
+
+
+def sized_topics(settings: Mapping[str, Settings]) -> set[str]:
+    """Return the topics that R5 has a size for."""
+    return {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}
