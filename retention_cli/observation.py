@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.floors.kafka_groups import EpochChecks
 from retention_cli.memory import Memory
@@ -16,7 +18,7 @@ from retention_cli.model import Floor, Maybe, PartitionFacts, TopicPartition, Un
 from retention_cli.policy.settings import GroupRules, Settings
 
 if TYPE_CHECKING:
-    from retention_cli.disk_rules import DiskRun
+    from retention_cli.remembered import Remembered
 
 SettingsFor = Callable[[str], Settings | None]
 """Gives a topic's effective settings, None where the topic is not managed."""
@@ -55,6 +57,23 @@ class Floors(EpochChecks, Protocol):
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor."""
+        ...
+
+
+class Disks(Protocol):
+    """Lays in what rules want to know of disks, before times are looked up."""
+
+    def lay(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        leaders: Leaders,
+        cluster_id: str,
+        remembered: Remembered,
+        clock_ms: Callable[[], int],
+    ) -> dict[TopicPartition, PartitionFacts]:
+        """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in."""
         ...
 
 
@@ -103,4 +122,4 @@ class Request:
     clock_ms: Callable[[], int] = wall_clock_ms
     clock: Unknown | None = None
     prepared: Prepared | None = None
-    disks: DiskRun | None = None
+    disks: Disks | None = None

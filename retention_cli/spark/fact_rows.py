@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from retention_cli.memory import PartitionMemory, pack, unpack
@@ -14,8 +15,11 @@ from retention_cli.model import (
     Maybe,
     PartitionFacts,
     Reason,
+    Tail,
     TopicFacts,
     Unknown,
+    Usage,
+    Watermark,
 )
 
 Row = dict[str, Any]
@@ -94,6 +98,50 @@ def _lookup_rows(lookups: Mapping[int, Maybe[LookUp]], unknown: list[Row], *, da
     return rows
 
 
+def reason_rows(value: Unknown) -> list[Row]:
+    """Return why something is unknown, as rows of ``schemas.REASON``."""
+    return [{"code": one.code, "text": one.text} for one in value.reasons]
+
+
+def unknown_of(rows: Iterable[Mapping[str, str]] | None) -> Unknown | None:
+    """Return what :func:`reason_rows` made rows of; None where there is none."""
+    return Unknown(tuple(Reason(one["code"], one["text"]) for one in rows)) if rows else None
+
+
+def laid_row(usage: Maybe[Usage | None], tails: Mapping[str, Maybe[Tail]]) -> Row:
+    """Return what the client has seen of disks, as ``schemas.LAID``."""
+    found: list[Row] = []
+    for key, tail in tails.items():
+        if isinstance(tail, Unknown):
+            found.append({"key": key, "reasons": reason_rows(tail)})
+        else:
+            found.append({"key": key, "offset": tail.offset, "exact": tail.exact})
+    if isinstance(usage, Unknown):
+        return {"usage_reasons": reason_rows(usage), "tails": found}
+    if usage is None:
+        return {"tails": found}
+    percent, factor, minimum_ms = usage.mark
+    mark = {"mark": percent, "factor": factor, "minimum_ms": minimum_ms}
+    return {"usage": {"disk": usage.disk, "percent": usage.percent, **mark}, "tails": found}
+
+
+def with_laid(facts: PartitionFacts, row: Mapping[str, Any]) -> PartitionFacts:
+    """Return the facts with what the client, and an inventory, say of disks (``laid`` and ``bases`` of a row)."""
+    laid, bases = row["laid"], unknown_of(row["bases_reasons"]) or row["bases"]
+    if bases is not None:
+        facts = replace(facts, segment_bases=bases)
+    if laid is None:
+        return facts
+    usage: Maybe[Usage | None] = unknown_of(laid["usage_reasons"])
+    if (seen := laid["usage"]) is not None:
+        mark = Watermark(seen["mark"], seen["factor"], seen["minimum_ms"])
+        usage = Usage(seen["disk"], seen["percent"], mark)
+    tails: dict[str, Maybe[Tail]] = {
+        one["key"]: unknown_of(one["reasons"]) or Tail(one["offset"], one["exact"]) for one in laid["tails"] or ()
+    }
+    return replace(facts, usage=usage, tails=tails)
+
+
 def facts_of(row: Mapping[str, Any], floor: Any) -> PartitionFacts:
     """Return the facts of a row, with the partition's floor."""
     unknown: dict[str, Unknown] = {}
@@ -120,7 +168,7 @@ def facts_of(row: Mapping[str, Any], floor: Any) -> PartitionFacts:
             into[time_ms] = _lookup(one)
     newest, prefix = row["newest"], row["event_prefix"]
     samples = row["samples"]
-    return PartitionFacts(
+    facts = PartitionFacts(
         topic=TopicFacts(
             row["topic"],
             value("topic_id"),
@@ -146,6 +194,7 @@ def facts_of(row: Mapping[str, Any], floor: Any) -> PartitionFacts:
         size_bytes=value("size_bytes", NO_SIZE),
         has_leader=row["leader"] is not None,
     )
+    return with_laid(facts, row)
 
 
 def _lookup(row: Mapping[str, Any]) -> LookUp:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
-from retention_cli.decide import decide
+from retention_cli.decide import after_disks, decide, disk_limit
 from retention_cli.floors.standing import Best, Standing, diverged_reason, floor_of
 from retention_cli.memory import PartitionMemory
-from retention_cli.model import Floor, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
+from retention_cli.model import Decision, Floor, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.observation import Prepared, Request
 from retention_cli.observe import observe
 from retention_cli.plan import row_as_json
+from retention_cli.policy.settings import Settings
 from retention_cli.spark.connections import Readers
 from retention_cli.spark.fact_rows import (
     Row,
@@ -24,15 +25,19 @@ from retention_cli.spark.fact_rows import (
     facts_row,
     memory_of,
     memory_row,
+    reason_rows,
+    unknown_of,
+    with_laid,
 )
 from retention_cli.spark.jobs import ClusterJob, SettingsCache
-from retention_cli.spark.schemas import DECIDED, FACTS, STANDING
+from retention_cli.spark.schemas import BASES, DECIDED, FACTS, LIMITS, STANDING
 from retention_cli.spark.slice_memory import SliceMemory
 from retention_cli.spark.slices import by_slice
 from retention_cli.topic_facts import bare_facts, configured
 
 ROWS_A_BATCH: Final = 5_000
-STANDING_NAMES: Final = tuple(STANDING.names)
+CARRIED: Final = (*STANDING.names, "laid", *(name for name, _ in BASES))
+"""What a slice's rows have that facts' rows have, too."""
 FACTS_AND_STANDING: Final = pa.schema([*FACTS, *STANDING])
 
 
@@ -89,6 +94,20 @@ class SliceFloors:
         row["diverged"] = [*(row["diverged"] or ()), *({"code": one.code, "text": one.text} for one in reasons)]
 
 
+class SliceDisks:
+    """What the client has seen of disks, and what an inventory says (:class:`retention_cli.observation.Disks`)."""
+
+    def __init__(self, rows: Mapping[TopicPartition, Row]) -> None:
+        self._rows = rows
+
+    def lay(
+        self, reader: Any, facts: Mapping[TopicPartition, PartitionFacts], *_more: object
+    ) -> dict[TopicPartition, PartitionFacts]:
+        """Return the facts with what came along with the slice laid in."""
+        del reader
+        return {tp: with_laid(one, self._rows[tp]) for tp, one in facts.items()}
+
+
 def fact_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return the task for ``mapInArrow``: rows of ``schemas.SLICES`` with their standing, to facts with theirs.
 
@@ -128,6 +147,7 @@ def _read(
         memory_for=lambda _cluster: memory,
         scan_all=True,
         prepared=Prepared(metadata, floors, job.configs),
+        disks=SliceDisks(rows),
     )
     note, read_ms = None, 0
     facts: Mapping[TopicPartition, PartitionFacts]
@@ -180,7 +200,7 @@ def _batches(
         memory = sent.get(tp)
         found.append(
             {
-                **{name: row[name] for name in STANDING_NAMES},
+                **{name: row[name] for name in CARRIED},
                 **facts_row(facts[tp]),
                 "cluster": job.cluster,
                 "leader": row["leader"],
@@ -203,31 +223,79 @@ def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def decider(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task for ``mapInArrow``: facts with their standing to rows of ``schemas.DECIDED``. Pure."""
+    """Return the task for ``mapInArrow``: facts with their standing to rows of ``schemas.DECIDED``. Pure.
 
+    Where the rows have R6's word (``asked``, ``schemas.DISK_ASKED``), it is the last.
+    """
+    return _each(jobs, _decided, DECIDED)
+
+
+def limiter(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task for ``mapInArrow``: facts with their standing to rows of ``schemas.LIMITS``. Pure."""
+    return _each(jobs, _limited, LIMITS)
+
+
+def _each(
+    jobs: Mapping[str, ClusterJob], one: Callable[[Row, Weighing], Row], schema: pa.Schema
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         settings = SettingsCache(jobs)
         for batch in batches:
             for start in range(0, batch.num_rows, ROWS_A_BATCH):
                 rows = batch.slice(start, ROWS_A_BATCH).to_pylist()
-                yield _batch([_decided(row, jobs, settings) for row in rows], DECIDED)
+                yield _batch([one(row, _weighing(row, jobs, settings)) for row in rows], schema)
 
     return run
 
 
-def _decided(row: Row, jobs: Mapping[str, ClusterJob], settings_for: SettingsCache) -> Row:
+class Weighing(NamedTuple):
+    """A partition's facts with its floor, and what the other rules than R6 come to."""
+
+    facts: PartitionFacts
+    settings: Settings
+    now_ms: int
+    decision: Decision
+
+
+def _weighing(row: Row, jobs: Mapping[str, ClusterJob], settings_for: SettingsCache) -> Weighing:
     cluster = row["cluster"]
     settings = settings_for(cluster, row["topic"])
     assert settings is not None, f"{row['topic']} is not managed"  # noqa: S101  (no slice has it)
     facts = facts_of(row, Unknown.because("offsets", "no floor yet"))
     floor = floor_of(standing_of(row, settings.require_groups), facts.log_start, facts.high_watermark)
-    decision = decide(replace(facts, floor=floor), settings, jobs[cluster].now_ms)
+    facts, now_ms = replace(facts, floor=floor), jobs[cluster].now_ms
+    return Weighing(facts, settings, now_ms, decide(facts, settings, now_ms))
+
+
+def _decided(row: Row, one: Weighing) -> Row:
+    facts, settings, now_ms, decision = one
+    if (disks := row.get("asked")) is not None:
+        asked = None if disks["bound"] is None else (disks["bound"], Reason("R6", disks["why"]))
+        limit = disk_limit(facts, settings, now_ms)
+        decision = after_disks(facts, settings, decision, limit, asked, unknown_of(disks["reasons"]))
+    floor = facts.floor
     return {
         **row_as_json(decision),
-        "cluster": cluster,
+        "cluster": row["cluster"],
         "leader_epoch": row["leader_epoch"],
         "read_ms": row["read_ms"],
         "memory": row["memory"],
         "note": row["note"],
         "leftover": isinstance(floor, Unknown) and any(one.code == "F5" for one in floor.reasons),
     }
+
+
+def _limited(row: Row, one: Weighing) -> Row:
+    limit = disk_limit(one.facts, one.settings, one.now_ms)
+    found: Row = {
+        "cluster": row["cluster"],
+        "topic": row["topic"],
+        "partition": row["partition"],
+        "topic_id": row["topic_id"],
+        "skipped": one.decision.action == "skip",
+        "log_start": row["log_start"],
+        "trim_to": one.decision.trim_to,
+    }
+    if isinstance(limit, Unknown):
+        return found | {"limit_reasons": reason_rows(limit)}
+    return found | {"limit_offset": limit.offset, "limit_guard": limit.guard, "limit_text": limit.text}

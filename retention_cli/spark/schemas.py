@@ -62,6 +62,36 @@ MEMORY: Final = pa.struct(
     ]
 )
 
+LAID: Final = pa.struct(
+    [
+        (
+            "usage",
+            pa.struct(
+                [
+                    ("disk", pa.string()),
+                    ("percent", pa.float64()),
+                    ("mark", pa.float64()),
+                    ("factor", pa.float64()),
+                    ("minimum_ms", pa.int64()),
+                ]
+            ),
+        ),
+        ("usage_reasons", pa.list_(REASON)),
+        (
+            "tails",
+            pa.list_(
+                pa.struct(
+                    [("key", pa.string()), ("offset", pa.int64()), ("exact", pa.bool_()), ("reasons", pa.list_(REASON))]
+                )
+            ),
+        ),
+    ]
+)
+"""What the client has seen of disks, for a partition's own rules (R5, R7). Null where no rule speaks of disks."""
+
+BASES: Final = [("bases", pa.list_(pa.int64())), ("bases_reasons", pa.list_(REASON))]
+"""The base offsets of the leader's segments by an inventory; both null where none is wanted."""
+
 SLICES: Final = pa.schema(
     [
         ("cluster", pa.string()),
@@ -73,6 +103,8 @@ SLICES: Final = pa.schema(
         ("leader", pa.int32()),
         ("leader_epoch", pa.int32()),
         ("memory", MEMORY),
+        ("laid", LAID),
+        *BASES,
     ]
 )
 """The partitions as the first metadata read named them, and which slice reads each."""
@@ -122,7 +154,27 @@ OFFSETS: Final = pa.schema(
 )
 """One row a partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null where it is unknown."""
 
-FACTS: Final = pa.schema([*OFFSETS, ("memory", MEMORY), ("note", pa.string())])
+FACTS: Final = pa.schema([*OFFSETS, ("memory", MEMORY), ("note", pa.string()), ("laid", LAID), *BASES])
+
+LIMITS: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("topic_id", pa.string()),
+        ("skipped", pa.bool_()),
+        ("log_start", pa.int64()),
+        ("trim_to", pa.int64()),
+        ("limit_offset", pa.int64()),
+        ("limit_guard", pa.string()),
+        ("limit_text", pa.string()),
+        ("limit_reasons", pa.list_(REASON)),
+    ]
+)
+"""Where the other rules trim a partition to, and how far its guards let R6 go; ``limit_reasons`` where they don't."""
+
+DISK_ASKED: Final = pa.struct([("bound", pa.int64()), ("why", pa.string()), ("reasons", pa.list_(REASON))])
+"""What R6 asks of a partition, and why; ``reasons`` where it is unknown."""
 
 SIZES: Final = pa.schema(
     [
