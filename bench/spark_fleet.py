@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 
 from retention_cli.policy.load import parse_policy
 from retention_cli.spark.connections import ConnectionRef
-from retention_cli.spark.engine import decided_of, summaries_of
+from retention_cli.spark.engine import decided_of
 from retention_cli.spark.frames import laid_beside
 from retention_cli.spark.jobs import ClusterJob
 from retention_cli.spark.schemas import COMMITS, FACTS, PLAN
+from retention_cli.spark.summaries import summaries_of
 
 CLUSTERS: Final = 5
 PARTITIONS_A_TOPIC: Final = 100

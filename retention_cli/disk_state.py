@@ -55,6 +55,7 @@ class DiskState:
     _leaders: dict[TopicPartition, PartitionMetadata] = field(default_factory=dict)
     _outcomes: Sequence[DiskOutcome] = ()
     _growths: Mapping[str, Maybe[Growth]] = field(default_factory=dict)
+    _above: dict[TopicPartition, list[DiskOutcome]] = field(default_factory=dict)
 
     @property
     def outcomes(self) -> list[DiskOutcome]:
@@ -155,6 +156,11 @@ class DiskState:
         """Take what R6 comes to on each disk."""
         self._outcomes = outcomes
         self.notes += [note for one in outcomes for note in one.notes()]
+        self._above = {}
+        for one in outcomes:
+            if one.excess_bytes or one.level_ms is not None:
+                for tp in one.disk.replicas:
+                    self._above.setdefault(tp, []).append(one)
 
     def without_ceiling(self) -> None:
         """Take it that no disk has a ceiling."""
@@ -162,7 +168,7 @@ class DiskState:
 
     def why(self, tp: TopicPartition) -> Reason:
         """Return why R6 trims a partition."""
-        on = [one for one in self._outcomes if tp in one.disk.replicas]
+        on = self._above.get(tp, ())
         names = [one.disk.name for one in on if one.excess_bytes]
         levels = [one.level_ms for one in on if one.level_ms is not None]
         until = f", up to {format_time(max(levels))}" if levels else ""

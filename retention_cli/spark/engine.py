@@ -6,9 +6,10 @@ rows. It alone can delete: no task has anything that could.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -24,12 +25,14 @@ from retention_cli.planning import NothingMatchesError
 from retention_cli.policy.errors import PolicyError
 from retention_cli.progress import Progress, silent
 from retention_cli.spark.commit_tasks import GROUPS, commit_batch, commit_reader
-from retention_cli.spark.fact_tasks import decider, fact_reader
+from retention_cli.spark.disks import ClusterDisks, look, with_asked, with_bases
+from retention_cli.spark.fact_tasks import FACTS_AND_STANDING, decider, fact_reader, limiter
 from retention_cli.spark.frames import PLACE, laid_beside
 from retention_cli.spark.jobs import ClusterJob
 from retention_cli.spark.prepare import Prepared, Target, group_rows, list_groups, own_rows, prepare, recall, slice_rows
 from retention_cli.spark.remember import remember_groups, remember_partitions
-from retention_cli.spark.schemas import COMMITS, DECIDED, PLAN, SLICES, ddl
+from retention_cli.spark.schemas import COMMITS, DECIDED, LIMITS, PLAN, SLICES, ddl
+from retention_cli.spark.summaries import Summary, summaries_of
 from retention_cli.state.folder import StateError
 
 _ATTEMPTS: Final = 3
@@ -88,89 +91,96 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
         names.claim(one.cluster, one.target.name)
     for one in prepared:
         recall(one)
-    notes = {one.cluster: list(one.notes) for one in prepared}
     commits, read = _commits(session, prepared, progress)
+    disks: dict[str, ClusterDisks] = {}
+    for one in list(prepared):
+        try:
+            if (seen := look(session, one)) is not None:
+                disks[one.cluster] = seen
+        except BrokerError as error:
+            failures[one.target.name] = error
+            prepared.remove(one)
+    notes = {one.cluster: [*one.notes] for one in prepared}
     required = sorted({group for one in prepared for item in one.settings.values() for group in item.require_groups})
-    slices = _frame(session, (row for one in prepared for row in slice_rows(one)), SLICES)
+    laid = {cluster: one.laid() for cluster, one in disks.items()}
+    slices = _frame(session, (row for one in prepared for row in slice_rows(one, laid.get(one.cluster, {}))), SLICES)
+    slices = with_bases(slices, disks.values())
     tasks = _tasks(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))
     jobs = {one.cluster: one.job for one in prepared}
-    decided = decided_frame(laid_beside(slices, commits, required), jobs, tasks).persist()
+    rows = laid_beside(slices, commits, required)
     progress("log ends, look-ups and decisions")
-    summaries = summaries_of(decided)
+    with contextlib.ExitStack() as stack:
+        decided = _decided(session, rows, jobs, tasks, disks.values(), now_ms, stack).persist()
+        summaries = summaries_of(decided)
+    for cluster, of_disks in disks.items():
+        notes[cluster] += of_disks.state.notes
     progress("what is remembered")
     remember_groups(prepared, commits)
     remember_partitions(prepared, decided)
     result = SparkPlan(decided, failures=failures)
     unread = _unread_by_group(decided, commits, summaries.values())
     for one in prepared:
-        summary = summaries.get(one.cluster, Summary(Totals.of(())))
-        result.plans[one.target.name] = _plan(one, summary, notes[one.cluster], unread.get(one.cluster, {}), now_ms)
+        summary, cluster = summaries.get(one.cluster, Summary(Totals.of(()))), one.cluster
+        plan = _plan(one, summary, notes[cluster], unread.get(cluster, {}), now_ms)
+        if cluster in disks:
+            plan = replace(plan, disks=disks[cluster].outcomes, space=disks[cluster].space)
+        result.plans[one.target.name] = plan
     for frame in read:
         frame.unpersist()
     return result
 
 
-def decided_frame(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
-    """Read facts where their partitions are led, a leader's slices one after the other, and decide them.
+def _decided(
+    session: Any,
+    rows: Any,
+    jobs: Mapping[str, ClusterJob],
+    tasks: int,
+    disks: Iterable[ClusterDisks],
+    now_ms: int,
+    stack: contextlib.ExitStack,
+) -> Any:
+    """Read facts and decide them; where a disk has a ceiling, R6 has the last word, over all of a cluster's.
 
-    One task a leader at a time, so that no broker sees more connections than that. What is read is decided in the
-    same Python process: :func:`decided_of` does the second half for facts that stand elsewhere.
+    What Spark keeps for that is let go of with ``stack``.
     """
-    sliced = rows.repartition(tasks, "cluster", "leader").sortWithinPartitions("cluster", "slice", "topic", "partition")
+    with_ceiling = []
+    for one in disks:
+        stack.callback(one.close)
+        if one.state.rules.percent is None:
+            one.state.without_ceiling()
+        else:
+            with_ceiling.append(one)
+    if not with_ceiling:
+        return decided_frame(rows, jobs, tasks)
+    facts = by_leader(rows, tasks).mapInArrow(fact_reader(jobs), ddl(FACTS_AND_STANDING)).persist()
+    stack.callback(facts.unpersist)
+    few = facts.where(facts.cluster.isin(*(one.prepared.cluster for one in with_ceiling)))
+    limits = few.mapInArrow(limiter(jobs), ddl(LIMITS)).persist()
+    stack.callback(limits.unpersist)
+    return decided_of(with_asked(session, facts, limits, with_ceiling, now_ms), jobs)
+
+
+def by_leader(rows: Any, tasks: int) -> Any:
+    """Bring rows to tasks: one a leader at a time, a leader's slices one after the other.
+
+    So no broker sees more connections than that.
+    """
+    return rows.repartition(tasks, "cluster", "leader").sortWithinPartitions("cluster", "slice", "topic", "partition")
+
+
+def decided_frame(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
+    """Read facts where their partitions are led, and decide them.
+
+    What is read is decided in the same Python process: :func:`decided_of` does the second half for facts that stand
+    elsewhere.
+    """
     read, decided = fact_reader(jobs), decider(jobs)
-    return sliced.mapInArrow(lambda batches: decided(read(batches)), ddl(DECIDED))
+    return by_leader(rows, tasks).mapInArrow(lambda batches: decided(read(batches)), ddl(DECIDED))
 
 
 def decided_of(facts: Any, jobs: Mapping[str, ClusterJob]) -> Any:
     """Decide facts that lie beside their standing: rows of ``schemas.DECIDED``."""
     return facts.mapInArrow(decider(jobs), ddl(DECIDED))
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a cluster's rows come to: totals, the records of all of them (Σ H − S), and why sizes are missing."""
-
-    totals: Totals
-    managed: int = 0
-    note: str | None = None
-
-
-def summaries_of(decided: Any) -> dict[str, Summary]:
-    """Return each cluster's summary. This is what makes Spark read and decide."""
-    from pyspark.sql import functions as f
-
-    trims = f.col("action") == "trim"
-    rows = (
-        decided.groupBy("cluster")
-        .agg(
-            f.count("*").alias("partitions"),
-            *(f.count_if(f.col("action") == name).alias(name) for name in ("trim", "keep", "hold", "skip")),
-            f.sum(f.when(trims, f.col("records"))).alias("records"),
-            f.sum(f.when(trims, f.col("bytes"))).alias("bytes"),
-            f.count_if(trims & f.col("bytes").isNull()).alias("unsized"),
-            f.sum(f.when(trims, f.col("unconsumed"))).alias("unconsumed"),
-            f.sum(f.col("high_watermark") - f.col("log_start")).alias("managed"),
-            f.min("note").alias("note"),
-        )
-        .collect()
-    )
-    return {
-        row["cluster"]: Summary(
-            Totals(
-                row["partitions"],
-                row["trim"],
-                row["keep"],
-                row["hold"],
-                row["skip"],
-                records=row["records"] or 0,
-                size_bytes=None if row["unsized"] else row["bytes"] or 0,
-                unconsumed=row["unconsumed"] or 0,
-            ),
-            row["managed"] or 0,
-            row["note"],
-        )
-        for row in rows
-    }
 
 
 def _prepared(targets: Sequence[Target], now_ms: int) -> dict[str, Prepared | BaseException]:

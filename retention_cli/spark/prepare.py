@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from retention_cli import policy_topic
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.disk_policy import check_without_disks
 from retention_cli.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.floors.rows import CommitRow, CommitRows
 from retention_cli.memory import Memory, NoMemory
-from retention_cli.model import Reason
+from retention_cli.model import Reason, TopicPartition
 from retention_cli.observation import wall_clock_ms
 from retention_cli.planning import PastDay, Selection, check_matches
 from retention_cli.policy.settings import Settings
@@ -34,7 +34,7 @@ _AGAIN_AFTER_S: Final = 0.5
 class Target:
     """A cluster to plan: its open reader, what is wanted of it, and where executors find its settings.
 
-    ``name`` is what a fleet calls it.
+    ``name`` is what a fleet calls it. ``inventory`` are files of its segments, for the rules that speak of disks.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Target:
     connection: ConnectionRef
     past_day: PastDay
     memories: Memories | None = None
+    inventory: Sequence[Path] = ()
 
 
 @dataclass(slots=True)
@@ -71,11 +72,9 @@ def prepare(target: Target, now_ms: int) -> Prepared:
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
-        PolicyError: R1 is enabled for a topic without a time, or a rule speaks of disks (R5 to R7, granularity):
-            what tasks send to each other has nothing of them (fact_rows).
+        PolicyError: R1 is enabled for a topic without a time.
         NothingMatchesError: there is nothing to decide about.
     """
-    check_without_disks(target.selection.policy, "--spark")
     reader = target.reader
     selection = replace(target.selection, policy=policy_topic.with_live(reader, target.selection.policy))
     metadata = reader.metadata()
@@ -177,8 +176,13 @@ def own_rows(prepared: Prepared) -> list[CommitRow]:
     return sink.take()
 
 
-def slice_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
-    """Yield every managed partition, with the slice that reads it: a leader's together."""
+def slice_rows(prepared: Prepared, laid: Mapping[TopicPartition, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield every managed partition, with the slice that reads it: a leader's together.
+
+    Args:
+        prepared: the cluster.
+        laid: what was seen of disks (``schemas.LAID``), of the partitions whose rules speak of them.
+    """
     partitions = [
         (topic, number, one)
         for topic in prepared.settings
@@ -199,6 +203,7 @@ def slice_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
             "leader": one.leader,
             "leader_epoch": one.leader_epoch,
             "memory": memory,
+            "laid": laid.get(TopicPartition(topic, number)),
         }
 
 

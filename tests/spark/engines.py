@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from retention_cli.disks.stock import COLUMNS, Stock
 from retention_cli.guards.limits import Amount
 from retention_cli.plan import Plan, plan_text
 from retention_cli.planning import make_plan
+from retention_cli.segments.inventory import read_inventory
 from retention_cli.spark.connections import ConnectionRef, write_connection
 from retention_cli.spark.engine import make_plans
 from retention_cli.spark.prepare import Target
@@ -33,13 +35,15 @@ class Engines:
     world: World
     folder: Path
     local_state: str = "local"
+    inventory: Path | None = None
 
     def local(self, policy: str, now: int) -> Plan:
         memories = Memories(self.folder / self.local_state)
         try:
             with reader_for(self.world.bootstrap) as reader:
                 selection = self.world.selection(policy)
-                return make_plan(reader, selection, now, past_day=past_day, memories=memories)
+                stock = None if self.inventory is None else Stock(read_inventory([self.inventory], COLUMNS))
+                return make_plan(reader, selection, now, past_day=past_day, memories=memories, stock=stock)
         finally:
             memories.close()
 
@@ -57,7 +61,8 @@ class Engines:
         try:
             with reader_for(self.world.bootstrap) as reader:
                 selection = self.world.selection(policy)
-                target = Target("", reader, selection, self.connection(), past_day, memories)
+                lying = () if self.inventory is None else (self.inventory,)
+                target = Target("", reader, selection, self.connection(), past_day, memories, lying)
                 with make_plans(self.session, [target], now) as made:
                     assert not made.failures
                     plan = made.plans[""]
