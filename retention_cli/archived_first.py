@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.model import Reason, TopicPartition
 from retention_cli.narrow import Held, Target
 from retention_cli.planning import Recheck
@@ -50,6 +51,10 @@ class Archiver(Protocol):
     ) -> dict[TopicPartition, Reason]:
         """Return those of the copied partitions whose log may be another by now, and why."""
         ...
+
+
+ArchiverFor = Callable[[ClusterReader, str], Archiver]
+"""Gives what archives the partitions of the cluster that a reader leads to, by its id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from retention_cli.archived_first import ArchivedFirst, Archiver
+from retention_cli.archived_first import ArchivedFirst, Archiver, ArchiverFor
 from retention_cli.broker_clock import BrokerClock
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.reader import ClusterReader
@@ -55,6 +55,7 @@ class Orders:
         source: the plan's file, None where it was made on the spot.
         memories: what is remembered of clusters.
         stock: the inventory of segments, None where none was given.
+        archiver: what archives, None for this process by itself.
     """
 
     selection: Callable[[], Selection]
@@ -65,6 +66,7 @@ class Orders:
     source: str | None = None
     memories: Memories | None = None
     stock: Stock | None = None
+    archiver: ArchiverFor | None = None
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
@@ -173,11 +175,13 @@ def _trimmer(
 
     archived = ArchivedFirst(None)
     if deleter is not None and journal is not None:
-        archived = ArchivedFirst(_archiver(reader, plan.cluster_id, orders.clock_ms), journal.archived)
+        archived = ArchivedFirst(_archiver(reader, plan.cluster_id, orders), journal.archived)
     return Trimmer(plan, again, limiter, reader, deleter, journal, run, orders.max_partitions, progress, archived)
 
 
-def _archiver(reader: ClusterReader, cluster_id: str, clock_ms: Callable[[], int]) -> Archiver:
+def _archiver(reader: ClusterReader, cluster_id: str, orders: Orders) -> Archiver:
+    if orders.archiver is not None:
+        return orders.archiver(reader, cluster_id)
     from retention_cli.archive.archiver import PartitionArchiver  # not where nothing is trimmed
 
-    return PartitionArchiver(reader, cluster_id, lambda: timestamp(clock_ms()))
+    return PartitionArchiver(reader, cluster_id, lambda: timestamp(orders.clock_ms()))

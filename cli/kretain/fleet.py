@@ -12,7 +12,7 @@ from kretain import rules
 from kretain.completing import complete_clusters
 from kretain.exits import Exit, UsageError, exit_code_for, of_many, tell, worst
 from kretain.options import CONNECTION, Common, OptionGroup, PlanOutput, option
-from kretain.spark import SparkFlags, fleet_engine
+from kretain.spark import SharedSpark, SparkFlags, fleet_engine
 
 if TYPE_CHECKING:  # --help must not wait for the brokers' client
     from kretain.config import Resolved
@@ -157,13 +157,13 @@ def _near(name: str, known: dict[str, Any]) -> str:
     return f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
 
 
-def planned(fleet: Fleet, members: list[Member], now_ms: int, spark: SparkFlags, *, quiet: bool) -> FleetPlan:
+def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpark, *, quiet: bool) -> FleetPlan:
     """Plan all clusters; say each one's notes, and of those that failed, why."""
     from kretain.progress import shown_by_name
     from kretain.render.screen import warn
     from retention_cli.fleet.planning import make_fleet_plan
 
-    with fleet_engine(spark, quiet=quiet) as engine, shown_by_name(quiet=quiet) as watch:
+    with fleet_engine(shared, quiet=quiet) as engine, shown_by_name(quiet=quiet) as watch:
         made = make_fleet_plan(engine, members, now_ms, source=fleet.source, digest=fleet.digest, watch=watch)
     for name, plan in made.plans.items():
         for note in () if quiet else plan.notes:
@@ -201,7 +201,8 @@ def plan_fleet(
 
     if output == PlanOutput.delete_records:
         raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
-    made = planned(fleet, fleet.members(topics, one_off), time.time_ns() // 1_000_000, spark, quiet=quiet)
+    with SharedSpark(spark) as shared:
+        made = planned(fleet, fleet.members(topics, one_off), time.time_ns() // 1_000_000, shared, quiet=quiet)
     if out is not None and made.plans:
         save(made, out, quiet=quiet)
     print_fleet_plan(made, output, every_row=every_row)

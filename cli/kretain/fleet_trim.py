@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from kretain import rules
 from kretain.exits import Exit, RefusedError, exit_code_for, line_of, of_many
 from kretain.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.options import Output, PlanOutput
-from kretain.spark import SparkFlags
+from kretain.spark import SharedSpark
 from kretain.trims import code_of, confirm, now_ms
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class TrimFlags:
     output: Output
     every_row: bool
     quiet: bool
-    spark: SparkFlags = field(default_factory=SparkFlags)
+    spark: SharedSpark
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,7 @@ def _trim(member: Member, plan: Plan, flags: TrimFlags) -> TrimReport:
             dry_run=flags.dry_run,
             max_partitions=flags.max_partitions,
             source=None if flags.plan is None else str(flags.plan),
+            archiver=flags.spark.archiver(),
             progress=progress,
         )
     for note in () if flags.quiet else notes:

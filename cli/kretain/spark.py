@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from kretain.exits import UsageError
 from kretain.options import OptionGroup, option
 
 if TYPE_CHECKING:
+    from retention_cli.archived_first import Archiver, ArchiverFor
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.brokers.settings import ConnectionSettings
     from retention_cli.fleet.planning import Engine
@@ -126,6 +127,52 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
             session.stop()
 
 
+class SharedSpark:
+    """One session for all that a command does, opened when the first of it needs it. A context manager.
+
+    Raises:
+        UsageError: Spark's options don't go together.
+    """
+
+    def __init__(self, flags: SparkFlags) -> None:
+        flags.check()
+        self.flags = flags
+        self._stack = contextlib.ExitStack()
+        self._open: OpenSpark | None = None
+        self._connections: dict[str, ConnectionRef] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *told: object) -> None:
+        self._stack.close()
+
+    def get(self, progress: Progress) -> OpenSpark:
+        """Return the session.
+
+        Raises:
+            SparkError: Spark can't be used, or an executor lacks something.
+        """
+        if self._open is None:
+            self._open = self._stack.enter_context(opened(self.flags, progress))
+        return self._open
+
+    def archiver(self) -> ArchiverFor | None:
+        """Return what archives over this session, None where Spark is not asked for."""
+        return self._archiver if self.flags.spark else None
+
+    def _archiver(self, reader: ClusterReader, cluster_id: str) -> Archiver:
+        from retention_cli.spark.archiver import SparkArchiver
+
+        def connect(progress: Progress) -> tuple[Any, ConnectionRef]:
+            spark = self.get(progress)
+            if cluster_id not in self._connections:
+                self._connections[cluster_id] = spark.connection(reader.settings)
+            return spark.session, self._connections[cluster_id]
+
+        return SparkArchiver(reader, cluster_id, connect)
+
+
 def plan_one(
     spark: OpenSpark,
     reader: ClusterReader,
@@ -151,10 +198,9 @@ def plan_one(
 
 
 @contextmanager
-def fleet_engine(flags: SparkFlags, *, quiet: bool) -> Iterator[Engine]:
-    """Open what plans several clusters: this process by itself, or Spark."""
-    flags.check()
-    if not flags.spark:
+def fleet_engine(shared: SharedSpark, *, quiet: bool) -> Iterator[Engine]:
+    """Give what plans several clusters: this process by itself, or Spark."""
+    if not shared.flags.spark:
         from retention_cli.fleet.planning import LocalEngine
 
         yield LocalEngine()
@@ -162,10 +208,9 @@ def fleet_engine(flags: SparkFlags, *, quiet: bool) -> Iterator[Engine]:
     from kretain.progress import shown
     from retention_cli.spark.fleet import SparkEngine
 
-    with contextlib.ExitStack() as stack:
-        with shown(quiet=quiet) as progress:
-            spark = stack.enter_context(opened(flags, progress))
-        yield SparkEngine(spark.session, spark.connection)
+    with shown(quiet=quiet) as progress:
+        spark = shared.get(progress)
+    yield SparkEngine(spark.session, spark.connection)
 
 
 @contextmanager
@@ -186,13 +231,13 @@ def record_reader(
         yield SparkReading(spark.session, reader, spark.connection(reader.settings))
 
 
-def maker(flags: SparkFlags, inventory: Sequence[Path] | None = None) -> Callable[..., Plan]:
+def maker(shared: SharedSpark, inventory: Sequence[Path] | None = None) -> Callable[..., Plan]:
     """Return what makes a plan: this process by itself, or Spark.
 
     Raises:
-        UsageError: Spark's options don't go together, or Spark is given an inventory, which it does not read.
+        UsageError: Spark is given an inventory, which it does not read.
     """
-    flags.check()
+    flags = shared.flags
     if flags.spark and inventory:
         raise UsageError("--inventory is not read by --spark yet: leave one of them out")
     if not flags.spark:
@@ -205,7 +250,6 @@ def maker(flags: SparkFlags, inventory: Sequence[Path] | None = None) -> Callabl
 
         del more["stock"]  # there is none: see above
         check_without_disks(selection.policy, "--spark")  # preparing does, too, when Spark has long been started
-        with opened(flags, progress) as spark:
-            return plan_one(spark, reader, selection, now_ms, progress=progress, **more)
+        return plan_one(shared.get(progress), reader, selection, now_ms, progress=progress, **more)
 
     return make

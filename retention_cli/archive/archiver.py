@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from retention_cli.archive.errors import ArchiveError
-from retention_cli.archive.layout import Source
+from retention_cli.archive.layout import Manifest, Source
 from retention_cli.archive.store import Store
-from retention_cli.archive.writer import Archived, SegmentSize, archive_range, same_log
+from retention_cli.archive.writer import SegmentSize, archive_range, same_log
 from retention_cli.archived_first import Copied
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
@@ -16,6 +16,52 @@ from retention_cli.columns import MissingPartError
 from retention_cli.model import Reason, TopicPartition
 from retention_cli.narrow import Target
 from retention_cli.progress import Progress
+
+
+@dataclass(slots=True)
+class LastArchived:
+    """The last record of each partition that was archived: by it the log is known again, right before it is trimmed."""
+
+    _last: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+
+    def note(self, tp: TopicPartition, manifests: Iterable[Manifest], log_start: int) -> None:
+        """Note the last record of these segments that lies in the log, where it has a leader epoch."""
+        lie_there = [one for one in manifests if one.last_offset is not None and one.last_offset >= log_start]
+        last = max(lie_there, key=lambda one: one.last_offset or 0, default=None)
+        if last is not None and last.last_offset is not None and last.last_epoch is not None:
+            self._last[tp] = (last.last_offset, last.last_epoch)
+
+    def differing(
+        self,
+        reader: ClusterReader,
+        copied: Collection[TopicPartition],
+        leaders: Mapping[TopicPartition, PartitionMetadata],
+    ) -> dict[TopicPartition, Reason]:
+        """See :meth:`retention_cli.archived_first.Archiver.differing`."""
+        last = {tp: self._last[tp] for tp in copied if tp in self._last}
+        if not last:
+            return {}
+        found = same_log(reader, last, leaders)
+        return {
+            tp: Reason("archive", f"{tp} was archived, and is held: {why}")
+            for tp, why in found.items()
+            if why is not None
+        }
+
+
+def failed(tp: TopicPartition, url: str, why: object) -> Reason:
+    """Say that a partition could not be archived."""
+    text = " ".join(str(why).split())
+    return Reason(
+        "archive",
+        f"{tp} could not be archived to {url.partition('?')[0]}, so it is not trimmed: {text}. Mend that and "
+        f"run again: it goes on where it stopped",
+    )
+
+
+def without_id(tp: TopicPartition) -> Reason:
+    """Say that nobody could tell whose records they were."""
+    return Reason("archive", f"{tp} can't be archived: the cluster gives no topic id")
 
 
 @dataclass(slots=True)
@@ -34,7 +80,7 @@ class PartitionArchiver:
     clock: Callable[[], str]
     size: SegmentSize = field(default_factory=SegmentSize)
     _stores: dict[str, Store] = field(default_factory=dict)
-    _done: dict[TopicPartition, Archived] = field(default_factory=dict)
+    _last: LastArchived = field(default_factory=LastArchived)
 
     def copy(
         self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
@@ -61,47 +107,37 @@ class PartitionArchiver:
         self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, Reason]:
         """Return those whose log no longer has the last record that was archived, or where that can't be asked."""
-        last: dict[TopicPartition, tuple[int, int]] = {}
-        for tp in copied:
-            one = self._done.get(tp)
-            if one is not None and one.last_offset is not None and one.last_epoch is not None:
-                last[tp] = (one.last_offset, one.last_epoch)
-        if not last:
-            return {}
-        found = same_log(self.reader, last, leaders)
-        return {
-            tp: Reason("archive", f"{tp} was archived, and is held: {why}")
-            for tp, why in found.items()
-            if why is not None
-        }
+        return self._last.differing(self.reader, copied, leaders)
 
     def _copy(self, tp: TopicPartition, url: str, target: Target, on_records: Callable[[int], None]) -> Copied | Reason:
         topic_id = target.decision.topic_id
         if topic_id is None:
-            return Reason("archive", f"{tp} can't be archived: the cluster gives no topic id")
+            return without_id(tp)
         source = Source(self.cluster_id, tp.topic, topic_id, tp.partition)
         try:
             store = self._store(url)
             done = archive_range(self.reader, store, source, target.offset, self.clock, self.size, on_records)
         except (ArchiveError, MissingPartError) as error:
-            text = (
-                f"{tp} could not be archived to {url.partition('?')[0]}, so it is not trimmed: {error}. Mend that and "
-                f"run again: it goes on where it stopped"
-            )
-            return Reason("archive", text)
-        self._done[tp] = done
-        segments = sorted((*done.written, *done.found), key=lambda one: one.start)
-        return Copied(
-            url=url,
-            topic_id=topic_id,
-            start=done.start,
-            end=done.end,
-            records=sum(one.records for one in segments),
-            manifests=tuple(one.path for one in segments),
-            notes=done.notes,
-        )
+            return failed(tp, url, error)
+        self._last.note(tp, done.segments, done.start)
+        return as_copied(url, source, done.start, done.end, done.segments, done.notes)
 
     def _store(self, url: str) -> Store:
         if url not in self._stores:
             self._stores[url] = Store(url)
         return self._stores[url]
+
+
+def as_copied(
+    url: str, source: Source, start: int, end: int, segments: Collection[Manifest], notes: tuple[str, ...]
+) -> Copied:
+    """Return what is told of a partition that lies in these segments."""
+    return Copied(
+        url=url,
+        topic_id=source.topic_id,
+        start=start,
+        end=end,
+        records=sum(one.records for one in segments),
+        manifests=tuple(one.path for one in segments),
+        notes=notes,
+    )

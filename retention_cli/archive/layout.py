@@ -91,7 +91,7 @@ class Manifest:
     @property
     def path(self) -> str:
         """Its own path, below the archive's URL."""
-        return f"{self.source.manifests}/{_span(self.start, self.end)}.json"
+        return place_at(self.source, self.start, self.end).path
 
     @property
     def size_bytes(self) -> int:
@@ -134,6 +134,11 @@ def place_of(path: str) -> Place | None:
         return None
     source = Source(unquote(match["cluster"]), unquote(match["topic"]), unquote(match["id"]), int(match["partition"]))
     return Place(source, int(match["start"]), int(match["end"]), path)
+
+
+def place_at(source: Source, start: int, end: int) -> Place:
+    """Return where the manifest of a segment lies."""
+    return Place(source, start, end, f"{source.manifests}/{_span(start, end)}.json")
 
 
 def manifest_text(manifest: Manifest) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from retention_cli.archive.digest import Digest
@@ -17,6 +17,7 @@ from retention_cli.archive.layout import (
     data_path,
     day_of,
     manifest_text,
+    place_at,
     read_manifest,
     with_files,
 )
@@ -131,12 +132,14 @@ class SegmentBuilder:
 def commit(store: Store, manifest: Manifest) -> None:
     """Write a segment's manifest, by which it counts, and read it back.
 
+    Another one who archives the same at the same time may have written it meanwhile: it says the same, at another time.
+
     Raises:
         ArchiveError: it can't be written, or not be read back as it is.
     """
     store.write(manifest.path, manifest_text(manifest).encode())
-    place = Place(manifest.source, manifest.start, manifest.end, manifest.path)
-    if load(store, place) != manifest:
+    found = load(store, place_at(manifest.source, manifest.start, manifest.end))
+    if replace(found, written_at=manifest.written_at) != manifest:
         raise ArchiveError(f"{store.shown(manifest.path)} was written, and does not read back as it was")
 
 

@@ -2,12 +2,21 @@
 
 On a local disk a file is written beside its name, synced and renamed, so that under its name it is whole. HDFS has the
 rename too. An object store shows an object only when it is whole. Nothing here deletes what counts.
+
+Several may write the same file at once (a Spark task that was taken for lost, and the one in its place): each writes to
+a name of its own first, ``.NAME.TOKEN.tmp``, so that none is in another's file. Whose writer is gone is taken away by
+the next one in that folder; a local file's writer holds a lock on it for as long as it lives.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import os
+import re
+import uuid
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -17,6 +26,9 @@ from retention_cli.columns import arrow
 
 _RENAMES: Final = ("hdfs",)
 """File systems whose files may be seen before they are whole, and that can rename."""
+_BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.([0-9a-f]{32}\.)?tmp")
+"""What a writer writes to before the file has its name; without a token, an older kretain's."""
+_CHUNK_BYTES: Final = 4 * 2**20
 
 
 class Store:
@@ -53,6 +65,18 @@ class Store:
         """
         with self._said(path, "read"), self._fs.open_input_file(self._at(path)) as file:
             yield file
+
+    def digest(self, path: str) -> str:
+        """Return a checksum over a file's bytes, as :func:`digest_of` gives it.
+
+        Raises:
+            ArchiveError: it can't be read.
+        """
+        running = hashlib.blake2b(digest_size=32)
+        with self._said(path, "read"), self._fs.open_input_stream(self._at(path), compression=None) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                running.update(chunk)
+        return running.hexdigest()
 
     def size(self, path: str) -> int | None:
         """Return a file's size in bytes, None where there is none.
@@ -111,13 +135,18 @@ class Store:
 
     def _write_and_rename(self, at: str, content: Any) -> None:
         place = PurePosixPath(at)
-        beside = str(place.with_name(f".{place.name}.tmp"))
+        beside = str(place.with_name(_beside(place.name)))
         self._fs.create_dir(str(place.parent), recursive=True)
-        with self._fs.open_output_stream(beside, compression=None) as stream:
-            stream.write(content)
-        if self._fs.get_file_info(at).is_file:  # a rename does not replace there; the same content comes at once
-            self._fs.delete_file(at)
-        self._fs.move(beside, at)
+        try:
+            with self._fs.open_output_stream(beside, compression=None) as stream:
+                stream.write(content)
+            if self._fs.get_file_info(at).is_file:  # a rename does not replace there; the same content comes at once
+                self._fs.delete_file(at)
+            self._fs.move(beside, at)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._fs.delete_file(beside)
+            raise
 
     @contextlib.contextmanager
     def _said(self, path: str, done: str) -> Iterator[None]:
@@ -142,23 +171,58 @@ def _connect(url: str) -> tuple[Any, str]:
     return found, base
 
 
+def digest_of(content: Any) -> str:
+    """Return the checksum of bytes that :meth:`Store.digest` gives of a file that holds them."""
+    return hashlib.blake2b(content, digest_size=32).hexdigest()
+
+
+def _beside(name: str) -> str:
+    return f".{name}.{uuid.uuid4().hex}.tmp"
+
+
 def _write_local(at: str, content: Any) -> None:
     """Write, sync and rename: after a power cut the file is there whole, or the one before it is."""
     folder, name = os.path.split(at)
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-    beside = os.path.join(folder, f".{name}.tmp")  # noqa: PTH118
+    while True:
+        beside = os.path.join(folder, _beside(name))  # noqa: PTH118
+        file = open(beside, "xb")  # noqa: PTH123, SIM115
+        if _locked(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
+            break
+        file.close()  # somebody swept it away before it was locked
     try:
-        with open(beside, "wb") as file:  # noqa: PTH123
+        with file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, at)  # noqa: PTH105
+            os.replace(beside, at)  # noqa: PTH105  (still locked: nobody takes it for left behind)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(beside)  # noqa: PTH108
         raise
+    _sweep(folder)
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _sweep(folder: str) -> None:
+    """Take away what writers left that are gone. Where a file system knows no locks, nothing is."""
+    for name in os.listdir(folder):  # noqa: PTH208
+        if _BESIDE.fullmatch(name) is None:
+            continue
+        path = os.path.join(folder, name)  # noqa: PTH118
+        with contextlib.suppress(OSError), open(path, "rb+") as file:  # noqa: PTH123
+            if _locked(file.fileno()):
+                os.unlink(path)  # noqa: PTH108
+
+
+def _locked(handle: int) -> bool | None:
+    """Lock a file for as long as it is open; return whether it is ours, None where the file system knows no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True

@@ -47,19 +47,22 @@ class SegmentSize:
 class Archived:
     """Every data record from ``start`` to ``end`` (exclusive) lies in the archive, and was read back.
 
-    ``start`` is where the log began. ``last_offset`` and ``last_epoch`` are the last record's; ``written`` are the
-    manifests of this run, ``found`` those that were there. ``notes`` say what is odd but known.
+    ``start`` is where the log began; ``written`` are the manifests of this run, ``found`` those that were there.
+    ``notes`` say what is odd but known.
     """
 
     source: Source
     url: str
     start: int
     end: int
-    last_offset: int | None = None
-    last_epoch: int | None = None
     written: tuple[Manifest, ...] = ()
     found: tuple[Manifest, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def segments(self) -> tuple[Manifest, ...]:
+        """All of its segments in order."""
+        return tuple(sorted((*self.written, *self.found), key=lambda one: (one.start, one.end)))
 
 
 def archive_range(
@@ -164,19 +167,11 @@ class _Work:
                 position = self._write(position, min([self.end, *ends]))
         except BrokerError as error:
             raise ArchiveError(f"{self.tp}: {error}") from None
-        segments = (*self._written, *self._found)
-        last = max(
-            (one for one in segments if one.last_offset is not None and one.last_offset >= self._start),
-            key=lambda one: one.last_offset or 0,
-            default=None,
-        )
         return Archived(
             self.source,
             self.store.url,
             self._start,
             position,
-            None if last is None else last.last_offset,
-            None if last is None else last.last_epoch,
             tuple(self._written),
             tuple(self._found),
             tuple(self._notes),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from retention_cli.archived_first import ArchiverFor
 from retention_cli.carry_out import ExitCodeFor, Orders, carry_out, check_cluster
 from retention_cli.disk_policy import check_without_inventory
 from retention_cli.fleet.planning import Member
@@ -22,6 +23,7 @@ def trim_member(
     dry_run: bool = False,
     max_partitions: int | None = None,
     source: str | None = None,
+    archiver: ArchiverFor | None = None,
     progress: Progress = silent,
 ) -> tuple[TrimReport, list[Reason]]:
     """Carry one cluster's plan out under its own lock and audit log; return the report, and notes of its memory.
@@ -45,6 +47,7 @@ def trim_member(
                 max_partitions=max_partitions,
                 source=source,
                 memories=memories,
+                archiver=archiver,
             )
             report = carry_out(reader, plan, orders, exit_code_for, progress)
             memories.save(clock_ms())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from retention_cli.model import TopicPartition
 from retention_cli.profiling.hours import PartitionHours
 from retention_cli.profiling.pieces import from_bytes, to_bytes
 from retention_cli.profiling.reading import Profile, TopicHours, read_into
+from retention_cli.spark.at_once import as_they_end
 from retention_cli.spark.connections import ConnectionRef, Readers
 from retention_cli.spark.fact_rows import Row
 from retention_cli.spark.record_slices import OFFSETS_A_SLICE, Cut, Ranges, cut_records, packed
@@ -26,7 +28,6 @@ from retention_cli.spark.session import SparkError, last_words
 _SLICES_A_JOB: Final = 64
 _JOBS_AT_ONCE: Final = 4
 """So that no core waits for a job's last task; and no more than so many times 64 tasks read at a time."""
-_ASKED_EVERY_S: Final = 0.25
 
 
 @dataclass(slots=True)
@@ -120,22 +121,14 @@ class SparkReading:
         self, slices: Sequence[Ranges], profile: Profile, take: Callable[[Row], None], stop: Callable[[], bool]
     ) -> None:
         """Have all slices read, some jobs at a time, and take the rows as they come, until somebody stops it."""
-        with ThreadPoolExecutor(_JOBS_AT_ONCE, "kretain-profile") as pool:
-            waiting: set[Future[list[Row]]] = set()
-            try:
-                for first in range(0, len(slices), _SLICES_A_JOB):
-                    waiting.add(pool.submit(self._job, slices[first : first + _SLICES_A_JOB], profile))
-                while waiting and not stop():
-                    done, waiting = wait(waiting, _ASKED_EVERY_S, FIRST_COMPLETED)
-                    if any(one.exception() is not None for one in done) and stop():
-                        return  # a Ctrl-C reaches the tasks on this machine, too
-                    for row in (row for one in done for row in one.result()):
-                        take(row)
-            finally:
-                running = {one for one in waiting if not one.cancel()}
-                while running:  # again, as long as there are any: it does not bear on what is about to begin
-                    self._session.interruptAll()
-                    running = wait(running, _ASKED_EVERY_S).not_done
+        some = [slices[first : first + _SLICES_A_JOB] for first in range(0, len(slices), _SLICES_A_JOB)]
+        jobs = [functools.partial(self._job, one, profile) for one in some]
+        with contextlib.closing(as_they_end(self._session, jobs, _JOBS_AT_ONCE, stop)) as ended:
+            for one in ended:
+                if one.exception() is not None and stop():
+                    return  # a Ctrl-C reaches the tasks on this machine, too
+                for row in one.result():
+                    take(row)
 
     def _job(self, slices: Sequence[Ranges], profile: Profile) -> list[Row]:
         names = {tp.topic for one in slices for tp in one}

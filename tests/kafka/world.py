@@ -16,9 +16,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from kafka.protocol.metadata import MetadataRequest
 
 from retention_cli.brokers.client_files import Setting, translate
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.wire import Job
 from retention_cli.carry_out import Orders, carry_out
 from retention_cli.guards.limits import Amount
 from retention_cli.model import Decision
@@ -57,6 +60,38 @@ def reader_for(bootstrap: str, timeout_s: float = 30.0, **settings: str) -> Clus
     return ClusterReader(translate({key: Setting(value, "test") for key, value in given.items()}), timeout_s)
 
 
+_asking: dict[str, ClusterReader] = {}
+
+
+def everywhere(bootstrap: str, name: str, so: Callable[[Any], bool]) -> bool:
+    """Return whether each broker by itself says so of a topic; one that is down or frozen is not heard.
+
+    Brokers come to know of a change one after the other, and any of them may be asked next.
+    """
+    if bootstrap not in _asking:
+        while len(_asking) > 2:  # clusters of tests that are over
+            _asking.pop(next(iter(_asking))).__exit__(None, None, None)
+        _asking[bootstrap] = reader_for(bootstrap, 5.0).__enter__()
+    wire = _asking[bootstrap].wire
+    said: list[bool] = []
+    unknown: set[int] = set()
+
+    def hear(_broker: int, reply: Any) -> None:
+        if not isinstance(reply, RequestFailedError):
+            said.extend(so(topic) for topic in reply.topics)
+            unknown.update({one.node_id for one in reply.brokers} - set(wire.brokers()))
+
+    async def ask() -> None:
+        wanted = {"topics": [MetadataRequest.MetadataRequestTopic(name=name)], "allow_auto_topic_creation": False}
+        work = {broker: [Job(MetadataRequest(**wanted), broker)] for broker in wire.brokers()}
+        await wire.fan_out(work, hear, timeout_s=2)
+        if unknown or not said:
+            await wire.learn_brokers()
+
+    wire.run(ask)
+    return bool(said) and not unknown and all(said)
+
+
 @dataclass
 class World:
     """A cluster to do things to."""
@@ -73,7 +108,7 @@ class World:
     def topic(
         self, stem: str = "t", partitions: int = 1, replicas: int = 1, name: str | None = None, **config: str
     ) -> str:
-        """Make a topic of a new name, and wait until all its partitions have leaders."""
+        """Make a topic of a new name, and wait until every broker says that all its partitions have leaders."""
         name = name or f"{stem}-{next(_numbers)}-{os.getpid()}"
         settings = {"retention.ms": "-1", **{key.replace("_", "."): value for key, value in config.items()}}
         self.admin.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(60)
@@ -81,18 +116,14 @@ class World:
         return name
 
     def await_leaders(self, name: str, partitions: int) -> None:
-        def led() -> bool:
-            try:
-                topic = self.admin.list_topics(name, timeout=5).topics[name]
-            except KafkaException:  # the client may have picked a dead broker to ask
-                return False
-            return len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values())
+        def led(topic: Any) -> bool:
+            return len(topic.partitions) == partitions and all(one.leader_id >= 0 for one in topic.partitions)
 
-        wait_until(led, f"leaders of {name}")
+        wait_until(lambda: everywhere(self.bootstrap, name, led), f"leaders of {name}")
 
     def delete(self, name: str) -> None:
         self.admin.delete_topics([name])[name].result(60)
-        wait_until(lambda: name not in self.admin.list_topics(timeout=10).topics, f"end of {name}")
+        wait_until(lambda: everywhere(self.bootstrap, name, lambda one: not one.partitions), f"end of {name}")
 
     def produce(
         self,

@@ -15,7 +15,7 @@ from kretain.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.inventory import Inventories, check_one, stock
 from kretain.options import COMMON, Common, PlanOutput, command, option
 from kretain.rules import RuleFlags, Topics
-from kretain.spark import SparkFlags, maker
+from kretain.spark import SharedSpark, SparkFlags, maker
 
 if TYPE_CHECKING:
     from retention_cli.plan import Plan
@@ -79,11 +79,12 @@ def plan(
             detailed_exitcode=detailed_exitcode,
             fail_on_hold=fail_on_hold,
         )
-    make = maker(spark, inventory)
+    shared = SharedSpark(spark)
+    make = maker(shared, inventory)
     selection = rules.selection(settings.policy, topics, one_off)
     lying = stock(inventory, selection.policy)
     now_ms = time.time_ns() // 1_000_000
-    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+    with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
         made = make(
             reader,
             selection,

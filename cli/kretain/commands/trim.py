@@ -13,7 +13,7 @@ from kretain.fleet import Fleet, FleetFlags, chosen
 from kretain.inventory import Inventories, check_one, stock
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
-from kretain.spark import SparkFlags, maker
+from kretain.spark import SharedSpark, SparkFlags, maker
 from kretain.trims import code_of, confirm, now_ms, waited
 
 if TYPE_CHECKING:
@@ -98,15 +98,17 @@ def trim(
         raise UsageError("--wait has nothing to wait for in a --dry-run")
     one_off = flags.for_topics(topics)
     settings = chosen(common, clusters)
+    shared = SharedSpark(spark)
     if isinstance(settings, Fleet):
         from kretain.fleet_trim import TrimFlags, trim_fleet
 
         check_one(inventory, wait=wait)
         how = TrimFlags(
-            plan, dry_run, yes, max_age, max_partitions, fail_on_hold, output, all_rows, common.quiet, spark
+            plan, dry_run, yes, max_age, max_partitions, fail_on_hold, output, all_rows, common.quiet, shared
         )
-        return trim_fleet(settings, topics, one_off, how)
-    make = maker(spark, inventory)
+        with shared:
+            return trim_fleet(settings, topics, one_off, how)
+    make = maker(shared, inventory)
     saved: Plan | None = None
     if plan is not None:
         saved = _read_plan(plan, clusters.cluster)
@@ -125,7 +127,7 @@ def trim(
     if saved is not None:
         check_saved(saved, today, now_ms(), max_age)
     lying = stock(inventory, today.policy)
-    with settings.reader() as reader:
+    with shared, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
         if saved is not None:
             check_cluster(saved, reader.metadata([]).cluster_id)
@@ -161,6 +163,7 @@ def trim(
             source=None if plan is None else str(plan),
             memories=memories,
             stock=lying,
+            archiver=shared.archiver(),
         )
         with shown(quiet=common.quiet) as progress:
             report = carry_out(reader, made, orders, code_for, progress)

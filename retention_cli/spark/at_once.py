@@ -1,0 +1,34 @@
+"""Several jobs of Spark at once, and their end where somebody stops them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_ASKED_EVERY_S: Final = 0.25
+
+
+def as_they_end(
+    session: Any, jobs: Iterable[Callable[[], T]], most: int, stop: Callable[[], bool] = lambda: False
+) -> Generator[Future[T], None, None]:
+    """Run jobs, so many at a time, and yield each when it has ended, until all have or somebody stops it.
+
+    Close it (``contextlib.closing``) where it may be left early, a Ctrl-C included: what still runs on Spark is
+    interrupted then, and waited for.
+    """
+    with ThreadPoolExecutor(most, "kretain-spark") as pool:
+        waiting: set[Future[T]] = set()
+        try:
+            for job in jobs:
+                waiting.add(pool.submit(job))
+            while waiting and not stop():
+                done, waiting = wait(waiting, _ASKED_EVERY_S, FIRST_COMPLETED)
+                yield from done
+        finally:
+            running = {one for one in waiting if not one.cancel()}
+            while running:  # again, as long as there are any: it does not bear on what is about to begin
+                session.interruptAll()
+                running = wait(running, _ASKED_EVERY_S).not_done

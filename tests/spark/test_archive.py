@@ -1,0 +1,257 @@
+"""Archiving on executors: the archive that this process writes, file for file; trimmed is only what is seen from here."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli.archive.catalog import read_catalog, verify_catalog
+from retention_cli.archive.store import Store
+from retention_cli.archive.writer import SegmentSize
+from retention_cli.spark import archiver
+from retention_cli.spark.archiver import SparkArchiver
+from retention_cli.trim_report import TrimReport
+from tests.kafka.archiving import archive, archived, odd_flights, policy, produce, small, transaction, whole
+from tests.kafka.world import World, wait_until
+from tests.spark.clusters import Standalone, spark_standalone
+from tests.spark.engines import Engines
+from tests.spark.test_remote import SMALL, Command
+
+__all__ = ["spark_standalone"]
+
+
+def written(folder: Path) -> dict[str, Any]:
+    """Every file of an archive: manifests but for when they were written, data byte for byte."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".json":
+            found[str(path.relative_to(folder))] = json.loads(path.read_text()) | {"written_at": "", "checksum": ""}
+        elif path.is_file():
+            found[str(path.relative_to(folder))] = path.read_bytes()
+    return found
+
+
+def whole_and_tidy(folder: Path) -> bool:
+    store = Store(str(folder))
+    partitions, loose = read_catalog(store)
+    verify_catalog(store, partitions)
+    return not loose and not any(one.problems or one.gaps for one in partitions) and not list(folder.rglob("*.tmp"))
+
+
+Trim = Callable[[str], TrimReport]
+
+
+@pytest.fixture
+def trim(local_spark: Any, world: World, tmp_path: Path) -> Trim:
+    """Trims by a policy, archiving over Spark in segments of 500 records."""
+    at = Engines(local_spark, world, tmp_path).connection()
+
+    def run(text: str) -> TrimReport:
+        return world.trim(
+            world.plan(text),
+            text,
+            archiver=lambda reader, cluster: SparkArchiver(
+                reader, cluster, lambda _: (local_spark, at), SegmentSize(records=500)
+            ),
+        )
+
+    return run
+
+
+def outcomes(report: TrimReport) -> dict[tuple[str, int], tuple[str, str]]:
+    """What became of each partition, and the first of its reasons."""
+    return {(row.topic, row.partition): (row.outcome, row.reasons[0].text if row.reasons else "") for row in report.rows}
+
+
+def filled(world: World, partitions: int = 1, records: int = 1_200) -> str:
+    """Odd records in every partition, all of them read."""
+    topic = world.topic("executed", partitions=partitions)
+    for partition in range(partitions):
+        produce(world, topic, odd_flights(records), partition)
+    world.commit(f"{topic}-g", topic, dict.fromkeys(range(partitions), records))
+    return topic
+
+
+def test_the_archive_is_the_local_one_file_for_file_and_what_is_in_it_is_trimmed(
+    world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch)
+    topic = world.topic("executed", partitions=4)
+    for partition, codec in enumerate(("none", "zstd", "snappy", "none")):
+        produce(world, topic, odd_flights(600 + 300 * partition), partition, codec)
+        transaction(world, topic, odd_flights(50), partition, commit=partition % 2 == 0)
+    before = {partition: whole(world, topic, partition) for partition in range(4)}
+    ends = {partition: world.ends(topic, partition)[1] for partition in range(4)}
+    world.commit(f"{topic}-g", topic, ends | {2: 700})
+    for partition in range(4):
+        archive(world, topic, tmp_path / "local", partition)
+    report = trim(policy(topic, tmp_path / "spark"))
+    assert {one.outcome for one in report.rows} == {"trimmed"}, report.rows
+    assert {one.partition: one.log_start for one in report.rows} == ends | {2: 700}
+    local, spark = written(tmp_path / "local"), written(tmp_path / "spark")
+    theirs = {path: one for path, one in spark.items() if "partition=2/" not in path}
+    assert theirs == {path: one for path, one in local.items() if "partition=2/" not in path}
+    for partition, records in before.items():
+        assert archived(tmp_path / "spark", topic, partition) + whole(world, topic, partition) == records
+    assert whole_and_tidy(tmp_path / "spark")
+    told = [json.loads(line) for line in next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines()]
+    assert [line["event"] for line in told] == ["run", "archive", "batch", "result", "end"]
+    assert {(one["partition"], one["from"], one["to"]) for one in told[1]["partitions"]} == {
+        (partition, 0, end) for partition, end in (ends | {2: 700}).items()
+    }
+
+
+def test_what_can_not_be_written_holds_with_the_reason_and_the_others_are_trimmed(
+    world: World, trim: Trim, tmp_path: Path
+) -> None:
+    topic, other = filled(world, 2), filled(world)
+    (tmp_path / "blocked").write_text("a file where the folder should be")
+    text = policy(topic, tmp_path / "blocked" / "archive")
+    text += "\n" + "\n".join(policy(other, tmp_path / "fine").splitlines()[2:])
+    report = trim(text)
+    assert outcomes(report)[other, 0][0] == "trimmed"
+    for partition in range(2):
+        outcome, reason = outcomes(report)[topic, partition]
+        assert outcome == "held"
+        assert reason.startswith(f"{topic}-{partition} could not be archived to {tmp_path}/blocked/archive")
+        assert "Not a directory" in reason
+        assert world.ends(topic, partition) == (0, 1_200)
+
+
+def test_an_archive_that_the_client_does_not_see_holds(
+    world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same path on another machine is another disk: the tasks write there, and this machine finds nothing."""
+    topic = filled(world)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.setattr(archiver, "Store", lambda _url: Store(str(here)))
+    outcome, reason = outcomes(trim(policy(topic, tmp_path / "there")))[topic, 0]
+    assert outcome == "held"
+    assert "storage that this machine and all executors share" in reason
+    assert world.ends(topic) == (0, 1_200)
+    assert len(archived(tmp_path / "there", topic)) == 1_200
+    monkeypatch.undo()
+    assert outcomes(trim(policy(topic, tmp_path / "there")))[topic, 0][0] == "trimmed"
+    assert whole_and_tidy(tmp_path / "there")
+
+
+def test_a_file_that_is_damaged_after_it_was_read_back_is_found_from_here(
+    world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(world)
+    place = tmp_path / "archive"
+
+    class Harmed(Store):
+        """The same bytes count, others in the middle."""
+
+        def __init__(self, url: str) -> None:
+            super().__init__(url)
+            path = max(place.rglob("*.parquet"))
+            content = bytearray(path.read_bytes())
+            content[len(content) // 3] ^= 0xFF
+            path.write_bytes(content)
+
+    monkeypatch.setattr(archiver, "Store", Harmed)
+    outcome, reason = outcomes(trim(policy(topic, place)))[topic, 0]
+    assert outcome == "held"
+    assert "damaged" in reason
+    assert world.ends(topic) == (0, 1_200)
+
+
+def test_a_topic_made_anew_meanwhile_is_held(
+    world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(world)
+    honest = SparkArchiver.copy
+
+    def slow(self: SparkArchiver, wanted: Any, progress: Any) -> Any:
+        done = honest(self, wanted, progress)
+        world.delete(topic)
+        world.topic(name=topic)
+        produce(world, topic, odd_flights(1_200))
+        world.commit(f"{topic}-g", topic, 1_200)
+        return done
+
+    monkeypatch.setattr(SparkArchiver, "copy", slow)
+    outcome, reason = outcomes(trim(policy(topic, tmp_path / "archive")))[topic, 0]
+    assert outcome == "held"
+    assert "made anew" in reason
+    assert world.ends(topic) == (0, 1_200)
+
+
+def test_a_job_that_fails_holds_its_partitions_with_one_line(
+    world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(world)
+
+    def broken(*_: Any) -> Any:
+        def task(_batches: Any) -> Any:
+            raise RuntimeError("of the test")
+            yield
+
+        return task
+
+    monkeypatch.setattr(archiver, "copier", broken)
+    outcome, reason = outcomes(trim(policy(topic, tmp_path / "archive")))[topic, 0]
+    assert outcome == "held"
+    assert "RuntimeError: of the test" in reason
+    assert "\n" not in reason
+    assert world.ends(topic) == (0, 1_200)
+
+
+def test_on_a_standalone_cluster_a_saved_plan_is_archived_and_the_url_stands_nowhere(
+    world: World, tmp_path: Path, spark_standalone: Standalone
+) -> None:
+    """Not in Spark's event log, which has every plan, job and setting."""
+    topic = filled(world, 3)
+    place = tmp_path / "archive-7d1e0b"
+    file, saved, events = tmp_path / "policy.yaml", tmp_path / "plan.json", tmp_path / "events"
+    file.write_text(policy(topic, place))
+    events.mkdir()
+    world.cli("plan", "-p", str(file), "--out", str(saved), check=0)
+    done = Command(world, tmp_path, spark_standalone.folder, "trim").run(
+        *("-p", str(file), "--plan", str(saved), "--yes", "--spark", "--master", spark_standalone.url, *SMALL),
+        *("--spark-conf", "spark.eventLog.enabled=true", "--spark-conf", f"spark.eventLog.dir={events.as_uri()}"),
+        state="state",
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["partitions"]
+    assert [(one["outcome"], one["log_start"]) for one in rows] == [("trimmed", 1_200)] * 3, rows
+    assert whole_and_tidy(place)
+    for partition in range(3):
+        assert len(archived(place, topic, partition)) == 1_200
+    logs = [one for one in events.rglob("*") if one.is_file()]
+    assert sum(one.stat().st_size for one in logs) > 10_000
+    assert not [one for one in logs if place.name.encode() in one.read_bytes()]
+
+
+@pytest.mark.long  # two sessions of the command's own
+def test_killed_while_tasks_archive_and_run_again_nothing_is_lost_and_nothing_twice(
+    world: World, tmp_path: Path
+) -> None:
+    topic = filled(world, 6, records=20_000)
+    before = {partition: whole(world, topic, partition) for partition in range(6)}
+    file, place = tmp_path / "policy.yaml", tmp_path / "archive"
+    file.write_text(policy(topic, place))
+    flags = ("-p", str(file), "--yes", "--spark", "--master", "local[2]")
+    command = Command(world, tmp_path, tmp_path, "trim")
+    running = command.start(*flags, state="state")
+    wait_until(lambda: bool(list(place.rglob("*.json"))), "a first segment", 120)
+    running.send_signal(signal.SIGKILL)
+    running.communicate(timeout=60)
+    assert {world.ends(topic, partition)[0] for partition in range(6)} == {0}
+    left = {path: content for path, content in written(place).items() if path.endswith(".json")}
+    done = command.run(*flags, state="state")
+    assert done.returncode == 0, done.stderr
+    assert {one["outcome"] for one in json.loads(done.stdout)["partitions"]} == {"trimmed"}
+    for partition in range(6):
+        assert archived(place, topic, partition) == before[partition]
+        assert world.ends(topic, partition) == (20_000, 20_000)
+    assert {path: content for path, content in written(place).items() if path in left} == left
+    assert whole_and_tidy(place)
