@@ -18,25 +18,6 @@ def needs_disks(policy: Policy) -> bool:
     )
 
 
-def check_without_disks(policy: Policy, who: str) -> None:
-    """Refuse a policy that speaks of disks to who can't carry that out: nothing of it is ignored.
-
-    Raises:
-        PolicyError: it does; each such key is named, with its place.
-    """
-    text = f"is not carried out by {who} yet: leave {who} out"
-    rules = policy.disks
-    given = (
-        ("log.retention.disk.usage.percent", rules.percent is not None),
-        ("watermarks", bool(rules.watermarks)),
-        ("inventory", bool(rules.inventory)),
-    )
-    problems = [PolicyProblem(policy.source, None, f"disks.{key}", text) for key, wanted in given if wanted]
-    problems += [policy.problem(entry, key, text) for entry in policy.entries for key in _OF_DISKS & {*entry.values}]
-    if problems:
-        raise PolicyError(sorted(problems, key=lambda one: (one.line or 0, one.key)))
-
-
 def check_without_inventory(policy: Policy) -> None:
     """Refuse, of several clusters, a policy that names an inventory: it is of one.
 

@@ -33,23 +33,33 @@ def check_one(paths: list[Path] | None, *, wait: bool = False) -> None:
             raise UsageError(f"{name} is for one cluster: name it with --cluster NAME")
 
 
-def stock(paths: list[Path] | None, policy: Policy) -> Stock | None:
-    """Read an inventory: what ``--inventory`` names, else the policy's; None where neither names one.
+class Given:
+    """The inventory that ``--inventory`` names, else the policy does: its files, and what this process reads of them.
 
     Raises:
-        InventoryError: it can't be read.
-        MissingPartError: pyarrow or numpy is not installed.
+        InventoryError: the policy names files that are not there.
     """
-    paths = paths or _of_policy(policy)
-    if not paths:
-        return None
-    from retention_cli.columns import arrow
 
-    arrow("numpy")
-    from retention_cli.disks.stock import COLUMNS, Stock
-    from retention_cli.segments.inventory import read_inventory
+    def __init__(self, paths: list[Path] | None, policy: Policy) -> None:
+        self.paths = paths or _of_policy(policy)
+        self._stock: Stock | None = None
 
-    return Stock(read_inventory(paths, COLUMNS))
+    def stock(self) -> Stock | None:
+        """Return what they say, None where none is named.
+
+        Raises:
+            InventoryError: it can't be read.
+            MissingPartError: pyarrow or numpy is not installed.
+        """
+        if self._stock is None and self.paths:
+            from retention_cli.columns import arrow
+
+            arrow("numpy")
+            from retention_cli.disks.stock import COLUMNS, Stock
+            from retention_cli.segments.inventory import read_inventory
+
+            self._stock = Stock(read_inventory(self.paths, COLUMNS))
+        return self._stock
 
 
 def _of_policy(policy: Policy) -> list[Path]:

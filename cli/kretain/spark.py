@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -14,6 +15,7 @@ from kretain.exits import UsageError
 from kretain.options import OptionGroup, option
 
 if TYPE_CHECKING:
+    from kretain.inventory import Given
     from retention_cli.archived_first import Archiver, ArchiverFor
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.brokers.settings import ConnectionSettings
@@ -182,6 +184,7 @@ def plan_one(
     past_day: PastDay,
     memories: Memories | None,
     progress: Progress,
+    inventory: Sequence[Path] = (),
 ) -> Plan:
     """Return one cluster's plan with its rows, as :func:`retention_cli.planning.make_plan` does."""
     from dataclasses import replace
@@ -189,7 +192,7 @@ def plan_one(
     from retention_cli.spark.engine import make_plans
     from retention_cli.spark.prepare import Target
 
-    target = Target("", reader, selection, spark.connection(reader.settings), past_day, memories)
+    target = Target("", reader, selection, spark.connection(reader.settings), past_day, memories, inventory)
     with make_plans(spark.session, [target], now_ms, progress) as made:
         if "" in made.failures:
             raise made.failures[""]
@@ -231,25 +234,19 @@ def record_reader(
         yield SparkReading(spark.session, reader, spark.connection(reader.settings))
 
 
-def maker(shared: SharedSpark, inventory: Sequence[Path] | None = None) -> Callable[..., Plan]:
+def maker(shared: SharedSpark, inventory: Given) -> Callable[..., Plan]:
     """Return what makes a plan: this process by itself, or Spark.
 
     Raises:
-        UsageError: Spark is given an inventory, which it does not read.
+        InventoryError: this process is to read it, and can't.
     """
-    flags = shared.flags
-    if flags.spark and inventory:
-        raise UsageError("--inventory is not read by --spark yet: leave one of them out")
-    if not flags.spark:
+    if not shared.flags.spark:
         from retention_cli.planning import make_plan
 
-        return make_plan
+        return partial(make_plan, stock=inventory.stock())
 
     def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
-        from retention_cli.disk_policy import check_without_disks
-
-        del more["stock"]  # there is none: see above
-        check_without_disks(selection.policy, "--spark")  # preparing does, too, when Spark has long been started
-        return plan_one(shared.get(progress), reader, selection, now_ms, progress=progress, **more)
+        spark = shared.get(progress)
+        return plan_one(spark, reader, selection, now_ms, progress=progress, inventory=inventory.paths, **more)
 
     return make

@@ -9,6 +9,7 @@ from typing import Any
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.disk_policy import check_without_inventory
 from retention_cli.fleet.plan import Failure, failure_of
 from retention_cli.fleet.planning import Member, Watch
 from retention_cli.guards.limits import Amount
@@ -56,6 +57,7 @@ class SparkEngine:
 
     def _target(self, member: Member, now_ms: int, stack: contextlib.ExitStack) -> Target:
         selection = member.selection()
+        check_without_inventory(selection.policy)
         reader = stack.enter_context(member.reader())
         memories = member.memories(reader, selection.policy.state)
         stack.callback(memories.close)

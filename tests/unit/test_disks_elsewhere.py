@@ -1,4 +1,4 @@
-"""Rules of disks where they are not carried out (Spark, several clusters): refused, never ignored; and in saved plans."""
+"""Rules of disks where they are not carried out (several clusters): refused, never ignored; and in saved plans."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from retention_cli.brokers.reader import ClusterReader
 from retention_cli.carry_out import check_saved
-from retention_cli.disk_policy import check_without_disks, needs_disks
+from retention_cli.disk_policy import needs_disks
 from retention_cli.disks.outcome import Blocker, DiskOutcome, outcome_as_json
 from retention_cli.disks.room import Disk, Room
 from retention_cli.fleet.plan import FleetPlan
 from retention_cli.fleet.saved import read_fleet
-from retention_cli.guards.limits import Amount
 from retention_cli.model import TopicPartition, Unknown
 from retention_cli.plan import as_json, plan_text
 from retention_cli.plan_parquet import ParquetRows, write_plan
@@ -28,12 +25,9 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.saved_plan import read_plan
-from retention_cli.spark.connections import ConnectionRef
-from retention_cli.spark.prepare import Target, prepare
 from tests.unit.test_fleet import KINDS, saved
 from tests.unit.test_plan import EVERY
 
-SAYS = "is not carried out by --spark yet: leave --spark out"
 ORDERS = TopicPartition("orders", 0)
 FULL = DiskOutcome(
     Disk(1, ("/a",), Room(1000, 650, 500), {ORDERS: 500}),
@@ -54,63 +48,23 @@ def policy_with(disks: str = "", entry: str = "retention.ms: 1d") -> Policy:
     )
 
 
-OF_DISKS = [
-    (policy_with("{log.retention.disk.usage.percent: 80}"), f"p.yaml: disks.log.retention.disk.usage.percent: {SAYS}"),
-    (policy_with("{watermarks: [{percent: 75, factor: 0.5, minimum: 1d}]}"), f"p.yaml: disks.watermarks: {SAYS}"),
-    (policy_with("{inventory: i}"), f"p.yaml: disks.inventory: {SAYS}"),
-    (policy_with(entry="retention.bytes: 1GiB"), f"p.yaml:5: retention.bytes: {SAYS}"),
-    (policy_with(entry="retention.topic.bytes: 1GiB"), f"p.yaml:5: retention.topic.bytes: {SAYS}"),
-    (policy_with(entry="granularity: segment"), f"p.yaml:5: granularity: {SAYS}"),
-]
-
-
-class Unasked:
-    """A reader of which nothing may be wanted."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} was asked for")
-
-
-def target(policy: Policy) -> Target:
-    reader = cast(ClusterReader, Unasked())
-    return Target("", reader, Selection(policy), ConnectionRef(path="/nowhere"), lambda _: Amount())
-
-
-@pytest.mark.parametrize(("policy", "says"), OF_DISKS)
-def test_spark_refuses_a_policy_that_speaks_of_disks_before_anything_is_asked(policy: Policy, says: str) -> None:
-    """Facts of disks do not travel between tasks (fact_rows), so without this R5 to R7 would be ignored."""
-    with pytest.raises(PolicyError) as caught:
-        prepare(target(policy), 0)
-    assert [str(one) for one in caught.value.problems] == [says]
-
-
-def test_every_key_is_named_in_the_files_order() -> None:
-    both = policy_with("{log.retention.disk.usage.percent: 80}", "retention.bytes: 1GiB\n    granularity: segment")
-    with pytest.raises(PolicyError) as caught:
-        check_without_disks(both, "--spark")
-    assert [(one.line, one.key) for one in caught.value.problems] == [
-        (None, "disks.log.retention.disk.usage.percent"),
-        (5, "retention.bytes"),
-        (6, "granularity"),
-    ]
-
-
-def test_other_policies_go_on_to_the_cluster() -> None:
-    """What only describes disks, and a ceiling that is off, is no rule."""
-    for policy in (
-        policy_with(),
-        policy_with("{capacity: 1TiB}"),
-        policy_with("{log.retention.disk.usage.percent: 100}"),
-    ):
-        check_without_disks(policy, "--spark")
-        with pytest.raises(AssertionError, match="was asked for"):
-            prepare(target(policy), 0)
-
-
-@pytest.mark.parametrize("policy", [policy for policy, says in OF_DISKS if "inventory" not in says])
-def test_what_needs_disks_and_what_is_refused_is_the_same(policy: Policy) -> None:
+@pytest.mark.parametrize(
+    "policy",
+    [
+        policy_with("{log.retention.disk.usage.percent: 80}"),
+        policy_with("{watermarks: [{percent: 75, factor: 0.5, minimum: 1d}]}"),
+        policy_with(entry="retention.bytes: 1GiB"),
+        policy_with(entry="retention.topic.bytes: 1GiB"),
+        policy_with(entry="granularity: segment"),
+    ],
+)
+def test_what_needs_disks(policy: Policy) -> None:
     assert needs_disks(policy)
-    assert not needs_disks(policy_with())
+
+
+@pytest.mark.parametrize("disks", ["", "{capacity: 1TiB}", "{log.retention.disk.usage.percent: 100}"])
+def test_what_only_describes_disks_and_a_ceiling_that_is_off_are_no_rules(disks: str) -> None:
+    assert not needs_disks(policy_with(disks))
 
 
 # -- the command line ----------------------------------------------------------------------------------
@@ -138,7 +92,6 @@ def ran(folder: Path, *arguments: str) -> tuple[int, str]:
 
 
 ONE = "is for one cluster: name it with --cluster NAME"
-NOT_BOTH = "--inventory is not read by --spark yet: leave one of them out"
 
 
 @pytest.mark.parametrize(
@@ -147,8 +100,6 @@ NOT_BOTH = "--inventory is not read by --spark yet: leave one of them out"
         ("plan --fleet fleet.yaml --inventory i", f"--inventory {ONE}"),
         ("trim --fleet fleet.yaml --inventory i --dry-run", f"--inventory {ONE}"),
         ("trim --fleet fleet.yaml --wait --yes", f"--wait {ONE}"),
-        ("plan -b localhost:1 -p p.yaml --spark --inventory i", NOT_BOTH),
-        ("trim -b localhost:1 -p p.yaml --spark --inventory i --dry-run", NOT_BOTH),
         ("trim -b localhost:1 -p p.yaml --wait --dry-run", "--wait has nothing to wait for in a --dry-run"),
     ],
 )

@@ -9,8 +9,9 @@ import typer
 
 from kretain import rules
 from kretain.exits import Exit
-from kretain.inventory import Inventories, stock
+from kretain.inventory import Given, Inventories
 from kretain.options import COMMON, Common, Output, command, option
+from kretain.spark import SharedSpark, SparkFlags, maker
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -20,6 +21,7 @@ def disk(
     common: Common,
     inventory: Inventories = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """How full each disk is: by Kafka, by others, its ceiling, and what is left after the plan. Changes nothing.
 
@@ -31,6 +33,8 @@ def disk(
 
       kretain disk -p policy.yaml --inventory inventory/
 
+      kretain disk -p policy.yaml --inventory /mnt/inventory --spark --master spark://head:7077
+
       kretain disk -p policy.yaml -o json | jq '.disks[] | select(.short_bytes > 0)'
     """
     from kretain.config import resolve
@@ -38,23 +42,23 @@ def disk(
     from kretain.render.disk import print_disks
     from kretain.render.screen import warn
     from retention_cli.disk_looks import look
-    from retention_cli.planning import make_plan
     from retention_cli.policy.settings import DiskRules, OneOff
     from retention_cli.state.history import past_day
 
+    shared = SharedSpark(spark)
     settings = resolve(common)
     chosen = None if settings.policy is None else rules.selection(settings.policy, None, OneOff())
     now_ms = time.time_ns() // 1_000_000
-    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+    with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
         cluster_id = reader.metadata([]).cluster_id
         if chosen is not None and chosen.policy.disks.percent is not None:
-            made = make_plan(
+            make = maker(shared, Given(inventory, chosen.policy))
+            made = make(
                 reader,
                 chosen,
                 now_ms,
                 past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
                 memories=settings.memories(reader, chosen.policy.state),
-                stock=stock(inventory, chosen.policy),
                 progress=progress,
             )
             outcomes, notes = made.disks, [note for note in made.notes if note.code in ("R6", "disk", "inventory")]

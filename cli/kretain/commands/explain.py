@@ -10,7 +10,7 @@ import typer
 from kretain import rules
 from kretain.completing import complete_partitions
 from kretain.exits import Exit, UsageError
-from kretain.inventory import Inventories, stock
+from kretain.inventory import Given, Inventories
 from kretain.options import COMMON, Common, Output, command, option
 from kretain.rules import RuleFlags
 
@@ -58,7 +58,7 @@ def explain(
             time.time_ns() // 1_000_000,
             memories,
             progress,
-            stock(inventory, chosen.policy),
+            Given(inventory, chosen.policy).stock(),
         )
         memories.save(time.time_ns() // 1_000_000)
     for note in () if common.quiet else memories.notes:

@@ -12,7 +12,7 @@ import typer
 from kretain import rules
 from kretain.exits import Exit, worst
 from kretain.fleet import Fleet, FleetFlags, chosen, plan_fleet
-from kretain.inventory import Inventories, check_one, stock
+from kretain.inventory import Given, Inventories, check_one
 from kretain.options import COMMON, Common, PlanOutput, command, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SharedSpark, SparkFlags, maker
@@ -80,9 +80,8 @@ def plan(
             fail_on_hold=fail_on_hold,
         )
     shared = SharedSpark(spark)
-    make = maker(shared, inventory)
     selection = rules.selection(settings.policy, topics, one_off)
-    lying = stock(inventory, selection.policy)
+    make = maker(shared, Given(inventory, selection.policy))
     now_ms = time.time_ns() // 1_000_000
     with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
         made = make(
@@ -90,7 +89,6 @@ def plan(
             selection,
             now_ms,
             progress=progress,
-            stock=lying,
             memories=settings.memories(reader, selection.policy.state),
             past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
         )

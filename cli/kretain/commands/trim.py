@@ -10,7 +10,7 @@ import typer
 from kretain import rules
 from kretain.exits import Exit, UsageError, exit_code_for, worst
 from kretain.fleet import Fleet, FleetFlags, chosen
-from kretain.inventory import Inventories, check_one, stock
+from kretain.inventory import Given, Inventories, check_one
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SharedSpark, SparkFlags, maker
@@ -108,7 +108,6 @@ def trim(
         )
         with shared:
             return trim_fleet(settings, topics, one_off, how)
-    make = maker(shared, inventory)
     saved: Plan | None = None
     if plan is not None:
         saved = _read_plan(plan, clusters.cluster)
@@ -126,7 +125,8 @@ def trim(
     today = selection()
     if saved is not None:
         check_saved(saved, today, now_ms(), max_age)
-    lying = stock(inventory, today.policy)
+    given = Given(inventory, today.policy)
+    make = maker(shared, given)
     with shared, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
         if saved is not None:
@@ -139,7 +139,6 @@ def trim(
                     today,
                     now_ms(),
                     progress=progress,
-                    stock=lying,
                     memories=memories,
                     past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms()),
                 )
@@ -162,7 +161,7 @@ def trim(
             max_partitions=max_partitions,
             source=None if plan is None else str(plan),
             memories=memories,
-            stock=lying,
+            stock=given.stock(),
             archiver=shared.archiver(),
         )
         with shown(quiet=common.quiet) as progress:
