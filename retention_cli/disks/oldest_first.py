@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,6 +19,7 @@ from retention_cli.disks.water_level import NO_LEVEL, WaterLevel, water_level
 from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.policy.settings import DiskRules
 
+NO_SEGMENTS: Final = Unknown.because("R6", "the inventory has no segments of it: scan anew")
 UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
 
 
@@ -76,10 +78,7 @@ def oldest_first(
     segments = replace(segments, next_offset=np.where(lying.ours, segments.next_offset, NO_END))
     blocked: dict[int, Unknown] = {}
     limit = np.full(len(names), -1, dtype=np.int64)
-    broken = {
-        TopicPartition(topic, partition): Unknown.because("R6", f"broker {broker}'s inventory: {why}")
-        for (broker, topic, partition), why in lying.incomplete.items()
-    }
+    broken = broken_partitions(lying.incomplete)
     for number, tp in enumerate(names):
         allowed = broken.get(tp) or limits.get(tp, UNMANAGED)
         if isinstance(allowed, Unknown):
@@ -88,13 +87,10 @@ def oldest_first(
             limit[number] = allowed.offset
     starts = np.array([log_starts.get(tp, 0) for tp in names], dtype=np.int64)
     start = np.array([max(log_starts.get(tp, 0), decided.get(tp, 0)) for tp in names], dtype=np.int64)
-    percent = 100.0 if rules.percent is None else rules.percent
-    covered = {(one.broker, one.path) for one in dirs}
-    unknown = {n: why for n, disk in enumerate(disks) if (why := _unknown(disk, rules, covered)) is not None}
-    excess = np.zeros(len(disks) + 1, dtype=np.int64)
-    for n, disk in enumerate(disks):
-        if n not in unknown and not isinstance(disk.room, Unknown):
-            excess[n] = excess_bytes(disk.room, percent)
+    unknown, above = above_ceilings(disks, rules, {(one.broker, one.path) for one in dirs})
+    excess = np.array([*above, 0], dtype=np.int64)
+    held = np.zeros(len(names), dtype=np.bool_)
+    held[segments.partition] = True
     segments, dead = _without_dead(segments, lying.log_bytes, starts, names, disks)
     dead[: len(leaving_bytes)] += np.array(leaving_bytes, dtype=np.int64)
     result = water_level(segments, start, limit, excess - dead)
@@ -102,26 +98,35 @@ def oldest_first(
     blockers = _blockers(segments, result, limit, names, blocked, limits)
     outcomes = _outcomes(disks, rules, unknown, excess, dead, result, blockers)
     stopped = {names[n]: why for n, why in blocked.items()}
-    return OldestFirst(bounds, outcomes, _unknown_partitions(outcomes, limits, stopped, frozenset(names)))
+    present = frozenset(names[n] for n in np.flatnonzero(held).tolist())
+    return OldestFirst(bounds, outcomes, _unknown_partitions(outcomes, limits, stopped, present))
+
+
+def broken_partitions(incomplete: Mapping[tuple[int, str, int], str]) -> dict[TopicPartition, Unknown]:
+    """Return why partitions can't be looked at, by the replicas of which something is unknown."""
+    return {
+        TopicPartition(topic, partition): Unknown.because("R6", f"broker {broker}'s inventory: {why}")
+        for (broker, topic, partition), why in incomplete.items()
+    }
 
 
 def _unknown_partitions(
     outcomes: Sequence[DiskOutcome],
     limits: Mapping[TopicPartition, Maybe[Limit]],
     stopped: Mapping[TopicPartition, Unknown],
-    names: frozenset[TopicPartition],
+    present: frozenset[TopicPartition],
 ) -> dict[TopicPartition, Unknown]:
     found: dict[TopicPartition, Unknown] = {}
     for one in outcomes:
-        if one.unknown is None and one.excess_bytes <= one.dead_bytes + one.other_rules_bytes:
-            continue  # R6 asks for nothing here
+        if not concerned(one):
+            continue
         for tp in one.disk.replicas:
             if tp not in limits:
                 continue
             if one.unknown is not None:
                 why: Unknown | None = named(one.disk, one.unknown)
-            elif tp not in names:
-                why = Unknown.because("R6", "the inventory has no segments of it: scan anew")
+            elif tp not in present:
+                why = NO_SEGMENTS
             else:
                 why = stopped.get(tp)
             if why is not None:
@@ -129,12 +134,36 @@ def _unknown_partitions(
     return found
 
 
+def concerned(one: DiskOutcome) -> bool:
+    """Return whether R6 asks, or may ask, for something on a disk."""
+    return one.unknown is not None or one.excess_bytes > one.dead_bytes + one.other_rules_bytes
+
+
 def named(disk: Disk, why: Unknown) -> Unknown:
     """Return why something is unknown, with the disk's name before it."""
     return Unknown(tuple(Reason(one.code, f"{disk.name}: {one.text}") for one in why.reasons))
 
 
-def _unknown(disk: Disk, rules: DiskRules, covered: set[tuple[int, str]]) -> Unknown | None:
+def above_ceilings(
+    disks: Sequence[Disk], rules: DiskRules, covered: AbstractSet[tuple[int, str]]
+) -> tuple[dict[int, Unknown], list[int]]:
+    """Return, by disk number, why R6 can't speak of a disk, and its excess bytes: 0 where it can't.
+
+    Args:
+        disks: all that could be read.
+        rules: the policy's.
+        covered: the (broker, dir) of which the inventory has segments.
+    """
+    percent = 100.0 if rules.percent is None else rules.percent
+    unknown = {n: why for n, disk in enumerate(disks) if (why := _unknown(disk, rules, covered)) is not None}
+    above = [
+        0 if n in unknown or isinstance(disk.room, Unknown) else excess_bytes(disk.room, percent)
+        for n, disk in enumerate(disks)
+    ]
+    return unknown, above
+
+
+def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]) -> Unknown | None:
     """Return why R6 can't speak of a disk, None where it can."""
     if isinstance(disk.room, Unknown):
         return disk.room
@@ -195,16 +224,25 @@ def _blockers(
 def _blocker(
     one: InTheWay, tp: TopicPartition, blocked: Unknown | None, limits: Mapping[TopicPartition, Maybe[Limit]]
 ) -> Blocker:
-    if one.why == "active":
-        return Blocker(tp, one.size_bytes, "active", "the active segment frees nothing")
-    if blocked is not None:
-        return Blocker(tp, one.size_bytes, blocked.reasons[0].code, blocked.reasons[0].text)
-    if one.why == "undated":
-        return Blocker(tp, one.size_bytes, "undated", "a segment's newest timestamp is not known")
-    allowed = limits.get(tp)
-    if isinstance(allowed, Limit):
-        return Blocker(tp, one.size_bytes, allowed.guard, allowed.text)
-    return Blocker(tp, one.size_bytes, "R6", "behind what may go")
+    return blocker(tp, one.size_bytes, one.why, blocked or limits.get(tp, UNMANAGED))
+
+
+def blocker(tp: TopicPartition, size_bytes: int, why: str, allowed: Maybe[Limit]) -> Blocker:
+    """Return what stays, with the words for it.
+
+    Args:
+        tp: whose.
+        size_bytes: how many bytes.
+        why: as :class:`~retention_cli.disks.in_the_way.InTheWay` has it.
+        allowed: how far R6 may go of the partition.
+    """
+    if why == "active":
+        return Blocker(tp, size_bytes, "active", "the active segment frees nothing")
+    if isinstance(allowed, Unknown):
+        return Blocker(tp, size_bytes, allowed.reasons[0].code, allowed.reasons[0].text)
+    if why == "undated":
+        return Blocker(tp, size_bytes, "undated", "a segment's newest timestamp is not known")
+    return Blocker(tp, size_bytes, allowed.guard, allowed.text)
 
 
 def _outcomes(

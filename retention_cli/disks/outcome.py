@@ -33,7 +33,8 @@ class DiskOutcome:
 
     ``unknown`` says why R6 can't speak of it. ``excess_bytes`` is what lay above the ceiling. Of that ``dead_bytes``
     are on their way already, ``other_rules_bytes`` go by other rules, ``freed_bytes`` by R6; ``short_bytes`` is what
-    could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake. ``estimated`` says
+    could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake. ``in_the_way`` is
+    what stays, the most first; ``unnamed`` counts what is not in it. ``estimated`` says
     that these bytes are no inventory's; ``doubtful_bytes`` may be dead then, and nothing goes in their stead.
     ``growth`` is how fast the disk grows, None where its usage is unknown.
     """
@@ -48,6 +49,7 @@ class DiskOutcome:
     short_bytes: int = 0
     level_ms: int | None = None
     in_the_way: Sequence[Blocker] = ()
+    unnamed: int = 0
     estimated: bool = False
     doubtful_bytes: int = 0
     growth: Maybe[Growth] | None = None
@@ -66,7 +68,7 @@ class DiskOutcome:
             return []
         text = f"{name} stays above {self.percent:g} %, short by {format_bytes(self.short_bytes)}"
         most = [f"{format_bytes(one.size_bytes)} of {one.tp} ({one.text})" for one in self.in_the_way[:NAMED]]
-        more = len(self.in_the_way) - NAMED
+        more = len(self.in_the_way) + self.unnamed - NAMED
         if more > 0:
             most.append(f"and {more:,} more")
         held = f": in the way are {', '.join(most)}" if most else ""

@@ -14,7 +14,7 @@ from retention_cli.disks.segments import Flags, Ints, Segments
 from retention_cli.disks.tails import exact_tails, exact_topic_tails
 from retention_cli.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.policy.settings import Settings
-from retention_cli.segments.inventory import Inventory, InventoryError
+from retention_cli.segments.inventory import Inventory
 
 COLUMNS: Final = (
     "broker",
@@ -67,8 +67,7 @@ class Stock:
         Raises:
             InventoryError: it is another's.
         """
-        if self._inventory.cluster_id not in (None, cluster_id):
-            raise InventoryError(f"the inventory is of cluster {self._inventory.cluster_id}, this is {cluster_id}")
+        self._inventory.check_cluster(cluster_id)
 
     def lying(self, ids: Mapping[TopicPartition, str]) -> Lying:
         """Return what R6 walks over."""

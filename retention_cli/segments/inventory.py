@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.columns import arrow
+from retention_cli.segments import doubts
 from retention_cli.segments.table import COLUMNS, FORMAT, METADATA_KEY, schema
 from retention_cli.units import UnitError, parse_time_ms
 
@@ -31,18 +33,10 @@ class InventoryFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
-    """What lies on the disks of brokers of one cluster.
-
-    ``table`` is a pyarrow Table of the columns in :data:`~retention_cli.segments.table.COLUMNS`; ``dir``, ``topic``,
-    ``topic_id`` and ``problem`` are dictionaries. Within a dir, topic and partition its rows stand together, in the
-    order of base offsets. ``incomplete`` are replicas (broker, topic, partition) of which something is unknown, with
-    why: rows may be missing, or hold nulls.
-    """
+class Scanned:
+    """The files of one cluster's inventory, however their rows are read."""
 
     files: tuple[InventoryFile, ...]
-    table: Any
-    incomplete: dict[tuple[int, str, int], str]
 
     @property
     def cluster_id(self) -> str | None:
@@ -58,6 +52,29 @@ class Inventory:
         """Return how old its oldest file is. Negative: it was made on a machine whose clock is ahead of ours."""
         return now_ms - min(one.scanned_at_ms for one in self.files)
 
+    def check_cluster(self, cluster_id: str) -> None:
+        """Refuse to speak of another cluster.
+
+        Raises:
+            InventoryError: it is another's.
+        """
+        if self.cluster_id not in (None, cluster_id):
+            raise InventoryError(f"the inventory is of cluster {self.cluster_id}, this is {cluster_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory(Scanned):
+    """What lies on the disks of brokers of one cluster.
+
+    ``table`` is a pyarrow Table of the columns in :data:`~retention_cli.segments.table.COLUMNS`; ``dir``, ``topic``,
+    ``topic_id`` and ``problem`` are dictionaries. Within a dir, topic and partition its rows stand together, in the
+    order of base offsets. ``incomplete`` are replicas (broker, topic, partition) of which something is unknown, with
+    why: rows may be missing, or hold nulls.
+    """
+
+    table: Any
+    incomplete: dict[tuple[int, str, int], str]
+
 
 def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = None) -> Inventory:
     """Read inventories: files, or folders of ``*.parquet``. With ``columns`` the table has these alone.
@@ -68,17 +85,14 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
         MissingPartError: pyarrow is not installed.
     """
     arrow()
-    files = list(_files(paths))
-    if not files:
-        raise InventoryError("no inventory: name a file that `kretain segments scan --out` wrote, or a folder of them")
     wanted = None if columns is None else {*columns}
-    read = [_read(path) for path in files]
+    read = [_read(path) for path in files_of(paths)]
     abouts = [about for about, _, _ in read]
-    _agree(abouts)
+    agree(abouts)
     incomplete: dict[tuple[int, str, int], str] = {}
     for _, _, mine in read:
         incomplete.update(mine)
-    incomplete.update(_twice([table for _, table, _ in read]))
+    incomplete.update(twice(_by_broker([table for _, table, _ in read])))
     tables = [
         table if wanted is None else table.select([n for n, _, _ in COLUMNS if n in wanted]) for _, table, _ in read
     ]
@@ -86,27 +100,63 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
     return Inventory(tuple(abouts), table, incomplete)
 
 
-def _files(paths: Sequence[str | Path]) -> Iterable[Path]:
+def files_of(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files, those of folders in the order of their names.
+
+    Raises:
+        InventoryError: there is none.
+    """
+    files: list[Path] = []
     for given in paths:
         path = Path(given)
-        yield from sorted(path.glob("*.parquet")) if path.is_dir() else (path,)
+        files += sorted(path.glob("*.parquet")) if path.is_dir() else (path,)
+    if not files:
+        raise InventoryError("no inventory: name a file that `kretain segments scan --out` wrote, or a folder of them")
+    return files
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a file's end tells: ``rows`` is how many it has, ``incomplete`` what its scan could not read."""
+
+    about: InventoryFile
+    incomplete: dict[tuple[int, str, int], str]
+    rows: int
+
+
+def read_footer(path: Path) -> Footer:
+    """Read a file's end, and none of its rows.
+
+    Raises:
+        InventoryError: it can't be read, is of another format, or lacks columns.
+    """
+    with _reading(path), arrow("pyarrow.parquet").ParquetFile(path) as file:
+        about, incomplete = _about(path, (file.metadata.metadata or {}).get(METADATA_KEY))
+        _check_columns(path, file.schema_arrow)
+        return Footer(about, incomplete, int(file.metadata.num_rows))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InventoryError(f"{path} can't be read: {error.strerror or ' '.join(str(error).split())}") from None
+    except (arrow().ArrowException, ValueError, KeyError, OverflowError, MemoryError) as error:
+        raise InventoryError(f"{path} is no Parquet file that can be read: {' '.join(str(error).split())}") from None
 
 
 def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str]]:
-    pa = arrow()
-    parquet = arrow("pyarrow.parquet")
-    try:
-        with parquet.ParquetFile(path) as file:
-            about, incomplete = _about(path, (file.metadata.metadata or {}).get(METADATA_KEY))
-            _check_columns(path, file.schema_arrow)
-        with parquet.ParquetFile(path, read_dictionary=list(_DICTIONARY), page_checksum_verification=True) as file:
-            table = file.read([name for name, _, _ in COLUMNS])
-    except OSError as error:
-        raise InventoryError(f"{path} can't be read: {error.strerror or ' '.join(str(error).split())}") from None
-    except (pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError) as error:
-        raise InventoryError(f"{path} is no Parquet file that can be read: {' '.join(str(error).split())}") from None
-    _doubt(path, about, table)
-    return about, table, incomplete
+    footer = read_footer(path)
+    with (
+        _reading(path),
+        arrow("pyarrow.parquet").ParquetFile(
+            path, read_dictionary=list(_DICTIONARY), page_checksum_verification=True
+        ) as file,
+    ):
+        table = file.read([name for name, _, _ in COLUMNS])
+    doubt(path, footer.about, table)
+    return footer.about, table, footer.incomplete
 
 
 def _check_columns(path: Path, found: Any) -> None:
@@ -145,7 +195,7 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
     return about, incomplete
 
 
-def _agree(files: Sequence[InventoryFile]) -> None:
+def agree(files: Sequence[InventoryFile]) -> None:
     """Refuse files that don't belong together."""
     clusters = {one.cluster_id: one.path for one in files if one.cluster_id is not None}
     if len(clusters) > 1:
@@ -160,61 +210,25 @@ def _agree(files: Sequence[InventoryFile]) -> None:
             seen[place] = file.path
 
 
-def _doubt(path: Path, about: InventoryFile, table: Any) -> None:
+def doubt(path: Path | str, about: InventoryFile, table: Any) -> None:
     """Refuse rows that no scan writes."""
-    import numpy as np
-
-    pc = arrow("pyarrow.compute")
-    for name, _, null in COLUMNS:
-        if not null and table[name].null_count:
-            raise InventoryError(f"{path}: {table[name].null_count:,} rows have no {name}: scan again")
-    if not len(table):
-        return
-    numbers = {
-        name: table[name].to_numpy() for name in ("broker", "partition", "base_offset", "bytes", "log_bytes", "mtime")
-    }
-    base = numbers["base_offset"]
-    following = pc.fill_null(table["next_offset"], -1).to_numpy()
-    known = pc.is_valid(table["next_offset"]).to_numpy(zero_copy_only=False)
-    for wrong, what in (
-        (numbers["broker"] != about.broker, f"is of another broker than {about.broker}"),
-        (numbers["partition"] < 0, "has a negative partition"),
-        (base < 0, "has a negative base offset"),
-        (known & (following < base), "ends before it begins"),
-        ((numbers["bytes"] < 0) | (numbers["log_bytes"] < 0), "has a negative size"),
-    ):
-        if wrong.any():
-            raise InventoryError(f"{path}: {_row(table, int(np.argmax(wrong)))} {what}: scan again")
-    starts = _starts(table)
-    inside = np.ones(len(base), dtype=bool)
-    inside[starts] = False
-    same = np.flatnonzero(inside)  # rows that have one of the same replica before them
-    if (bad := same[base[same] <= base[same - 1]]).size:
-        raise InventoryError(f"{path}: {_row(table, int(bad[0]))} is there twice or out of order: scan again")
-    if (bad := same[known[same - 1] & (following[same - 1] > base[same])]).size:
-        raise InventoryError(f"{path}: {_row(table, int(bad[0]))} begins before the one before it ends: scan again")
+    if (lacking := doubts.lacking(table)) is not None:
+        raise InventoryError(f"{path}: {lacking}: scan again")
+    if (wrong := doubts.wrong(table, about.broker)) is not None:
+        raise InventoryError(f"{path}: {doubts.row_name(table, wrong[0])} {wrong[1]}: scan again")
+    starts = doubts.starts(table)
+    if (wrong := doubts.disordered(table, starts)) is not None:
+        raise InventoryError(f"{path}: {doubts.row_name(table, wrong[0])} {wrong[1]}: scan again")
     seen: set[tuple[str, str, int]] = set()
     for replica in _replicas(table, starts):
         if replica in seen:
-            raise InventoryError(f"{path}: {replica[1]}-{replica[2]} in {replica[0]} stands in two places: scan again")
+            raise InventoryError(f"{path}: {two_places(*replica)}: scan again")
         seen.add(replica)
 
 
-def _starts(table: Any) -> Any:
-    """Return the numbers of the rows that begin another dir, topic or partition."""
-    import numpy as np
-
-    changed = np.zeros(len(table), dtype=bool)
-    if len(table):
-        changed[0] = True
-    for name in ("dir", "topic"):
-        codes = table[name].unify_dictionaries().combine_chunks()
-        codes = codes.chunk(0) if hasattr(codes, "num_chunks") else codes
-        numbers = codes.indices.to_numpy()
-        changed[1:] |= numbers[1:] != numbers[:-1]
-    partitions = table["partition"].to_numpy()
-    changed[1:] |= partitions[1:] != partitions[:-1]
-    return np.flatnonzero(changed)
+def two_places(folder: str, topic: str, partition: int) -> str:
+    """Say that rows of a replica stand apart."""
+    return f"{topic}-{partition} in {folder} stands in two places"
 
 
 def _replicas(table: Any, starts: Any) -> Iterable[tuple[str, str, int]]:
@@ -223,25 +237,28 @@ def _replicas(table: Any, starts: Any) -> Iterable[tuple[str, str, int]]:
     return zip(few["dir"].to_pylist(), few["topic"].to_pylist(), few["partition"].to_pylist(), strict=True)
 
 
-def _twice(tables: Sequence[Any]) -> dict[tuple[int, str, int], str]:
-    """Return replicas that lie in two dirs of a broker: which of them counts, the broker knows."""
+def _by_broker(tables: Sequence[Any]) -> Iterable[tuple[int, str, str, int]]:
+    """Return broker, dir, topic and partition of all replicas."""
+    for table in tables:
+        if len(table):
+            broker = int(table["broker"][0].as_py())
+            for folder, topic, partition in _replicas(table, doubts.starts(table)):
+                yield broker, folder, topic, partition
+
+
+def twice(replicas: Iterable[tuple[int, str, str, int]]) -> dict[tuple[int, str, int], str]:
+    """Return replicas that lie in two dirs of a broker: which of them counts, the broker knows.
+
+    Args:
+        replicas: broker, dir, topic and partition, in the order of files and rows.
+    """
     seen: dict[tuple[int, str, int], str] = {}
     found: dict[tuple[int, str, int], str] = {}
-    for table in tables:
-        if not len(table):
-            continue
-        broker = int(table["broker"][0].as_py())
-        for folder, topic, partition in _replicas(table, _starts(table)):
-            key = (broker, topic, partition)
-            if seen.setdefault(key, folder) != folder:
-                found[key] = f"it is in {seen[key]} and in {folder}: scan again"
+    for broker, folder, topic, partition in replicas:
+        key = (broker, topic, partition)
+        if seen.setdefault(key, folder) != folder:
+            found[key] = f"it is in {seen[key]} and in {folder}: scan again"
     return found
-
-
-def _row(table: Any, number: int) -> str:
-    """Name a row for people."""
-    cells = {name: table[name][number].as_py() for name in ("topic", "partition", "base_offset")}
-    return f"{cells['topic']}-{cells['partition']} at offset {cells['base_offset']:,}"
 
 
 def by_topic(inventory: Inventory) -> list[dict[str, Any]]:
