@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,9 @@ import pytest
 
 from retention_cli.embedded import EmbeddedKafka
 from retention_cli.plan import Plan
-from tests.kafka.world import DAY, World, now_ms, reader_for, run_cli, wait_until
+from tests.kafka.world import DAY, World, now_ms
+from tests.spark.disks import MIB, ceiling, inventory_of, topics_of_ages
 from tests.spark.engines import Engines, reasons_of
-
-MIB = 1 << 20
-RECORD = 10_000
-COUNT = 6 * MIB // RECORD
 
 
 @pytest.fixture
@@ -23,52 +19,12 @@ def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
     return Engines(local_spark, world, tmp_path)
 
 
-def used(world: World) -> dict[int, tuple[str, int]]:
-    """Each broker's dir, and its replicas' bytes."""
-    found = {}
-    with reader_for(world.bootstrap) as reader:
-        for broker, dirs in reader.log_dirs(reader.brokers()).items():
-            assert not isinstance(dirs, Exception)
-            [one] = dirs
-            found[broker] = (one.path, sum(replica.size_bytes for replica in one.replicas))
-    return found
-
-
-def topics_of_ages(world: World) -> list[str]:
-    """Return topics of several segments on every broker, the oldest first; a group has read all of it."""
-    names = []
-    for days in (40, 30, 20, 10):
-        name = world.topic("disk", replicas=3, segment_bytes=str(MIB))
-        first = now_ms() - days * DAY
-        stamps = [first + 1000 * n for n in range(COUNT)]
-        world.produce_at(name, stamps, value=lambda: os.urandom(RECORD), batch=20)
-        world.commit(f"{name}-g", name, COUNT)
-        names.append(name)
-
-    def copied() -> bool:
-        with reader_for(world.bootstrap) as reader:
-            answers = reader.log_dirs(reader.brokers())
-        sizes: dict[str, set[int]] = {name: set() for name in names}
-        for dirs in answers.values():
-            assert not isinstance(dirs, Exception)
-            for replica in dirs[0].replicas:
-                if replica.tp.topic in sizes:
-                    sizes[replica.tp.topic].add(replica.size_bytes)
-        return all(len(one) == 1 and min(one) > 5 * MIB for one in sizes.values())
-
-    wait_until(copied, "followers that have caught up")
-    return names
-
-
 def policy_of(world: World, names: list[str]) -> str:
-    """A ceiling that asks for more than the two topics that other rules trim; the other rules speak of one topic each."""
-    capacity = ", ".join(f'"{broker}:{path}": {2 * (size - 16 * MIB)}' for broker, (path, size) in used(world).items())
+    """The other rules speak of one topic each, and free less than the ceiling asks for."""
     return "\n".join(
         [
             "version: 1",
-            "disks:",
-            "  log.retention.disk.usage.percent: 50",
-            f"  capacity: {{{capacity}}}",
+            *ceiling(world),
             "  watermarks: [{percent: 40, factor: 0.5, minimum: 1d}]",
             "topics:",
             f"  - {{match: {names[0]}}}",
@@ -80,14 +36,6 @@ def policy_of(world: World, names: list[str]) -> str:
     )
 
 
-def inventory_of(kafka: EmbeddedKafka, folder: Path) -> Path:
-    folder.mkdir()
-    for node in kafka.nodes:
-        out = folder / f"{node.node_id}.parquet"
-        run_cli("segments", "scan", *map(str, node.log_dirs), "--out", str(out), "--no-tiered", check=0)
-    return folder
-
-
 def rules_of(plan: Plan) -> dict[str, str | None]:
     return {one.topic: one.rule for one in plan.decisions}
 
@@ -96,7 +44,7 @@ def test_the_same_plan_of_disks_with_and_without_an_inventory(
     engines: Engines, kafka: EmbeddedKafka, tmp_path: Path
 ) -> None:
     world = engines.world
-    names = topics_of_ages(world)
+    names = topics_of_ages(world, 40, 30, 20, 10)
     policy = policy_of(world, names)
     guess = engines.same(policy, now_ms)
     assert rules_of(guess)[names[0]] == "disk-usage", reasons_of(guess, names[0]) + str(guess.notes)

@@ -19,6 +19,7 @@ from retention_cli.spark.connections import ConnectionRef, Readers
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
 from tests.spark.clusters import Standalone, environment, spark_connect, spark_standalone, standalone
+from tests.spark.disks import ceiling, inventory_of, topics_of_ages
 
 __all__ = ["spark_connect", "spark_standalone"]
 SECRET = "hush-5f0c9a"
@@ -86,15 +87,25 @@ def fleet(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
-def test_the_same_plan(where: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_same_plan(
+    where: str, fleet: Fleet, kafka: EmbeddedKafka, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Disks, an inventory and what stands in a ceiling's way included."""
     spark = request.getfixturevalue(where)
     policy = tmp_path / "policy.yaml"
-    policy.write_text(fleet.policy()[0])
+    [full] = topics_of_ages(fleet.world, 50)
+    inventory_of(kafka, tmp_path / "inventory")
+    text = fleet.policy()[0].replace(
+        "version: 1", "\n".join(["version: 1", *ceiling(fleet.world), "  inventory: inventory"])
+    )
+    policy.write_text(f"{text}\n  - {{match: {full}}}\n")
     command = Command(fleet.world, tmp_path, spark.folder)
     more = SMALL if where == "spark_standalone" else ()
     plan = command.same(policy, spark.url, *more)
     assert plan["totals"]["trim"] > 0
     assert plan["totals"]["hold"] > 0
+    assert {row["rule"] for row in plan["partitions"] if row["topic"] == full} == {"disk-usage"}
+    assert all(one["short_bytes"] for one in plan["disks"])
 
 
 @pytest.mark.long  # a session each; what is merged is tested on a local one
