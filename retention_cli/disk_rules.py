@@ -77,7 +77,7 @@ class DiskRun:
             if stock is None:
                 tails = state.estimated_tails(chosen, settings, leaders)
             else:
-                tails = stock.tails(chosen, settings, _leading(leaders), state.topic_ids())
+                tails = stock.tails(chosen, settings, state.leading(), state.topic_ids())
             laid = {tp: replace(one, tails=tails[tp]) if tp in tails else one for tp, one in laid.items()}
         whole = {name for name, one in settings.items() if one.whole_segments}
         if whole and stock is not None:
@@ -93,7 +93,20 @@ class DiskRun:
         decisions: Sequence[Decision],
         now_ms: int,
     ) -> tuple[Decision, ...]:
-        """Return the decisions with R6's in place, where it goes further; ``outcomes`` are set."""
+        """Return the decisions with R6's in place, where it goes further; ``outcomes`` are set.
+
+        Of what they trim an inventory says the bytes.
+        """
+        return self._measured(self._decided(reader, facts, settings, decisions, now_ms))
+
+    def _decided(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        decisions: Sequence[Decision],
+        now_ms: int,
+    ) -> tuple[Decision, ...]:
         state = self.state
         if state.rules.percent is None:
             state.without_ceiling()
@@ -121,6 +134,20 @@ class DiskRun:
             after.append(after_disks(facts[one.tp], settings[one.topic], one, limits[one.tp], asked, stopped))
         return tuple(after)
 
+    def _measured(self, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+        if self.stock is None:
+            return decisions
+        trims = {
+            one.tp: (one.log_start, one.trim_to)
+            for one in decisions
+            if one.log_start is not None and one.trim_to is not None
+        }
+        found = self.stock.log_bytes(trims, self.state.leading(), self.state.topic_ids())
+        return tuple(
+            replace(one, size_bytes=found[one.tp][0], size_exact=found[one.tp][1]) if one.tp in found else one
+            for one in decisions
+        )
+
     def _walked(
         self,
         stock: Stock,
@@ -136,7 +163,3 @@ class DiskRun:
         lying = stock.lying(state.topic_ids())
         starts = {tp: one.log_start for tp, one in state.facts.items() if not isinstance(one.log_start, Unknown)}
         return oldest_first(lying, state.disks, state.rules, starts, decided, limits, state.leaving_bytes())
-
-
-def _leading(leaders: Leaders) -> dict[TopicPartition, int | None]:
-    return {tp: one.leader for tp, one in leaders.items()}

@@ -195,6 +195,10 @@ class DiskState:
         """Return the topic ids that are known."""
         return {tp: found for tp, one in self.facts.items() if (found := known(one.topic.topic_id)) is not None}
 
+    def leading(self) -> dict[TopicPartition, int | None]:
+        """Return who leads each partition, None where nobody does."""
+        return {tp: one.leader for tp, one in self._leaders.items()}
+
     def _on(self) -> dict[TopicPartition, list[Disk]]:
         on: dict[TopicPartition, list[Disk]] = {}
         for disk in self.disks:

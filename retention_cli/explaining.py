@@ -116,7 +116,8 @@ def why(one: Explained) -> str:
 
 def _why_trim(one: Explained) -> str:
     decision = one.decision
-    size = "" if decision.size_bytes is None else f", about {format_bytes(decision.size_bytes)}"
+    about = "" if decision.size_exact else "about "
+    size = "" if decision.size_bytes is None else f", {about}{format_bytes(decision.size_bytes)}"
     text = f"{decision.records:,} records{size} may go, up to offset {decision.trim_to:,}: {_rule(one)}."
     if decision.limited_by is not None:
         text += f" {decision.limited_by} keeps it from going further."

@@ -231,7 +231,7 @@ class Decision:
 
     ``trim_to`` is the new log start offset, None unless ``action`` is trim. ``records`` counts the
     offsets that go, ``unconsumed`` those of them that some counting consumer has not read, ``size_bytes``
-    what they take on the leader, None where that can't be told.
+    what they take on the leader, None where that can't be told; ``size_exact`` where an inventory says so to the byte.
     """
 
     topic: str
@@ -250,6 +250,7 @@ class Decision:
     rule: Rule | None
     limited_by: GuardCode | None
     reasons: tuple[Reason, ...]
+    size_exact: bool = False
 
     @property
     def tp(self) -> TopicPartition:

@@ -27,7 +27,7 @@ Clock = Literal["checked", "unchecked"]
 class Totals:
     """Counts over all rows; records, bytes and unconsumed over the rows that trim.
 
-    ``size_bytes`` is None where the size of a row that trims can't be told.
+    ``size_bytes`` is None where the size of a row that trims can't be told, and ``size_exact`` where all of them are.
     """
 
     partitions: int
@@ -38,6 +38,7 @@ class Totals:
     records: int
     size_bytes: int | None
     unconsumed: int
+    size_exact: bool = False
 
     @classmethod
     def of(cls, decisions: Iterable[Decision]) -> Totals:
@@ -45,13 +46,23 @@ class Totals:
         counts = {"trim": 0, "keep": 0, "hold": 0, "skip": 0}
         records = unconsumed = 0
         size: int | None = 0
+        exact = True
         for one in decisions:
             counts[one.action] += 1
             if one.action == "trim":
+                exact &= one.size_exact
                 records += one.records
                 unconsumed += one.unconsumed
                 size = None if size is None or one.size_bytes is None else size + one.size_bytes
-        return cls(sum(counts.values()), **counts, records=records, size_bytes=size, unconsumed=unconsumed)
+        told = exact and counts["trim"] > 0
+        return cls(
+            sum(counts.values()),
+            **counts,
+            records=records,
+            size_bytes=size,
+            unconsumed=unconsumed,
+            size_exact=told,
+        )
 
     def __add__(self, other: Totals) -> Totals:
         mine, theirs = self.size_bytes, other.size_bytes
@@ -64,6 +75,7 @@ class Totals:
             self.records + other.records,
             None if mine is None or theirs is None else mine + theirs,
             self.unconsumed + other.unconsumed,
+            all(one.size_exact for one in (self, other) if one.trim) and self.trim + other.trim > 0,
         )
 
 
@@ -140,7 +152,7 @@ def totals_as_json(totals: Totals) -> dict[str, Any]:
         "skip": totals.skip,
         "records": totals.records,
         "bytes": totals.size_bytes,
-        "bytes_exact": False,
+        "bytes_exact": totals.size_exact,
         "unconsumed": totals.unconsumed,
     }
 

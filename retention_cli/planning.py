@@ -93,8 +93,8 @@ def decide_all(
 
 
 def disk_run(policy: Policy, stock: Stock | None) -> DiskRun | None:
-    """Return what reads the disks for a run, None where no rule speaks of them."""
-    return DiskRun.of(policy.disks, stock) if needs_disks(policy) else None
+    """Return what reads the disks for a run, None where no rule speaks of them and there is no inventory."""
+    return DiskRun.of(policy.disks, stock) if stock is not None or needs_disks(policy) else None
 
 
 def make_plan(
@@ -255,7 +255,7 @@ def recheck(
         BrokerError: the cluster's metadata could not be read.
     """
     selection = with_live(reader, selection)
-    disks = disk_run(selection.policy, stock)
+    disks = disk_run(selection.policy, stock) if needs_disks(selection.policy) else None
     request = Request(
         selection.settings_for,
         selection.policy.groups,

@@ -11,7 +11,7 @@ import numpy as np
 from retention_cli.disks.numbered import Numbered, numbered
 from retention_cli.disks.oldest_first import Lying
 from retention_cli.disks.segments import Flags, Ints, Segments
-from retention_cli.disks.tails import exact_tails, exact_topic_tails
+from retention_cli.disks.tails import bytes_between, exact_tails, exact_topic_tails
 from retention_cli.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.policy.settings import Settings
 from retention_cli.segments.inventory import Inventory
@@ -131,6 +131,31 @@ class Stock:
                 here["retention.bytes"] = missing.get(tp) or Tail(int(each[place]), exact=True)
             if settings[tp.topic].max_topic_bytes is not None:
                 here["retention.topic.bytes"] = broken.get(tp.topic) or Tail(int(together[place]), exact=True)
+        return found
+
+    def log_bytes(
+        self,
+        trims: Mapping[TopicPartition, tuple[int, int]],
+        leaders: Mapping[TopicPartition, int | None],
+        ids: Mapping[TopicPartition, str],
+    ) -> dict[TopicPartition, tuple[int, bool]]:
+        """Return what lies between two offsets of the leaders' logs, in bytes, and whether that is to the byte.
+
+        It is where both are a segment's ends; else a segment's bytes go by its offsets. What was written after the
+        scan, or is not in the inventory for another reason, is not in the result.
+        """
+        segments, of_leader = self._of_leaders({tp: leaders.get(tp) for tp in trims}, ids)
+        count = len(self._numbered.partitions)
+        start, end = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        for tp, (low, high) in trims.items():
+            if tp in self._numbers:
+                start[self._numbers[tp]], end[self._numbers[tp]] = low, high
+        covered, size_bytes, cut = bytes_between(segments, of_leader, start, end)
+        found = {}
+        for tp, (low, high) in trims.items():
+            number = self._numbers.get(tp)
+            if number is not None and self._missing(tp, leaders.get(tp)) is None and covered[number] == high - low:
+                found[tp] = (int(size_bytes[number]), not bool(cut[number]))
         return found
 
     def _missing(self, tp: TopicPartition, leader: int | None) -> Unknown | None:

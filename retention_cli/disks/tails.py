@@ -1,11 +1,16 @@
-"""R5: where a tail of so many bytes begins, estimated or by an inventory (RULES.md R5). Pure."""
+"""R5: where a tail of so many bytes begins, estimated or by an inventory (RULES.md R5); and what a trim takes. Pure."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import numpy as np
 
 from retention_cli.disks.segments import Flags, Ints, Segments, add_up
 from retention_cli.disks.water_level import water_level
+
+MOST_OFFSETS: Final = 2**31
+"""No segment has more: its offsets are relative in 32 bits. Times its bytes they fit."""
 
 
 def estimated_tail(log_start: int, high_watermark: int, size_bytes: int, most_bytes: int) -> int:
@@ -83,3 +88,28 @@ def exact_topic_tails(segments: Segments, leader: Flags, start: Ints, topic: Int
     excess = np.where(most < 0, 0, add_up(own.size_bytes, of_topic, len(most)) - most)
     far = np.full(len(start), np.iinfo(np.int64).max - 1)
     return water_level(own, start, far, excess).bound
+
+
+def bytes_between(segments: Segments, leader: Flags, start: Ints, end: Ints) -> tuple[Ints, Ints, Flags]:
+    """Return, per partition, how many offsets between two the segments hold, their bytes, and whether one is cut.
+
+    A segment that is cut counts by its offsets. One whose end is not known counts for nothing.
+
+    Args:
+        segments: all replicas'.
+        leader: which rows are of the partition's leader replica.
+        start: per partition, from which offset on.
+        end: per partition, up to which offset (exclusive).
+    """
+    base, following, partition = segments.base_offset, segments.next_offset, segments.partition
+    rows = np.flatnonzero(
+        leader & (following > start[partition]) & (base < end[partition]) & (following - base <= MOST_OFFSETS)
+    )
+    base, following, partition = base[rows], following[rows], partition[rows]
+    held = np.minimum(following, end[partition]) - np.maximum(base, start[partition])
+    whole = held == following - base
+    size = segments.size_bytes[rows].astype(np.int64)
+    size = np.where(whole, size, size * held // np.maximum(following - base, 1))
+    cut = np.zeros(len(start), dtype=np.bool_)
+    cut[partition[~whole]] = True
+    return add_up(held, partition, len(start)), add_up(size, partition, len(start)), cut

@@ -28,7 +28,7 @@ from retention_cli.spark.inventory import SparkInventory, read_inventory
 from retention_cli.spark.oldest_first import oldest_first
 from retention_cli.spark.prepare import Prepared
 from retention_cli.spark.schemas import BASES, DISK_ASKED, REASON
-from retention_cli.spark.segment_rules import bases, tails
+from retention_cli.spark.segment_rules import bases, log_bytes, tails
 from retention_cli.topic_facts import bare_facts, configured
 
 _UNREAD: Final = Unknown.because("offsets", "not read")
@@ -114,6 +114,18 @@ class ClusterDisks:
             f.col("bases"),
             f.col("reasons").alias("bases_reasons"),
         )
+
+    def bytes_of(self, decided: Any) -> Any | None:
+        """Return a frame of what goes by rows of ``schemas.DECIDED``; None where there is no inventory."""
+        if self.inventory is None:
+            return None
+        from pyspark.sql import functions as f
+
+        leaders = self._frame([self._led(tp) for tp in self.state.facts], pa.schema(_LED))
+        mine = decided.where((decided.cluster == self.prepared.cluster) & decided.trim_to.isNotNull())
+        trims = mine.select("topic", "partition", "log_start", "trim_to").join(leaders, ["topic", "partition"])
+        found = log_bytes(self.inventory, trims)
+        return found.withColumn("cluster", f.lit(self.prepared.cluster))
 
     def decide(self, limits: Any, now_ms: int) -> Iterator[Row]:
         """Carry out R6; yield what it asks of partitions. ``outcomes`` and ``space`` are then known.
@@ -210,14 +222,14 @@ class ClusterDisks:
 
 
 def look(session: Any, prepared: Prepared) -> ClusterDisks | None:
-    """Look at a cluster's disks, after its commits were read; None where no rule speaks of them.
+    """Look at a cluster's disks, after its commits were read; None where no rule speaks of them, nor an inventory.
 
     Raises:
         BrokerError: the brokers could not be asked.
         InventoryError: the inventory can't be used, or is another cluster's.
     """
     policy, target = prepared.selection.policy, prepared.target
-    if not needs_disks(policy):
+    if not target.inventory and not needs_disks(policy):
         return None
     inventory = None
     if target.inventory:
@@ -241,6 +253,18 @@ def with_bases(slices: Any, disks: Iterable[ClusterDisks]) -> Any:
         if (found := one.bases()) is not None:  # an inventory is of one cluster
             return slices.drop(*(name for name, _ in BASES)).join(found, [*PLACE], "left")
     return slices
+
+
+def with_bytes(decided: Any, disks: Iterable[ClusterDisks]) -> Any:
+    """Return rows of ``schemas.DECIDED``, which had better be kept, with the bytes that an inventory says."""
+    from pyspark.sql import functions as f
+
+    for one in disks:
+        if (found := one.bytes_of(decided)) is not None:  # an inventory is of one cluster
+            exact = f.coalesce("exact", "bytes_exact").alias("bytes_exact")
+            told = {"bytes": f.coalesce("size", "bytes").alias("bytes"), "bytes_exact": exact}
+            return decided.join(found, [*PLACE], "left").select(*(told.get(name, name) for name in decided.columns))
+    return decided
 
 
 def with_asked(session: Any, facts: Any, limits: Any, disks: Sequence[ClusterDisks], now_ms: int) -> Any:

@@ -25,7 +25,7 @@ from retention_cli.planning import NothingMatchesError
 from retention_cli.policy.errors import PolicyError
 from retention_cli.progress import Progress, silent
 from retention_cli.spark.commit_tasks import GROUPS, commit_batch, commit_reader
-from retention_cli.spark.disks import ClusterDisks, look, with_asked, with_bases
+from retention_cli.spark.disks import ClusterDisks, look, with_asked, with_bases, with_bytes
 from retention_cli.spark.fact_tasks import FACTS_AND_STANDING, decider, fact_reader, limiter
 from retention_cli.spark.frames import PLACE, laid_beside
 from retention_cli.spark.jobs import ClusterJob
@@ -64,7 +64,7 @@ class SparkPlan:
 
     def decisions(self, plan: Plan) -> Sequence[Decision]:
         """Return a plan's decisions in order. Many are kept in a file, never all of them in memory."""
-        some = self.rows.where(self.rows.cluster == plan.cluster_id).select(*PLAN.names)
+        some = self.rows.where(self.rows.cluster == plan.cluster_id).select(*PLAN.names, "bytes_exact")
         many = plan.totals.partitions > _IN_MEMORY
         if many:
             some = some.sort("topic", "partition")  # two more jobs, which a small plan need not wait for
@@ -110,7 +110,11 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     rows = laid_beside(slices, commits, required)
     progress("log ends, look-ups and decisions")
     with contextlib.ExitStack() as stack:
-        decided = _decided(session, rows, jobs, tasks, disks.values(), now_ms, stack).persist()
+        decided = _decided(session, rows, jobs, tasks, disks.values(), now_ms, stack)
+        if any(one.inventory is not None for one in disks.values()):
+            stack.callback(decided.persist().unpersist)
+            decided = with_bytes(decided, disks.values())
+        decided = decided.persist()
         summaries = summaries_of(decided)
     for cluster, of_disks in disks.items():
         notes[cluster] += of_disks.state.notes

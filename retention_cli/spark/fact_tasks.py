@@ -276,6 +276,7 @@ def _decided(row: Row, one: Weighing) -> Row:
     floor = facts.floor
     return {
         **row_as_json(decision),
+        "bytes_exact": decision.size_exact,
         "cluster": row["cluster"],
         "leader_epoch": row["leader_epoch"],
         "read_ms": row["read_ms"],

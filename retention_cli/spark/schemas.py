@@ -227,6 +227,7 @@ PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_parquet.schema(
 DECIDED: Final = pa.schema(
     [
         *PLAN,
+        ("bytes_exact", pa.bool_()),
         ("leader_epoch", pa.int32()),
         ("read_ms", pa.int64()),
         ("memory", MEMORY),

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from retention_cli.disks.tails import MOST_OFFSETS
 from retention_cli.spark.inventory import SparkInventory
 from retention_cli.spark.walk import age, at_most, going, plain
 
@@ -64,6 +65,31 @@ def tails(inventory: SparkInventory, partitions: Any) -> Any:
         f.when(together & f.col("broken").isNull(), f.greatest("log_start", "bound")).alias("topic_tail"),
         f.when(together, f.col("broken")).alias("topic_reasons"),
     )
+
+
+def log_bytes(inventory: SparkInventory, trims: Any) -> Any:
+    """Return topic, partition, size and exact: as ``Stock.log_bytes``, a row for each that the inventory knows.
+
+    Args:
+        inventory: of this cluster.
+        trims: as for :func:`bases`, and log_start and trim_to.
+    """
+    from pyspark.sql import functions as f
+
+    span = f.col("next_offset") - f.col("base_offset")
+    held = f.least("next_offset", "trim_to") - f.greatest("base_offset", "log_start")
+    rows = _of_leaders(inventory, trims, "log_start", "trim_to").where(
+        (f.col("next_offset") > f.col("log_start")) & (f.col("base_offset") < f.col("trim_to")) & (span <= MOST_OFFSETS)
+    )
+    size = f.when(held == span, f.col("log_bytes")).otherwise(f.expr("log_bytes * held div greatest(span, 1L)"))
+    each = (
+        rows.withColumns({"held": held, "span": span})
+        .withColumn("size", size)
+        .groupBy(*TP)
+        .agg(f.sum("held").alias("covered"), f.sum("size").alias("size"), f.every(held == span).alias("exact"))
+    )
+    found = _with_missing(inventory, trims.join(each, [*TP], "inner"), f.lit(True)).where("missing is null")
+    return found.where(f.col("covered") == f.col("trim_to") - f.col("log_start")).select(*TP, "size", "exact")
 
 
 def _of_leaders(inventory: SparkInventory, partitions: Any, *more: str) -> Any:

@@ -31,6 +31,7 @@ def summaries_of(decided: Any) -> dict[str, Summary]:
             f.sum(f.when(trims, f.col("bytes"))).alias("bytes"),
             f.count_if(trims & f.col("bytes").isNull()).alias("unsized"),
             f.sum(f.when(trims, f.col("unconsumed"))).alias("unconsumed"),
+            f.count_if(trims & ~f.col("bytes_exact")).alias("inexact"),
             f.sum(f.col("high_watermark") - f.col("log_start")).alias("managed"),
             f.min("note").alias("note"),
         )
@@ -47,6 +48,7 @@ def summaries_of(decided: Any) -> dict[str, Summary]:
                 records=row["records"] or 0,
                 size_bytes=None if row["unsized"] else row["bytes"] or 0,
                 unconsumed=row["unconsumed"] or 0,
+                size_exact=row["trim"] > 0 and not row["inexact"],
             ),
             row["managed"] or 0,
             row["note"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -51,9 +52,9 @@ def topics_of_ages(world: World, *ages_days: int) -> list[str]:
 
 
 def ceiling(world: World) -> list[str]:
-    """A ceiling 16 MiB below what lies on each broker's disk, which is half of what the policy says it holds."""
-    capacity = ", ".join(f'"{broker}:{path}": {2 * (size - 16 * MIB)}' for broker, (path, size) in used(world).items())
-    return ["disks:", "  log.retention.disk.usage.percent: 50", f"  capacity: {{{capacity}}}"]
+    """A ceiling 16 MiB below what lies on each broker's disk, or at a quarter of it."""
+    capacity = {f"{broker}:{path}": 2 * max(size // 4, size - 16 * MIB) for broker, (path, size) in used(world).items()}
+    return ["disks:", "  log.retention.disk.usage.percent: 50", f"  capacity: {json.dumps(capacity)}"]
 
 
 def inventory_of(kafka: EmbeddedKafka, folder: Path) -> Path:

@@ -113,3 +113,32 @@ def test_an_inventory_of_another_cluster_is_refused() -> None:
     stock().check_cluster("cluster-1")
     with pytest.raises(InventoryError, match="cluster-2"):
         stock().check_cluster("cluster-2")
+
+
+@pytest.mark.parametrize(
+    ("trim", "leader", "told"),
+    [
+        ((0, 10), 1, (100, True)),
+        ((0, 20), 1, (200, True)),
+        ((10, 20), 1, (100, True)),
+        ((0, 15), 1, (150, False)),  # a segment that is cut counts by its offsets
+        ((3, 20), 1, (170, False)),
+        ((4, 6), 1, (20, False)),
+        ((0, 31), 1, None),  # written after the scan
+        ((0, 10), 2, (100, True)),
+        ((0, 25), 2, None),  # 10 to 15 are not in it
+        ((0, 10), 3, None),
+        ((0, 10), None, None),
+    ],
+)
+def test_what_a_trim_takes_of_the_leaders_log(
+    trim: tuple[int, int], leader: int | None, told: tuple[int, bool] | None
+) -> None:
+    assert stock().log_bytes({T0: trim}, {T0: leader}, IDS).get(T0) == told
+
+
+def test_what_a_trim_takes_is_not_told_by_a_broken_replica_nor_by_another_topics() -> None:
+    assert stock(incomplete={(1, "orders", 0): "broken"}).log_bytes({T0: (0, 10)}, {T0: 1}, IDS) == {}
+    assert stock().log_bytes({T0: (0, 10)}, {T0: 1}, {T0: "id-2"}) == {}
+    open_end = [one | {"next_offset": None} if one["active"] else one for one in ROWS]
+    assert stock(open_end).log_bytes({T0: (0, 20), T1: (0, 15)}, {T0: 1, T1: 1}, IDS) == {T0: (200, True)}

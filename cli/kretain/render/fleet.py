@@ -174,7 +174,8 @@ def _print_totals(fleet: FleetPlan, *, markdown: bool) -> None:
             if totals.unconsumed
             else "All of them were read by every consumer that counts."
         )
-        lines.append((f"{gone(totals.records, totals.size_bytes, 'would go')}. {unread}", None))
+        going = gone(totals.records, totals.size_bytes, "would go", exact=totals.size_exact)
+        lines.append((f"{going}. {unread}", None))
     else:
         lines.append(("Nothing to trim.", None))
     lines += [

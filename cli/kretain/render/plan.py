@@ -146,7 +146,8 @@ def _print_totals(plan: Plan, *, markdown: bool) -> None:
         (f"{count(totals.partitions, 'partition')}: {', '.join(counts) or 'none'}.", "bold")
     ]
     if totals.trim:
-        lines.append((f"{gone(totals.records, totals.size_bytes, 'would go')}. {_unread(plan)}", None))
+        going = gone(totals.records, totals.size_bytes, "would go", exact=totals.size_exact)
+        lines.append((f"{going}. {_unread(plan)}", None))
         lines.append((given_back(plan.space), None))
     else:
         lines.append(("Nothing to trim.", None))

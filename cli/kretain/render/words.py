@@ -32,9 +32,9 @@ def about(ms: int) -> str:
     return f"{ms // 60_000} min"
 
 
-def gone(records: int, size_bytes: int | None, verb: str) -> str:
+def gone(records: int, size_bytes: int | None, verb: str, *, exact: bool = False) -> str:
     """Return ``1,200 records went, about 1.2 MiB of the leaders' logs``; without the bytes where they can't be told."""
-    about = "" if size_bytes is None else f", about {size(size_bytes)} of the leaders' logs"
+    about = "" if size_bytes is None else f", {'' if exact else 'about '}{size(size_bytes)} of the leaders' logs"
     return f"{count(records, 'record')} {verb}{about}"
 
 
