@@ -23,7 +23,11 @@ from tests.spark.disks import ceiling, inventory_of, topics_of_ages
 
 __all__ = ["spark_connect", "spark_standalone"]
 SECRET = "hush-5f0c9a"
-SMALL = ("--spark-conf", "spark.executor.memory=512m", "--spark-conf", "spark.driver.host=127.0.0.1")
+SMALL = tuple(
+    word
+    for setting in ("executor.memory=512m", "driver.host=127.0.0.1", "sql.shuffle.partitions=8")
+    for word in ("--spark-conf", f"spark.{setting}")
+)
 
 
 @dataclass
