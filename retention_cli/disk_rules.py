@@ -75,7 +75,7 @@ class DiskRun:
         if sized := sized_topics(settings):
             chosen = {tp: one for tp, one in state.facts.items() if tp.topic in sized}
             if stock is None:
-                tails = state.estimated_tails(chosen, settings, leaders)
+                tails = state.estimated_tails(reader, chosen, settings, remembered.now_ms)
             else:
                 tails = stock.tails(chosen, settings, state.leading(), state.topic_ids())
             laid = {tp: replace(one, tails=tails[tp]) if tp in tails else one for tp, one in laid.items()}

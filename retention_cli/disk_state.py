@@ -18,6 +18,7 @@ from retention_cli.decide import Limit
 from retention_cli.disk_looks import remember
 from retention_cli.disk_memory import Growth
 from retention_cli.disk_sizes import Sizes
+from retention_cli.disk_topics import estimated_topic_tails
 from retention_cli.disks.outcome import DiskOutcome, Space, space_of
 from retention_cli.disks.room import Disk, disks_of, excess_bytes, sized_by_policy
 from retention_cli.disks.watermarks import usage_for
@@ -33,7 +34,6 @@ BYTES: Final = "retention.bytes"
 TOPIC_BYTES: Final = "retention.topic.bytes"
 _OLD_MS: Final = 3_600_000
 _TIERED: Final = "remote.storage.enable"
-_HOW: Final = "make one with kretain segments scan on each broker, and give it with --inventory"
 _NO_NUMPY: Final = Unknown.because("R6", "R6 needs numpy, also without an inventory: pip install 'kretain[parquet]'")
 
 
@@ -96,19 +96,38 @@ class DiskState:
         return {tp: self._usage(on.get(tp, ()), leaders[tp].replicas) for tp in tps}
 
     def estimated_tails(
-        self, facts: Mapping[TopicPartition, PartitionFacts], settings: Mapping[str, Settings], leaders: Leaders
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        now_ms: int,
     ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
-        """Return R5's bounds by the sizes that brokers say, by the policy's key."""
-        on = self._on()
+        """Return R5's bounds by the sizes that brokers say, by the policy's key.
+
+        Args:
+            reader: asks the brokers.
+            facts: of all partitions of topics that have a size.
+            settings: by topic.
+            now_ms: the clock of all cutoffs.
+        """
+        leading = {
+            tp: disk
+            for disk in self.disks
+            for tp in disk.replicas
+            if tp in facts and self._leaders[tp].leader == disk.broker
+        }
+        most = {name: one.max_topic_bytes for name, one in settings.items() if one.max_topic_bytes is not None}
+        of_topics = {tp: one for tp, one in facts.items() if tp.topic in most}
+        together: Mapping[TopicPartition, Maybe[Tail]] = {}
+        if of_topics:
+            together = estimated_topic_tails(reader, of_topics, most, leading, self.sizes, self._leaders, now_ms)
         found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
         for tp, one in facts.items():
-            most, of_topic = settings[tp.topic].max_bytes, settings[tp.topic].max_topic_bytes
             here = found.setdefault(tp, {})
-            if of_topic is not None:
-                here[TOPIC_BYTES] = Unknown.because("R5", f"retention.topic.bytes needs an inventory: {_HOW}")
-            if most is not None and tp in leaders:
-                leading = [disk for disk in on.get(tp, ()) if disk.broker == leaders[tp].leader]
-                here[BYTES] = self._estimated_tail(tp, one, leading, most)
+            if tp in together:
+                here[TOPIC_BYTES] = together[tp]
+            if (most_bytes := settings[tp.topic].max_bytes) is not None:
+                here[BYTES] = self._estimated_tail(tp, one, leading.get(tp), most_bytes)
         return found
 
     def say_age(self, age_ms: int) -> None:
@@ -226,7 +245,7 @@ class DiskState:
         return usage_for(self.rules.watermarks, states)
 
     def _estimated_tail(
-        self, tp: TopicPartition, facts: PartitionFacts, leading: Sequence[Disk], most_bytes: int
+        self, tp: TopicPartition, facts: PartitionFacts, leading: Disk | None, most_bytes: int
     ) -> Maybe[Tail]:
         """Return R5's bound from the size that the broker says, where there can be no dead segments in it.
 
@@ -238,13 +257,13 @@ class DiskState:
             return start
         if isinstance(end, Unknown):
             return end
-        if not leading:
+        if leading is None:
             return Unknown.because("R5", "its size could not be read")
-        size_bytes = leading[0].replicas[tp]
+        size_bytes = leading.replicas[tp]
         if size_bytes <= most_bytes:  # whatever of it is dead
             return Tail(start, exact=False)
         if start > 0:
-            if (why := self.sizes.doubt(leading[0], tp, "R5")) is not None:
+            if (why := self.sizes.doubt(leading, tp, "R5")) is not None:
                 return why
             if tp.topic not in self.sizes.segment_bytes:
                 return Unknown.because("R5", "how large its segments are (segment.bytes) could not be read: run again")

@@ -93,7 +93,8 @@ class ClusterDisks:
         chosen = {tp: one for tp, one in facts.items() if tp.topic in sized}
         found: Mapping[TopicPartition, Mapping[str, Maybe[Tail]]] = {}
         if chosen and self.inventory is None:
-            found = self.state.estimated_tails(chosen, settings, self._leaders)
+            reader, now_ms = self.prepared.target.reader, self.prepared.job.now_ms
+            found = self.state.estimated_tails(reader, chosen, settings, now_ms)
         elif chosen and self.inventory is not None:
             found = self._exact_tails(self.inventory, chosen)
         return {tp: laid_row(usages.get(tp), found.get(tp, {})) for tp in facts}

@@ -22,19 +22,22 @@ class Size(Trigger):
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
         """Return the larger of the partition's bound and the topic's; unknown where neither is known."""
         del now_ms
-        wanted = (("retention.bytes", settings.max_bytes), ("retention.topic.bytes", settings.max_topic_bytes))
-        asked = [(key, most, facts.tails.get(key)) for key, most in wanted if most is not None]
+        wanted = (
+            ("retention.bytes", settings.max_bytes, "the partition's size"),
+            ("retention.topic.bytes", settings.max_topic_bytes, "its partitions' sizes"),
+        )
+        asked = [(key, most, told, facts.tails.get(key)) for key, most, told in wanted if most is not None]
         if not asked:
             return NotAsked()
         unknown: list[Reason] = []
         best: Bound | None = None
-        for key, most, tail in asked:
+        for key, most, told, tail in asked:
             if tail is None:
                 unknown.append(Reason("R5", f"{key}: sizes were not read"))
             elif isinstance(tail, Unknown):
                 unknown += tail.reasons
             elif best is None or tail.offset > best.offset:
-                how = "by the inventory" if tail.exact else "estimated from the partition's size"
+                how = "by the inventory" if tail.exact else f"estimated from {told}"
                 best = Bound(tail.offset, (Reason("R5", f"{key} of {format_bytes(most)}, {how}"),))
         if best is None:
             return Unknown(tuple(unknown))

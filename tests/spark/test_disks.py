@@ -27,7 +27,7 @@ def policy_of(world: World, names: list[str]) -> str:
             *ceiling(world),
             "  watermarks: [{percent: 40, factor: 0.5, minimum: 1d}]",
             "topics:",
-            f"  - {{match: {names[0]}}}",
+            f"  - {{match: {names[0]}, retention.topic.bytes: {4 * MIB}}}",
             f"  - {{match: {names[1]}, granularity: segment}}",
             f"  - {{match: {names[2]}, retention.ms: {30 * DAY}}}",
             f"  - {{match: {names[3]}, retention.bytes: {3 * MIB}}}",
