@@ -23,7 +23,7 @@ from retention_cli.model import Maybe, PartitionFacts, Tail, TopicPartition, Unk
 from retention_cli.observation import wall_clock_ms
 from retention_cli.remembered import Remembered
 from retention_cli.spark.fact_rows import Row, laid_row, reason_rows, unknown_of
-from retention_cli.spark.frames import PLACE
+from retention_cli.spark.frames import PLACE, as_frame
 from retention_cli.spark.inventory import SparkInventory, read_inventory
 from retention_cli.spark.oldest_first import oldest_first
 from retention_cli.spark.prepare import Prepared
@@ -219,7 +219,7 @@ class ClusterDisks:
         }
 
     def _frame(self, rows: Sequence[Row], schema: pa.Schema) -> Any:
-        return self.session.createDataFrame(pa.Table.from_pylist(list(rows), schema))
+        return as_frame(self.session, pa.Table.from_pylist(list(rows), schema))
 
 
 def look(session: Any, prepared: Prepared) -> ClusterDisks | None:

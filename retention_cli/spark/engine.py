@@ -27,7 +27,7 @@ from retention_cli.progress import Progress, silent
 from retention_cli.spark.commit_tasks import GROUPS, commit_batch, commit_reader
 from retention_cli.spark.disks import ClusterDisks, look, with_asked, with_bases, with_bytes
 from retention_cli.spark.fact_tasks import FACTS_AND_STANDING, decider, fact_reader, limiter
-from retention_cli.spark.frames import PLACE, laid_beside
+from retention_cli.spark.frames import PLACE, as_frame, laid_beside
 from retention_cli.spark.jobs import ClusterJob
 from retention_cli.spark.prepare import Prepared, Target, group_rows, list_groups, own_rows, prepare, recall, slice_rows
 from retention_cli.spark.remember import remember_groups, remember_partitions
@@ -256,7 +256,7 @@ def _read_commits(session: Any, prepared: Sequence[Prepared]) -> Any:
     jobs = {one.cluster: one.job for one in prepared}
     rows = [row for one in prepared for row in group_rows(one)]
     if not rows:
-        return session.createDataFrame(pa.Table.from_batches([], COMMITS))
+        return as_frame(session, pa.Table.from_batches([], COMMITS))
     tasks = _tasks(len({(row["cluster"], row["broker"]) for row in rows}))
     groups = _frame(session, rows, GROUPS)
     sliced = groups.repartition(tasks, "cluster", "broker").sortWithinPartitions("cluster", "slice", "name")
@@ -272,7 +272,7 @@ def _frame(session: Any, rows: Iterable[Mapping[str, Any]], schema: Any) -> Any:
             batches.append(pa.RecordBatch.from_pylist(some, schema))
             some = []
     batches.append(pa.RecordBatch.from_pylist(some, schema))
-    return session.createDataFrame(pa.Table.from_batches(batches, schema))
+    return as_frame(session, pa.Table.from_batches(batches, schema))
 
 
 def _unread_by_group(decided: Any, commits: Any, summaries: Iterable[Summary]) -> dict[str, dict[str, int]]:

@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from retention_cli.floors.standing import NAMED_AT_MOST
+from retention_cli.spark.schemas import ddl
 
 PLACE: Final = ("cluster", "topic", "partition")
+
+
+def as_frame(session: Any, table: Any) -> Any:
+    """Return a pyarrow table as a frame. Of an empty one Connect can't tell the columns by itself."""
+    return session.createDataFrame(table) if len(table) else session.createDataFrame([], ddl(table.schema))
 
 
 def standings(commits: Any, required: Sequence[str] = ()) -> Any:
