@@ -1,21 +1,28 @@
 """R6 with an inventory, over Spark: what :mod:`retention_cli.disks.oldest_first` comes to, by windows (RULES.md R6).
 
-Segments are shuffled twice: all of them by partition, for the running maximum of their times, and kept so; those that the
-walk can come to by disk, for the running sum. What comes to this process is a row per disk, and the most that is in its
-way.
+Segments are shuffled twice: all of them by partition, for the running maximum of their times, and kept so; those that
+the walk can come to by disk, for the running sum. What comes to this process is a row per disk, and the most that is in
+its way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import pyarrow as pa
 
 from retention_cli.decide import Limit
-from retention_cli.disks.oldest_first import NO_SEGMENTS, above_ceilings, blocker, broken_partitions, concerned, named
-from retention_cli.disks.oldest_first import UNMANAGED as UNMANAGED
+from retention_cli.disks.oldest_first import (
+    NO_SEGMENTS,
+    UNMANAGED,
+    above_ceilings,
+    blocker,
+    broken_partitions,
+    concerned,
+    named,
+)
 from retention_cli.disks.outcome import SHOWN, Blocker, DiskOutcome
 from retention_cli.disks.room import Disk
 from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
@@ -80,24 +87,32 @@ def oldest_first(
     Raises:
         InventoryError: it changed while it was read, or ``partitions`` has one twice.
     """
+    from pyspark.sql import functions as f
+
     unknown, excess = above_ceilings(disks, rules, inventory.dirs)
     broken = broken_partitions(inventory.incomplete)
     work = _Work(inventory, disks, partitions, broken)
-    rows = work.laid(walks=any(one > 0 for one in excess)).persist()
-    kept = [rows]
+    kept: list[Any] = []
     try:
+        rows = work.laid(walks=any(one > 0 for one in excess)).persist()
+        kept.append(rows)
         start = work.at_first(rows)
         leaving = [*leaving_bytes, *(0 for _ in disks)]
         dead = [start[n].dead + leaving[n] for n in range(len(disks))]
-        remaining = {n: excess[n] - dead[n] - start[n].gone for n in range(len(disks))}
-        over = {n: size_bytes for n, size_bytes in remaining.items() if size_bytes > 0}
-        bounds, levels = work.walked(rows, over, sum(start[n].candidates for n in over))
-        bounds = bounds.persist()
-        after = work.replicas_after(rows, bounds).persist()
-        kept.append(after)
-        freed = work.freed(after)
-        short = {n: max(0, size_bytes - freed[n] + start[n].gone) for n, size_bytes in remaining.items()}
-        stays, counts = work.in_the_way(after, [n for n, size_bytes in short.items() if size_bytes])
+        remaining = [excess[n] - dead[n] - start[n].gone for n in range(len(disks))]
+        over = {n: size_bytes for n, size_bytes in enumerate(remaining) if size_bytes > 0}
+        freed, short, found = [one.gone for one in start], [0 for _ in disks], _Found(work.nothing())
+        if over:
+            gone = work.walked(rows, over, sum(start[n].candidates for n in over)).persist()
+            kept.append(gone)
+            found = _Found(gone.groupBy(*TP).agg(f.max("next").alias("bound")).persist(), work.levels(gone))
+            kept.append(found.bounds)
+            after = work.replicas_after(rows, found.bounds).persist()
+            kept.append(after)
+            freed = work.freed(after)
+            short = [max(0, size_bytes - freed[n] + start[n].gone) for n, size_bytes in enumerate(remaining)]
+            work.in_the_way(after, [n for n, size_bytes in enumerate(short) if size_bytes], found)
+            kept.remove(found.bounds)
     finally:
         for frame in kept:
             frame.unpersist()
@@ -111,13 +126,13 @@ def oldest_first(
             other_rules_bytes=start[n].gone,
             freed_bytes=freed[n] - start[n].gone,
             short_bytes=0 if n in unknown else short[n],
-            level_ms=levels.get(n),
-            in_the_way=tuple(stays.get(n, ())),
-            unnamed=counts.get(n, 0) - len(stays.get(n, ())),
+            level_ms=found.levels.get(n),
+            in_the_way=tuple(found.stays.get(n, ())),
+            unnamed=found.unnamed.get(n, 0),
         )
         for n, disk in enumerate(disks)
     ]
-    return SparkOldestFirst(bounds, outcomes, work.unknown(outcomes))
+    return SparkOldestFirst(found.bounds, outcomes, work.unknown(outcomes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +142,16 @@ class _AtFirst:
     dead: int = 0
     gone: int = 0
     candidates: int = 0
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the walk came to: by disk the newest time that went for its own sake, and what stays on those left short."""
+
+    bounds: Any
+    levels: Mapping[int, int] = field(default_factory=dict)
+    stays: dict[int, list[Blocker]] = field(default_factory=dict)
+    unnamed: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +174,7 @@ class _Work:
             {
                 "broker": pa.array([broker for broker, _ in known], pa.int32()),
                 "dir": pa.array([path for _, path in known], pa.string()),
-                "disk": pa.array(known.values(), pa.int32()),
+                "disk": pa.array(list(known.values()), pa.int32()),
             }
         )
         found = self.inventory.frame.join(f.broadcast(self.session.createDataFrame(dirs)), ["broker", "dir"], "left")
@@ -209,7 +234,7 @@ class _Work:
         batches = [batch for n in numbers for batch in _batches(n, self.disks[n].replicas, schema)]
         return self.session.createDataFrame(pa.Table.from_batches(batches, schema))
 
-    def at_first(self, rows: Any) -> dict[int, _AtFirst]:
+    def at_first(self, rows: Any) -> list[_AtFirst]:
         """Return what each disk has before the walk."""
         from pyspark.sql import functions as f
 
@@ -232,24 +257,34 @@ class _Work:
         seen = sum(row["rows"] for row in found)
         if seen != self.inventory.rows:
             raise InventoryError(
-                f"the inventory had {self.inventory.rows:,} rows, and has {seen:,} now: it was changed while it was read"
+                f"the inventory had {self.inventory.rows:,} rows and has {seen:,} now: it was changed while it was read"
             )
         told = {row["disk"]: _AtFirst(row["dead"] or 0, row["gone"] or 0, row["candidates"]) for row in found}
-        return {n: told.get(n, _AtFirst()) for n in range(len(self.disks))}
+        return [told.get(n, _AtFirst()) for n in range(len(self.disks))]
 
-    def walked(self, rows: Any, over: Mapping[int, int], candidates: int) -> tuple[Any, dict[int, int]]:
-        """Return the bounds, and the newest time that went of each disk for its own sake."""
+    def nothing(self) -> Any:
+        """Return no bounds."""
+        return self.session.createDataFrame([], "topic string, partition int, bound bigint")
+
+    def walked(self, rows: Any, over: Mapping[int, int], candidates: int) -> Any:
+        """Return how far each replica goes for its disk's sake: disk, topic, partition, next and age."""
         from pyspark.sql import functions as f
 
-        table = pa.table({"disk": pa.array(over, pa.int32()), "remaining": pa.array(over.values(), pa.int64())})
+        table = pa.table(
+            {"disk": pa.array(list(over), pa.int32()), "remaining": pa.array(list(over.values()), pa.int64())}
+        )
         remaining = self.session.createDataFrame(table)
         rows = rows.where("age is not null").select(*TP, "disk", "next", "bytes", "age")
         if candidates >= _SIEVE_FROM:
             rows = in_reach(rows, remaining, "disk")
         each = going(rows, remaining, "disk").groupBy("disk", *TP)
-        gone = each.agg(f.max("next").alias("next"), f.max("age").alias("age")).persist()
-        levels = {row["disk"]: row["age"] for row in gone.groupBy("disk").agg(f.max("age").alias("age")).collect()}
-        return gone.groupBy(*TP).agg(f.max("next").alias("bound")), levels
+        return each.agg(f.max("next").alias("next"), f.max("age").alias("age"))
+
+    def levels(self, gone: Any) -> dict[int, int]:
+        """Return the newest time that went of each disk for its own sake."""
+        from pyspark.sql import functions as f
+
+        return {row["disk"]: row["age"] for row in gone.groupBy("disk").agg(f.max("age").alias("age")).collect()}
 
     def replicas_after(self, rows: Any, bounds: Any) -> Any:
         """Return what of each replica goes with the bounds, and what stays, by why: null where no segment does."""
@@ -265,22 +300,21 @@ class _Work:
         sums = [f.sum(f.when(which, f.col("bytes"))).alias(name) for name, which in size.items()]
         return rows.where("not dead").join(bounds, [*TP], "left").groupBy("disk", *TP).agg(*sums)
 
-    def freed(self, after: Any) -> dict[int, int]:
+    def freed(self, after: Any) -> list[int]:
         """Return the bytes that go of each disk, those of the other rules' trims included."""
         from pyspark.sql import functions as f
 
-        found = {
-            row["disk"]: row["freed"] or 0 for row in after.groupBy("disk").agg(f.sum("freed").alias("freed")).collect()
-        }
-        return {n: found.get(n, 0) for n in range(len(self.disks))}
+        rows = after.groupBy("disk").agg(f.sum("freed").alias("freed")).collect()
+        found = {row["disk"]: row["freed"] or 0 for row in rows}
+        return [found.get(n, 0) for n in range(len(self.disks))]
 
-    def in_the_way(self, after: Any, short: Sequence[int]) -> tuple[dict[int, list[Blocker]], dict[int, int]]:
-        """Return the most of what stays on these disks, the largest first, and how many there are of each."""
+    def in_the_way(self, after: Any, short: Sequence[int], found: _Found) -> None:
+        """Add the most of what stays on these disks, the largest first, and how many more there are."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
         if not short:
-            return {}, {}
+            return
         whys = [f.struct(f.lit(why).alias("why"), f.col(why).alias("size")) for why in ("active", "limit", "undated")]
         stays = after.where(f.col("disk").isin([*short])).select("disk", *TP, f.inline(f.array(*whys)))
         of_disk = Window.partitionBy("disk")
@@ -290,11 +324,11 @@ class _Work:
         )
         rows = sorted(ranked.where(f.col("rank") <= SHOWN).collect(), key=lambda row: (row["disk"], row["rank"]))
         allowed = self._allowed({TopicPartition(row["topic"], row["partition"]) for row in rows})
-        found: dict[int, list[Blocker]] = {}
         for row in rows:
             tp = TopicPartition(row["topic"], row["partition"])
-            found.setdefault(row["disk"], []).append(blocker(tp, row["size"], row["why"], allowed.get(tp, UNMANAGED)))
-        return found, {row["disk"]: row["many"] for row in rows}
+            one = blocker(tp, row["size"], row["why"], allowed.get(tp, UNMANAGED))
+            found.stays.setdefault(row["disk"], []).append(one)
+            found.unnamed[row["disk"]] = max(0, row["many"] - SHOWN)
 
     def _allowed(self, chosen: set[TopicPartition]) -> dict[TopicPartition, Maybe[Limit]]:
         """Return how far R6 may go of some partitions."""
@@ -322,14 +356,14 @@ class _Work:
         ]
         of_disks = pa.Table.from_pylist(untold, pa.schema([("disk", pa.int32()), ("of_disk", pa.list_(REASON))]))
         present = self.inventory.replicas.select(*TP).distinct().withColumn("present", f.lit(True))
-        no_segments = f.array(
-            *(f.struct(f.lit(one.code).alias("code"), f.lit(one.text).alias("text")) for one in NO_SEGMENTS.reasons)
-        )
-        limit_unknown = f.when(f.col("limit_reasons").isNotNull(), f.col("limit_reasons")).when(
-            f.col("limit_offset").isNull(), _as_array(_UNTOLD)
+        limit_unknown = (
+            f.when(f.size("limit_reasons") > 0, f.col("limit_reasons"))
+            .when(f.col("limit_reasons").isNotNull(), _as_array(_UNTOLD))
+            .when(f.col("limit_offset").isNull(), _as_array(_UNTOLD))
         )
         managed = self.partitions.where("managed").select(*TP, limit_unknown.alias("stopped"))
-        why = f.coalesce("of_disk", f.when(f.col("present").isNull(), no_segments), "why", "stopped")
+        absent = f.when(f.col("present").isNull(), _as_array(NO_SEGMENTS))
+        why = f.coalesce("of_disk", absent, "why", "stopped")
         return (
             self._sizes(numbers)
             .join(managed, [*TP])
@@ -347,9 +381,11 @@ _UNTOLD: Final = Unknown.because("R6", "how far it may go is not known")
 
 
 def _limit(row: Any) -> Maybe[Limit]:
-    if row["limit_reasons"] is not None:
+    if row["limit_reasons"]:
         return Unknown(tuple(Reason(one["code"], one["text"]) for one in row["limit_reasons"]))
-    return _UNTOLD if row["limit_offset"] is None else Limit(row["limit_offset"], row["limit_guard"], row["limit_text"])
+    if row["limit_reasons"] is not None or row["limit_offset"] is None:
+        return _UNTOLD
+    return Limit(row["limit_offset"], row["limit_guard"], row["limit_text"])
 
 
 def _reasons(why: Unknown) -> list[dict[str, str]]:
@@ -380,4 +416,5 @@ def _batches(disk: int, replicas: Mapping[TopicPartition, int], schema: Any) -> 
         if len(sizes) == _REPLICAS_A_BATCH:
             yield packed()
             topics, partitions, sizes = [], [], []
-    yield packed()
+    if sizes:  # behind an empty batch PySpark loses all others
+        yield packed()
