@@ -43,10 +43,14 @@ def row(broker: int, folder: str, tp: TopicPartition, base: int, following: int 
     return plain | more
 
 
-def write(folder: Path, rows: Iterable[Row], incomplete: Mapping[tuple[int, str, int], str], groups: int = 50) -> Path:
+def write(
+    folder: Path, rows: Iterable[Row], incomplete: Mapping[tuple[int, str, int], str], *, ordered: bool = True
+) -> Path:
     """Write a file per broker into a new folder."""
     folder.mkdir()
     by_broker: dict[int, list[Row]] = {}
+    if ordered:
+        rows = sorted(rows, key=lambda one: (one["dir"], one["topic"], one["partition"], one["base_offset"]))
     for one in rows:
         by_broker.setdefault(one["broker"], []).append(one)
     for broker, some in by_broker.items():
@@ -64,7 +68,7 @@ def write(folder: Path, rows: Iterable[Row], incomplete: Mapping[tuple[int, str,
         }
         table = pa.Table.from_pylist(some, schema=schema())
         named = table.replace_schema_metadata({METADATA_KEY: json.dumps(said).encode()})
-        pq.write_table(named, folder / f"{broker:06}.parquet", row_group_size=groups)
+        pq.write_table(named, folder / f"{broker:06}.parquet", row_group_size=50)
     return folder
 
 
@@ -89,9 +93,9 @@ class Clusters:
         return sorted({*self.ids, *self.starts, *self.limits, *self.leaders})
 
     def add(self, number: int, chance: random.Random) -> None:
-        """Add a small cluster of its own brokers, disks and topics."""
-        brokers = [number * 10 + n for n in range(chance.randint(1, 3))]
-        folders = {broker: [f"/d{n}" for n in range(chance.randint(1, 3))] for broker in brokers}
+        """Add a small cluster: disks and topics of its own, on the three brokers that all share."""
+        brokers = list(range(1, 1 + chance.randint(1, 3)))
+        folders = {broker: [f"/{number}/{n}" for n in range(chance.randint(1, 3))] for broker in brokers}
         size: dict[tuple[int, str], dict[TopicPartition, int]] = {}
         for topic in chance.sample(NAMES, chance.randint(1, 2)):
             name = f"{topic}{number}"
@@ -178,11 +182,11 @@ class Clusters:
             for tp, size_bytes in size.get((broker, path), {}).items():
                 replicas[tp] = replicas.get(tp, 0) + size_bytes
         if chance.random() < 0.1:  # one that was made after the scan
-            replicas[TopicPartition(f"new{broker}", 0)] = 7
-            self.limits[TopicPartition(f"new{broker}", 0)] = Limit(9, "G1", "the high watermark")
-        lying = sum(
-            one["bytes"] for one in self.rows if one["broker"] == broker and one["dir"] in paths and one["broker"]
-        )
+            replicas[TopicPartition(f"new{broker}{paths[0].replace('/', '-')}", 0)] = 7
+            self.limits[TopicPartition(f"new{broker}{paths[0].replace('/', '-')}", 0)] = Limit(
+                9, "G1", "the high watermark"
+            )
+        lying = sum(one["bytes"] for one in self.rows if one["broker"] == broker and one["dir"] in paths)
         kafka = sum(replicas.values())
         used = max(lying + chance.randint(0, 20), 1)
         total = used * 100 // chance.choice([30, 55, 60, 70, 90, 99])
