@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -49,7 +49,7 @@ class SparkInventory(Scanned):
     dirs: frozenset[tuple[int, str]]
     rows: int
 
-    def __enter__(self) -> SparkInventory:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -16,7 +16,7 @@ from retention_cli.segments import doubts
 from retention_cli.segments.table import COLUMNS
 
 READ: Final = ("file", "row", "file_broker", *(name for name, _, null in COLUMNS if not null), "next_offset")
-"""What the rows must have: the file's number, the row's in it, and whose the file is, beside the inventory's columns."""
+"""What the rows must have: beside the inventory's columns the file's number, the row's in it, and whose the file is."""
 
 RUNS: Final = pa.schema(
     [

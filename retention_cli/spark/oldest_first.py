@@ -1,37 +1,23 @@
 """R6 with an inventory, over Spark: what :mod:`retention_cli.disks.oldest_first` comes to, by windows (RULES.md R6).
 
-Segments are shuffled twice: all of them by partition, for the running maximum of their times, and kept so; those that the
-walk can come to by disk, for the running sum. What comes to this process is a row per disk, and the most that is in its
-way.
+Segments are shuffled twice: all of them by partition, for the running maximum of their times, and kept so; those that
+the walk can come to by disk, for the running sum. What comes to this process is a row per disk, and the most that is in
+its way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-import pyarrow as pa
-
-from retention_cli.decide import Limit
-from retention_cli.disks.oldest_first import NO_SEGMENTS, above_ceilings, blocker, broken_partitions, concerned, named
-from retention_cli.disks.oldest_first import UNMANAGED as UNMANAGED
-from retention_cli.disks.outcome import SHOWN, Blocker, DiskOutcome
+from retention_cli.disks.oldest_first import above_ceilings, broken_partitions
+from retention_cli.disks.outcome import Blocker, DiskOutcome
 from retention_cli.disks.room import Disk
-from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.policy.settings import DiskRules
-from retention_cli.segments.inventory import InventoryError
+from retention_cli.spark.disk_rows import TP, AtFirst, DiskRows
+from retention_cli.spark.disk_words import in_the_way, unknown_partitions
 from retention_cli.spark.inventory import SparkInventory
-from retention_cli.spark.schemas import REASON
-from retention_cli.spark.walk import age, at_most, going, in_reach, plain
-
-TP: Final = ("topic", "partition")
-_ROWS_A_TASK: Final = 250_000
-_SIEVE_FROM: Final = 1_000_000
-"""From so many candidates on it pays to leave those out that the walk can't come to, before they are sorted."""
-_REPLICAS_A_BATCH: Final = 100_000
-_NOWHERE: Final = -1
-"""A log dir that no broker names (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +66,22 @@ def oldest_first(
     Raises:
         InventoryError: it changed while it was read, or ``partitions`` has one twice.
     """
+    from pyspark.sql import functions as f
+
     unknown, excess = above_ceilings(disks, rules, inventory.dirs)
-    broken = broken_partitions(inventory.incomplete)
-    work = _Work(inventory, disks, partitions, broken)
-    rows = work.laid(walks=any(one > 0 for one in excess)).persist()
-    kept = [rows]
+    work = DiskRows(inventory, disks, partitions, broken_partitions(inventory.incomplete))
+    kept: list[Any] = []
     try:
+        rows = work.laid(walks=any(one > 0 for one in excess)).persist()
+        kept.append(rows)
         start = work.at_first(rows)
         leaving = [*leaving_bytes, *(0 for _ in disks)]
-        dead = [start[n].dead + leaving[n] for n in range(len(disks))]
-        remaining = {n: excess[n] - dead[n] - start[n].gone for n in range(len(disks))}
-        over = {n: size_bytes for n, size_bytes in remaining.items() if size_bytes > 0}
-        bounds, levels = work.walked(rows, over, sum(start[n].candidates for n in over))
-        bounds = bounds.persist()
-        after = work.replicas_after(rows, bounds).persist()
-        kept.append(after)
-        freed = work.freed(after)
-        short = {n: max(0, size_bytes - freed[n] + start[n].gone) for n, size_bytes in remaining.items()}
-        stays, counts = work.in_the_way(after, [n for n, size_bytes in short.items() if size_bytes])
+        dead = [one.dead + leaving[n] for n, one in enumerate(start)]
+        remaining = [excess[n] - dead[n] - one.gone for n, one in enumerate(start)]
+        over = {n: size_bytes for n, size_bytes in enumerate(remaining) if size_bytes > 0}
+        ends = _End(work.nothing(), [one.gone for one in start])
+        if over:
+            ends = _walk(work, rows, over, start, kept)
     finally:
         for frame in kept:
             frame.unpersist()
@@ -109,275 +93,45 @@ def oldest_first(
             excess_bytes=max(0, excess[n]),
             dead_bytes=dead[n],
             other_rules_bytes=start[n].gone,
-            freed_bytes=freed[n] - start[n].gone,
-            short_bytes=0 if n in unknown else short[n],
-            level_ms=levels.get(n),
-            in_the_way=tuple(stays.get(n, ())),
-            unnamed=counts.get(n, 0) - len(stays.get(n, ())),
+            freed_bytes=ends.gone[n] - start[n].gone,
+            short_bytes=0 if n in unknown else max(0, remaining[n] - (ends.gone[n] - start[n].gone)),
+            level_ms=ends.levels.get(n),
+            in_the_way=ends.stays.get(n, _NOTHING)[0],
+            unnamed=ends.stays.get(n, _NOTHING)[1],
         )
         for n, disk in enumerate(disks)
     ]
-    return SparkOldestFirst(bounds, outcomes, work.unknown(outcomes))
+    return SparkOldestFirst(ends.bounds, outcomes, unknown_partitions(work, outcomes))
 
 
-@dataclass(frozen=True, slots=True)
-class _AtFirst:
-    """Per disk: bytes that are dead, that go by the other rules, and how many segments may go."""
-
-    dead: int = 0
-    gone: int = 0
-    candidates: int = 0
+_NOTHING: Final[tuple[Sequence[Blocker], int]] = ((), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Work:
-    inventory: SparkInventory
-    disks: Sequence[Disk]
-    partitions: Any
-    broken: Mapping[TopicPartition, Unknown]
+@dataclass(slots=True)
+class _End:
+    """What it comes to. By disk: all bytes that go, the newest time that went for its own sake, and what stays."""
 
-    @property
-    def session(self) -> Any:
-        return self.inventory.frame.sparkSession
-
-    def laid(self, walks: bool) -> Any:
-        """Return the segments by disk, each with what its partition says of it, and its place in time."""
-        from pyspark.sql import functions as f
-
-        known = {(disk.broker, path): n for n, disk in enumerate(self.disks) for path in disk.dirs}
-        dirs = pa.table(
-            {
-                "broker": pa.array([broker for broker, _ in known], pa.int32()),
-                "dir": pa.array([path for _, path in known], pa.string()),
-                "disk": pa.array(known.values(), pa.int32()),
-            }
-        )
-        found = self.inventory.frame.join(f.broadcast(self.session.createDataFrame(dirs)), ["broker", "dir"], "left")
-        tasks = max(1, -(-self.inventory.rows // _ROWS_A_TASK))
-        columns = ("topic_id", "next_offset", "bytes", "log_bytes", "largest_timestamp", "active")
-        found = found.select(*TP, f.coalesce("disk", f.lit(_NOWHERE)).alias("disk"), *columns)
-        beside = self._limits().hint("shuffle_hash")
-        found = plain(
-            found.repartition(tasks, *TP).join(beside, [*TP], "left"), f.col("topic_id") == f.col("wanted_id")
-        )
-        below = ~f.col("active")
-        found = found.withColumns(
-            {
-                "limit": at_most(f.col("limit"), -1),
-                "dead": below & (f.col("next") <= at_most(f.col("log_start"), 0)),
-                "gone": below & (f.col("next") <= f.greatest(at_most(f.col("log_start"), 0), at_most("trim_to", 0))),
-            }
-        )
-        return found.select(
-            *TP,
-            "disk",
-            "next",
-            "bytes",
-            "log_bytes",
-            "active",
-            "dead",
-            "gone",
-            (f.col("next") <= f.col("limit")).alias("allowed"),
-            (age() if walks else f.lit(None).cast("bigint")).alias("age"),
-        )
-
-    def _limits(self) -> Any:
-        """Return the partitions, with how far each may go: null where it may not, or nobody knows."""
-        from pyspark.sql import functions as f
-
-        known = f.col("managed") & f.col("limit_reasons").isNull() & f.col("why").isNull()
-        return self.partitions.join(self._broken(), [*TP], "left").select(
-            *TP,
-            f.col("topic_id").alias("wanted_id"),
-            f.col("log_start").cast("bigint"),
-            f.col("trim_to").cast("bigint"),
-            f.when(known, f.col("limit_offset").cast("bigint")).alias("limit"),
-        )
-
-    def _broken(self) -> Any:
-        from pyspark.sql import functions as f
-
-        rows = [{"topic": tp.topic, "partition": tp.partition, "why": _reasons(one)} for tp, one in self.broken.items()]
-        schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("why", pa.list_(REASON))])
-        return f.broadcast(self.session.createDataFrame(pa.Table.from_pylist(rows, schema)))
-
-    def _sizes(self, numbers: Iterable[int]) -> Any:
-        """Return disk, topic, partition and what brokers say that the replica takes there."""
-        schema = pa.schema(
-            [("disk", pa.int32()), ("topic", pa.string()), ("partition", pa.int32()), ("now", pa.int64())]
-        )
-        batches = [batch for n in numbers for batch in _batches(n, self.disks[n].replicas, schema)]
-        return self.session.createDataFrame(pa.Table.from_batches(batches, schema))
-
-    def at_first(self, rows: Any) -> dict[int, _AtFirst]:
-        """Return what each disk has before the walk."""
-        from pyspark.sql import functions as f
-
-        dead = f.col("dead")
-        each = rows.groupBy(*TP, "disk").agg(
-            f.sum(f.when(dead, f.col("log_bytes"))).alias("below"),
-            f.sum(f.when(~dead, f.col("log_bytes"))).alias("above"),
-            f.sum(f.when(f.col("gone") & ~dead, f.col("bytes"))).alias("gone"),
-            f.count("age").alias("candidates"),
-            f.count("*").alias("rows"),
-        )
-        left = f.greatest(f.lit(0), f.coalesce("now", f.lit(0)) - f.coalesce("above", f.lit(0)))
-        there = f.when(f.col("below") > 0, f.least("below", left))
-        found = (
-            each.join(self._sizes(range(len(self.disks))), [*TP, "disk"], "left")
-            .groupBy("disk")
-            .agg(f.sum(there).alias("dead"), *(f.sum(name).alias(name) for name in ("gone", "candidates", "rows")))
-            .collect()
-        )
-        seen = sum(row["rows"] for row in found)
-        if seen != self.inventory.rows:
-            raise InventoryError(
-                f"the inventory had {self.inventory.rows:,} rows, and has {seen:,} now: it was changed while it was read"
-            )
-        told = {row["disk"]: _AtFirst(row["dead"] or 0, row["gone"] or 0, row["candidates"]) for row in found}
-        return {n: told.get(n, _AtFirst()) for n in range(len(self.disks))}
-
-    def walked(self, rows: Any, over: Mapping[int, int], candidates: int) -> tuple[Any, dict[int, int]]:
-        """Return the bounds, and the newest time that went of each disk for its own sake."""
-        from pyspark.sql import functions as f
-
-        table = pa.table({"disk": pa.array(over, pa.int32()), "remaining": pa.array(over.values(), pa.int64())})
-        remaining = self.session.createDataFrame(table)
-        rows = rows.where("age is not null").select(*TP, "disk", "next", "bytes", "age")
-        if candidates >= _SIEVE_FROM:
-            rows = in_reach(rows, remaining, "disk")
-        each = going(rows, remaining, "disk").groupBy("disk", *TP)
-        gone = each.agg(f.max("next").alias("next"), f.max("age").alias("age")).persist()
-        levels = {row["disk"]: row["age"] for row in gone.groupBy("disk").agg(f.max("age").alias("age")).collect()}
-        return gone.groupBy(*TP).agg(f.max("next").alias("bound")), levels
-
-    def replicas_after(self, rows: Any, bounds: Any) -> Any:
-        """Return what of each replica goes with the bounds, and what stays, by why: null where no segment does."""
-        from pyspark.sql import functions as f
-
-        below = f.col("gone") | (~f.col("active") & (f.col("next") <= f.coalesce("bound", f.lit(-1))))
-        size = {
-            "freed": below,
-            "active": ~below & f.col("active"),
-            "limit": ~below & ~f.col("active") & ~f.col("allowed"),
-            "undated": ~below & ~f.col("active") & f.col("allowed"),
-        }
-        sums = [f.sum(f.when(which, f.col("bytes"))).alias(name) for name, which in size.items()]
-        return rows.where("not dead").join(bounds, [*TP], "left").groupBy("disk", *TP).agg(*sums)
-
-    def freed(self, after: Any) -> dict[int, int]:
-        """Return the bytes that go of each disk, those of the other rules' trims included."""
-        from pyspark.sql import functions as f
-
-        found = {
-            row["disk"]: row["freed"] or 0 for row in after.groupBy("disk").agg(f.sum("freed").alias("freed")).collect()
-        }
-        return {n: found.get(n, 0) for n in range(len(self.disks))}
-
-    def in_the_way(self, after: Any, short: Sequence[int]) -> tuple[dict[int, list[Blocker]], dict[int, int]]:
-        """Return the most of what stays on these disks, the largest first, and how many there are of each."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as f
-
-        if not short:
-            return {}, {}
-        whys = [f.struct(f.lit(why).alias("why"), f.col(why).alias("size")) for why in ("active", "limit", "undated")]
-        stays = after.where(f.col("disk").isin([*short])).select("disk", *TP, f.inline(f.array(*whys)))
-        of_disk = Window.partitionBy("disk")
-        rank = f.row_number().over(of_disk.orderBy(f.desc("size"), *TP, "why"))
-        ranked = stays.where("size is not null").select(
-            "*", rank.alias("rank"), f.count("*").over(of_disk).alias("many")
-        )
-        rows = sorted(ranked.where(f.col("rank") <= SHOWN).collect(), key=lambda row: (row["disk"], row["rank"]))
-        allowed = self._allowed({TopicPartition(row["topic"], row["partition"]) for row in rows})
-        found: dict[int, list[Blocker]] = {}
-        for row in rows:
-            tp = TopicPartition(row["topic"], row["partition"])
-            found.setdefault(row["disk"], []).append(blocker(tp, row["size"], row["why"], allowed.get(tp, UNMANAGED)))
-        return found, {row["disk"]: row["many"] for row in rows}
-
-    def _allowed(self, chosen: set[TopicPartition]) -> dict[TopicPartition, Maybe[Limit]]:
-        """Return how far R6 may go of some partitions."""
-        from pyspark.sql import functions as f
-
-        names = pa.table(
-            {
-                "topic": pa.array([tp.topic for tp in chosen], pa.string()),
-                "partition": pa.array([tp.partition for tp in chosen], pa.int32()),
-            }
-        )
-        rows = self.partitions.where("managed").join(f.broadcast(self.session.createDataFrame(names)), [*TP]).collect()
-        found = {TopicPartition(row["topic"], row["partition"]): _limit(row) for row in rows}
-        return {tp: self.broken.get(tp) or found.get(tp, UNMANAGED) for tp in chosen}
-
-    def unknown(self, outcomes: Sequence[DiskOutcome]) -> Any:
-        """Return, of managed partitions on disks that R6 has to do with, why it could not look at them."""
-        from pyspark.sql import functions as f
-
-        numbers = [n for n, one in enumerate(outcomes) if concerned(one)]
-        untold = [
-            {"disk": n, "of_disk": _reasons(named(one.disk, one.unknown))}
-            for n, one in enumerate(outcomes)
-            if one.unknown is not None
-        ]
-        of_disks = pa.Table.from_pylist(untold, pa.schema([("disk", pa.int32()), ("of_disk", pa.list_(REASON))]))
-        present = self.inventory.replicas.select(*TP).distinct().withColumn("present", f.lit(True))
-        no_segments = f.array(
-            *(f.struct(f.lit(one.code).alias("code"), f.lit(one.text).alias("text")) for one in NO_SEGMENTS.reasons)
-        )
-        limit_unknown = f.when(f.col("limit_reasons").isNotNull(), f.col("limit_reasons")).when(
-            f.col("limit_offset").isNull(), _as_array(_UNTOLD)
-        )
-        managed = self.partitions.where("managed").select(*TP, limit_unknown.alias("stopped"))
-        why = f.coalesce("of_disk", f.when(f.col("present").isNull(), no_segments), "why", "stopped")
-        return (
-            self._sizes(numbers)
-            .join(managed, [*TP])
-            .join(present, [*TP], "left")
-            .join(self._broken(), [*TP], "left")
-            .join(f.broadcast(self.session.createDataFrame(of_disks)), "disk", "left")
-            .select(*TP, "disk", why.alias("reasons"))
-            .where("reasons is not null")
-            .groupBy(*TP)
-            .agg(f.min_by("reasons", "disk").alias("reasons"))
-        )
+    bounds: Any
+    gone: Sequence[int]
+    levels: Mapping[int, int] = field(default_factory=dict)
+    stays: Mapping[int, tuple[Sequence[Blocker], int]] = field(default_factory=dict)
 
 
-_UNTOLD: Final = Unknown.because("R6", "how far it may go is not known")
-
-
-def _limit(row: Any) -> Maybe[Limit]:
-    if row["limit_reasons"] is not None:
-        return Unknown(tuple(Reason(one["code"], one["text"]) for one in row["limit_reasons"]))
-    return _UNTOLD if row["limit_offset"] is None else Limit(row["limit_offset"], row["limit_guard"], row["limit_text"])
-
-
-def _reasons(why: Unknown) -> list[dict[str, str]]:
-    return [{"code": one.code, "text": one.text} for one in why.reasons]
-
-
-def _as_array(why: Unknown) -> Any:
+def _walk(work: DiskRows, rows: Any, over: Mapping[int, int], start: Sequence[AtFirst], kept: list[Any]) -> _End:
+    """Walk, for the disks that have so many bytes to lose. Frames that need not be kept any longer join ``kept``."""
     from pyspark.sql import functions as f
 
-    return f.array(*(f.struct(f.lit(one.code).alias("code"), f.lit(one.text).alias("text")) for one in why.reasons))
-
-
-def _batches(disk: int, replicas: Mapping[TopicPartition, int], schema: Any) -> Iterator[pa.RecordBatch]:
-    """Yield a disk's replicas' sizes, some at a time: a large cluster has millions."""
-    topics: list[str] = []
-    partitions: list[int] = []
-    sizes: list[int] = []
-
-    def packed() -> pa.RecordBatch:
-        columns = [[disk] * len(sizes), topics, partitions, sizes]
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-    for (topic, partition), size_bytes in replicas.items():
-        topics.append(topic)
-        partitions.append(partition)
-        sizes.append(size_bytes)
-        if len(sizes) == _REPLICAS_A_BATCH:
-            yield packed()
-            topics, partitions, sizes = [], [], []
-    yield packed()
+    walked = work.walked(rows, over, sum(start[n].candidates for n in over)).persist()
+    kept.append(walked)
+    levels = work.levels(walked)
+    bounds = walked.groupBy(*TP).agg(f.max("next").alias("bound")).persist()
+    try:
+        after = work.replicas_after(rows, bounds).persist()
+        kept.append(after)
+        gone = work.freed(after)
+        short = [n for n, size_bytes in over.items() if size_bytes > gone[n] - start[n].gone]
+        stays = in_the_way(work, after, short)
+    except BaseException:
+        bounds.unpersist()
+        raise
+    return _End(bounds, gone, levels, stays)

@@ -109,7 +109,7 @@ def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
             "leader": pa.array([broker for broker, _, _ in inventory.incomplete], pa.int32()),
             "topic": pa.array([topic for _, topic, _ in inventory.incomplete], pa.string()),
             "partition": pa.array([partition for _, _, partition in inventory.incomplete], pa.int32()),
-            "problem_there": pa.array(inventory.incomplete.values(), pa.string()),
+            "problem_there": pa.array(list(inventory.incomplete.values()), pa.string()),
         }
     )
     incomplete = f.broadcast(inventory.frame.sparkSession.createDataFrame(table))
