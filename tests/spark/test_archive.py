@@ -65,7 +65,9 @@ def trim(local_spark: Any, world: World, tmp_path: Path) -> Trim:
 
 def outcomes(report: TrimReport) -> dict[tuple[str, int], tuple[str, str]]:
     """What became of each partition, and the first of its reasons."""
-    return {(row.topic, row.partition): (row.outcome, row.reasons[0].text if row.reasons else "") for row in report.rows}
+    return {
+        (row.topic, row.partition): (row.outcome, row.reasons[0].text if row.reasons else "") for row in report.rows
+    }
 
 
 def filled(world: World, partitions: int = 1, records: int = 1_200) -> str:
@@ -160,7 +162,7 @@ def test_a_file_that_is_damaged_after_it_was_read_back_is_found_from_here(
     monkeypatch.setattr(archiver, "Store", Harmed)
     outcome, reason = outcomes(trim(policy(topic, place)))[topic, 0]
     assert outcome == "held"
-    assert "damaged" in reason
+    assert "CRC checksum" in reason or "damaged" in reason
     assert world.ends(topic) == (0, 1_200)
 
 
