@@ -193,9 +193,10 @@ def test_a_job_that_fails_holds_its_partitions_with_one_line(
     topic = filled(world)
 
     def broken(*_: Any) -> Any:
-        def task(_batches: Any) -> Any:
-            raise RuntimeError("of the test")
-            yield
+        def task(batches: Any) -> Any:
+            for _ in batches:
+                raise RuntimeError("of the test")
+            yield from ()
 
         return task
 

@@ -236,11 +236,13 @@ def test_one_that_is_swept_away_before_it_is_locked_is_begun_again(
 ) -> None:
     from retention_cli.archive import store
 
-    honest, swept = store._locked, []
+    honest = store._locked
+    swept: list[Path] = []
 
     def late(handle: int) -> bool | None:
         if not swept:
-            swept.append(next(iter(tmp_path.rglob("*.tmp"))).unlink())
+            swept.append(next(iter(tmp_path.rglob("*.tmp"))))
+            swept[0].unlink()
         return honest(handle)
 
     monkeypatch.setattr(store, "_locked", late)
