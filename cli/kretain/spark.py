@@ -35,7 +35,12 @@ class SparkFlags(OptionGroup):
     """Whether the work is spread over Spark, and over which."""
 
     spark: Annotated[
-        bool, option("--spark", panel=SPARK, help="Spread the analysis over Spark; deletes stay with this process.")
+        bool,
+        option(
+            "--spark",
+            panel=SPARK,
+            help="Spread the analysis, and a trim's archiving, over Spark; deletes stay with this process.",
+        ),
     ] = False
     master: Annotated[
         str | None,

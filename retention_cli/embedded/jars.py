@@ -18,6 +18,8 @@ from retention_cli.embedded.java import Java
 DEFAULT_VERSION = "4.3.0"
 """The Kafka that `kretain demo` and the tests run."""
 
+KAFKA = "org.apache.kafka"
+
 RESOLVE_SECONDS = 600
 
 SETTINGS_VARIABLE = "KRETAIN_IVY_SETTINGS"
@@ -36,8 +38,10 @@ def cache_dir() -> Path:
     return Path(base) / "kretain"
 
 
-def resolve(artifact: str, version: str, java: Java, progress: Progress, *, cache: Path | None = None) -> Path:
-    """Return a folder that holds ``org.apache.kafka:artifact:version`` and all it needs, as jars.
+def resolve(
+    artifact: str, version: str, java: Java, progress: Progress, *, cache: Path | None = None, group: str = KAFKA
+) -> Path:
+    """Return a folder that holds ``group:artifact:version`` and all it needs, as jars.
 
     Downloads on first use; afterwards it is a look at the disk. Safe for several processes at once. What
     Ivy asks is its own default (Maven Central), or what the settings file in ``KRETAIN_IVY_SETTINGS`` says.
@@ -54,12 +58,17 @@ def resolve(artifact: str, version: str, java: Java, progress: Progress, *, cach
         if not target.is_dir():
             for left in root.glob(f"{_SCRATCH}*"):  # of a process that was killed: we hold the lock, so nobody's
                 shutil.rmtree(left, ignore_errors=True)
-            progress(f"downloading Kafka {version} (once, about 45 MB) …")
-            _download(artifact, version, java, root, target)
+            progress(f"downloading {_called(group, artifact)} {version} (once, about 45 MB) …")
+            _download(group, artifact, version, java, root, target)
     return target
 
 
-def _download(artifact: str, version: str, java: Java, root: Path, target: Path) -> None:
+def _called(group: str, artifact: str) -> str:
+    return "Kafka" if group == KAFKA else artifact
+
+
+def _download(group: str, artifact: str, version: str, java: Java, root: Path, target: Path) -> None:
+    called = _called(group, artifact)
     settings = os.environ.get(SETTINGS_VARIABLE)
     if settings and not Path(settings).is_file():
         raise EmbeddedError(f"{settings} ({SETTINGS_VARIABLE}) is not there")
@@ -67,7 +76,7 @@ def _download(artifact: str, version: str, java: Java, root: Path, target: Path)
         lib = Path(scratch) / "lib"
         command = [
             *(str(java.executable), "-jar", str(_ivy_jar()), *(("-settings", settings) if settings else ())),
-            *("-cache", str(root / ".ivy"), "-dependency", "org.apache.kafka", artifact, version, "-confs", "default"),
+            *("-cache", str(root / ".ivy"), "-dependency", group, artifact, version, "-confs", "default"),
             *("-retrieve", f"{lib}/[artifact]-[revision](-[classifier]).[ext]"),
             *("-types", "jar", "bundle", "maven-plugin"),
         ]
@@ -75,12 +84,13 @@ def _download(artifact: str, version: str, java: Java, root: Path, target: Path)
             ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             raise EmbeddedError(
-                f"Kafka {version} could not be downloaded within {RESOLVE_SECONDS} s: check the network, then try again"
+                f"{called} {version} could not be downloaded within {RESOLVE_SECONDS} s: check the network, then try "
+                "again"
             ) from None
         # Ivy exits 0 on some failures: only the jars themselves prove that it worked.
         whole = "UNRESOLVED DEPENDENCIES" not in ivy.stdout and "FAILED DOWNLOADS" not in ivy.stdout
         if ivy.returncode != 0 or not whole or not list(lib.glob(f"{artifact}-{version}.jar")):
-            raise EmbeddedError(f"Kafka {version} could not be downloaded: {_ivy_reason(ivy.stdout + ivy.stderr)}")
+            raise EmbeddedError(f"{called} {version} could not be downloaded: {_ivy_reason(ivy.stdout + ivy.stderr)}")
         shutil.move(lib, target)
 
 

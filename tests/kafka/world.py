@@ -361,7 +361,7 @@ def run_cli(*arguments: str, stdin: str | None = None, check: int | None = None,
         input=stdin if stdin is not None else "",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         env={**{k: v for k, v in os.environ.items() if not k.startswith("KRETAIN_")}, "COLUMNS": "120", **environ},
     )

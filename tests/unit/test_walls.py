@@ -131,7 +131,7 @@ def test_one_module_can_write_to_others_topics_and_only_a_restore_leads_to_it() 
     }
     for path in (ENGINE / "trim.py", ENGINE / "archive" / "archiver.py", COMMANDS / "commands" / "trim.py"):
         assert republishing not in brought_in(path)
-    for path in (ENGINE / "archive").glob("*.py"):
+    for path in (*(ENGINE / "archive").glob("*.py"), *(ENGINE / "spark").glob("*.py")):
         assert "retention_cli/brokers/deleter.py" not in brought_in(path), name_of(path)
 
 

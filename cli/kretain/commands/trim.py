@@ -86,6 +86,8 @@ def trim(
       kretain trim -b localhost:9092 orders --consumed-after 3d --max-partitions 1
 
       kretain trim --fleet fleet.yaml --plan plan.parquet --cluster eu
+
+      kretain trim -p policy.yaml --plan plan.json --spark --master spark://master:7077
     """
     from kretain.progress import shown
     from kretain.render.screen import warn
