@@ -11,6 +11,7 @@ import pyarrow as pa
 from retention_cli.disks.room import Disk
 from retention_cli.model import TopicPartition, Unknown
 from retention_cli.segments.inventory import InventoryError
+from retention_cli.spark.frames import as_frame
 from retention_cli.spark.inventory import SparkInventory
 from retention_cli.spark.schemas import REASON
 from retention_cli.spark.walk import age, at_most, going, in_reach, plain
@@ -63,7 +64,7 @@ class DiskRows:
                 "disk": pa.array(list(known.values()), pa.int32()),
             }
         )
-        found = self.inventory.frame.join(f.broadcast(self.session.createDataFrame(dirs)), ["broker", "dir"], "left")
+        found = self.inventory.frame.join(f.broadcast(as_frame(self.session, dirs)), ["broker", "dir"], "left")
         tasks = max(1, -(-self.inventory.rows // _ROWS_A_TASK))
         columns = ("topic_id", "next_offset", "bytes", "log_bytes", "largest_timestamp", "active")
         found = found.select(*TP, f.coalesce("disk", f.lit(_NOWHERE)).alias("disk"), *columns)
@@ -113,7 +114,7 @@ class DiskRows:
             {"topic": tp.topic, "partition": tp.partition, "why": reasons_of(one)} for tp, one in self.broken.items()
         ]
         schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("why", pa.list_(REASON))])
-        return f.broadcast(self.session.createDataFrame(pa.Table.from_pylist(rows, schema)))
+        return f.broadcast(as_frame(self.session, pa.Table.from_pylist(rows, schema)))
 
     def sizes(self, numbers: Iterable[int]) -> Any:
         """Return disk, topic, partition and what brokers say that the replica takes there."""
@@ -121,7 +122,7 @@ class DiskRows:
             [("disk", pa.int32()), ("topic", pa.string()), ("partition", pa.int32()), ("now", pa.int64())]
         )
         batches = [batch for n in numbers for batch in _batches(n, self.disks[n].replicas, schema)]
-        return self.session.createDataFrame(pa.Table.from_batches(batches, schema))
+        return as_frame(self.session, pa.Table.from_batches(batches, schema))
 
     def at_first(self, rows: Any) -> list[AtFirst]:
         """Return what each disk has before the walk."""
@@ -162,7 +163,7 @@ class DiskRows:
         table = pa.table(
             {"disk": pa.array(list(over), pa.int32()), "remaining": pa.array(list(over.values()), pa.int64())}
         )
-        remaining = self.session.createDataFrame(table)
+        remaining = as_frame(self.session, table)
         rows = rows.where("age is not null").select(*TP, "disk", "next", "bytes", "age")
         if candidates >= _SIEVE_FROM:
             rows = in_reach(rows, remaining, "disk")

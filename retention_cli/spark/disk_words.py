@@ -12,6 +12,7 @@ from retention_cli.disks.oldest_first import NO_SEGMENTS, UNMANAGED, blocker, co
 from retention_cli.disks.outcome import SHOWN, Blocker, DiskOutcome
 from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.spark.disk_rows import TP, DiskRows, reasons_of
+from retention_cli.spark.frames import as_frame
 from retention_cli.spark.schemas import REASON
 
 _UNTOLD: Final = Unknown.because("R6", "how far it may go is not known")
@@ -55,7 +56,7 @@ def _allowed(work: DiskRows, chosen: set[TopicPartition]) -> dict[TopicPartition
             "partition": pa.array([tp.partition for tp in chosen], pa.int32()),
         }
     )
-    rows = work.partitions.where("managed").join(f.broadcast(work.session.createDataFrame(names)), [*TP]).collect()
+    rows = work.partitions.where("managed").join(f.broadcast(as_frame(work.session, names)), [*TP]).collect()
     found = {TopicPartition(row["topic"], row["partition"]): _limit(row) for row in rows}
     return {tp: work.broken.get(tp) or found.get(tp, UNMANAGED) for tp in chosen}
 
@@ -85,7 +86,7 @@ def unknown_partitions(work: DiskRows, outcomes: Sequence[DiskOutcome]) -> Any:
         .join(managed, [*TP])
         .join(present, [*TP], "left")
         .join(work.broken_rows(), [*TP], "left")
-        .join(f.broadcast(work.session.createDataFrame(of_disks)), "disk", "left")
+        .join(f.broadcast(as_frame(work.session, of_disks)), "disk", "left")
         .select(*TP, "disk", why.alias("reasons"))
         .where("reasons is not null")
         .groupBy(*TP)

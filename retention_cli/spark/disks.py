@@ -281,7 +281,7 @@ def with_asked(session: Any, facts: Any, limits: Any, disks: Sequence[ClusterDis
     rows = [row for one in disks for row in one.decide(limits.where(limits.cluster == one.prepared.cluster), now_ms)]
     if not rows:
         return facts
-    return facts.join(session.createDataFrame(pa.Table.from_pylist(rows, _ASKED)), [*PLACE], "left")
+    return facts.join(as_frame(session, pa.Table.from_pylist(rows, _ASKED)), [*PLACE], "left")
 
 
 def _ends(

@@ -238,7 +238,7 @@ def _commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> 
     for more in parts[1:]:
         commits = commits.unionByName(more)
     if own:
-        commits = commits.unionByName(session.createDataFrame(pa.Table.from_batches(own)))
+        commits = commits.unionByName(as_frame(session, pa.Table.from_batches(own)))
     return commits, read
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import pyarrow as pa
+
 from retention_cli.floors.standing import NAMED_AT_MOST
 from retention_cli.spark.schemas import ddl
 
@@ -12,8 +14,14 @@ PLACE: Final = ("cluster", "topic", "partition")
 
 
 def as_frame(session: Any, table: Any) -> Any:
-    """Return a pyarrow table as a frame. Of an empty one Connect can't tell the columns by itself."""
-    return session.createDataFrame(table) if len(table) else session.createDataFrame([], ddl(table.schema))
+    """Return a pyarrow table as a frame.
+
+    Of an empty one Connect can't tell the columns by itself; and behind an empty batch PySpark loses all others.
+    """
+    if not len(table):
+        return session.createDataFrame([], ddl(table.schema))
+    some = [batch for batch in table.to_batches() if batch.num_rows]
+    return session.createDataFrame(pa.Table.from_batches(some, table.schema))
 
 
 def standings(commits: Any, required: Sequence[str] = ()) -> Any:

@@ -24,6 +24,7 @@ from retention_cli.segments.inventory import (
     two_places,
 )
 from retention_cli.segments.table import schema
+from retention_cli.spark.frames import as_frame
 from retention_cli.spark.inventory_runs import APART, DISORDERED, READ, RUNS, runs
 from retention_cli.spark.schemas import ddl
 from retention_cli.spark.session import last_words
@@ -127,7 +128,7 @@ def _numbered(session: Any, frame: Any, numbers: Mapping[str, int], footers: Seq
         }
     )
     rows = frame.select("*", f.col("_metadata.file_path").alias("path"), f.col("_metadata.row_index").alias("row"))
-    return rows.join(f.broadcast(session.createDataFrame(table)), "path").select(*READ)
+    return rows.join(f.broadcast(as_frame(session, table)), "path").select(*READ)
 
 
 def _replicas(rows: Any) -> Any:

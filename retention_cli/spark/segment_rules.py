@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from retention_cli.disks.tails import MOST_OFFSETS
+from retention_cli.spark.frames import as_frame
 from retention_cli.spark.inventory import SparkInventory
 from retention_cli.spark.walk import age, at_most, going, plain
 
@@ -112,7 +113,7 @@ def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
             "problem_there": pa.array(list(inventory.incomplete.values()), pa.string()),
         }
     )
-    incomplete = f.broadcast(inventory.frame.sparkSession.createDataFrame(table))
+    incomplete = f.broadcast(as_frame(inventory.frame.sparkSession, table))
     broken = f.concat(f.lit("broker "), "leader", f.lit("'s inventory: "), "problem_there")
     absent = f.concat(
         f.lit("the inventory has no segments of it on broker "), "leader", f.lit(", its leader: scan there anew")
