@@ -89,10 +89,10 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     for one in prepared:
         recall(one)
     notes = {one.cluster: list(one.notes) for one in prepared}
-    commits, read = _commits(session, prepared, progress)
+    commits, read = read_commits(session, prepared, progress)
     required = sorted({group for one in prepared for item in one.settings.values() for group in item.require_groups})
-    slices = _frame(session, (row for one in prepared for row in slice_rows(one)), SLICES)
-    tasks = _tasks(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))
+    slices = frame_of(session, (row for one in prepared for row in slice_rows(one)), SLICES)
+    tasks = tasks_for(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))
     jobs = {one.cluster: one.job for one in prepared}
     decided = decided_frame(laid_beside(slices, commits, required), jobs, tasks).persist()
     progress("log ends, look-ups and decisions")
@@ -191,11 +191,12 @@ def _partitions(prepared: Prepared) -> Iterator[Any]:
         yield from prepared.metadata.topics[topic].partitions.values()
 
 
-def _tasks(count: int) -> int:
+def tasks_for(count: int) -> int:
+    """Return how many tasks read what so many brokers answer."""
     return max(1, min(_TASKS_AT_MOST, count))
 
 
-def _commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> tuple[Any, list[Any]]:
+def read_commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> tuple[Any, list[Any]]:
     """Read every group's commits; all of a cluster's once more where coordinators moved meanwhile (F9).
 
     Return them, and the frames of them that Spark keeps.
@@ -207,7 +208,7 @@ def _commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> 
     for attempt in range(1, _ATTEMPTS + 1):
         groups = sum(len(one.listing.counted) for one in pending if one.listing is not None)
         progress(f"committed offsets of {groups:,} groups")
-        frame = _read_commits(session, pending).persist()
+        frame = _commits_of(session, pending).persist()
         frame.count()
         read.append(frame)
         doubtful = [one for one in pending if one.listing is not None and _moved(one)]
@@ -238,18 +239,18 @@ def _moved(prepared: Prepared) -> bool:
     return prepared.doubt is not None
 
 
-def _read_commits(session: Any, prepared: Sequence[Prepared]) -> Any:
+def _commits_of(session: Any, prepared: Sequence[Prepared]) -> Any:
     jobs = {one.cluster: one.job for one in prepared}
     rows = [row for one in prepared for row in group_rows(one)]
     if not rows:
         return session.createDataFrame(pa.Table.from_batches([], COMMITS))
-    tasks = _tasks(len({(row["cluster"], row["broker"]) for row in rows}))
-    groups = _frame(session, rows, GROUPS)
+    tasks = tasks_for(len({(row["cluster"], row["broker"]) for row in rows}))
+    groups = frame_of(session, rows, GROUPS)
     sliced = groups.repartition(tasks, "cluster", "broker").sortWithinPartitions("cluster", "slice", "name")
     return sliced.mapInArrow(commit_reader(jobs), ddl(COMMITS))
 
 
-def _frame(session: Any, rows: Iterable[Mapping[str, Any]], schema: Any) -> Any:
+def frame_of(session: Any, rows: Iterable[Mapping[str, Any]], schema: Any) -> Any:
     """Return rows as a frame, packed as they come."""
     batches, some = [], []
     for row in rows:

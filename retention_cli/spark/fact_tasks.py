@@ -125,6 +125,8 @@ def _read(
         job.policy.groups,
         job.now_ms,
         only=rows.keys(),
+        sizes=not job.ends_only,
+        lookups=not job.ends_only,
         memory_for=lambda _cluster: memory,
         scan_all=True,
         prepared=Prepared(metadata, floors, job.configs),
@@ -198,6 +200,12 @@ def _batches(
         yield _batch(found, FACTS_AND_STANDING)
 
 
+def floored(row: Row, require: Iterable[str]) -> PartitionFacts:
+    """Return the facts of a row of :data:`FACTS_AND_STANDING`, with the floor that its standing comes to."""
+    facts = facts_of(row, Unknown.because("offsets", "no floor yet"))
+    return replace(facts, floor=floor_of(standing_of(row, require), facts.log_start, facts.high_watermark))
+
+
 def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=schema)
 
@@ -219,9 +227,8 @@ def _decided(row: Row, jobs: Mapping[str, ClusterJob], settings_for: SettingsCac
     cluster = row["cluster"]
     settings = settings_for(cluster, row["topic"])
     assert settings is not None, f"{row['topic']} is not managed"  # noqa: S101  (no slice has it)
-    facts = facts_of(row, Unknown.because("offsets", "no floor yet"))
-    floor = floor_of(standing_of(row, settings.require_groups), facts.log_start, facts.high_watermark)
-    decision = decide(replace(facts, floor=floor), settings, jobs[cluster].now_ms)
+    facts = floored(row, settings.require_groups)
+    decision = decide(facts, settings, jobs[cluster].now_ms)
     return {
         **row_as_json(decision),
         "cluster": cluster,
@@ -229,5 +236,5 @@ def _decided(row: Row, jobs: Mapping[str, ClusterJob], settings_for: SettingsCac
         "read_ms": row["read_ms"],
         "memory": row["memory"],
         "note": row["note"],
-        "leftover": isinstance(floor, Unknown) and any(one.code == "F5" for one in floor.reasons),
+        "leftover": isinstance(facts.floor, Unknown) and any(one.code == "F5" for one in facts.floor.reasons),
     }

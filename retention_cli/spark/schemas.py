@@ -124,6 +124,21 @@ OFFSETS: Final = pa.schema(
 
 FACTS: Final = pa.schema([*OFFSETS, ("memory", MEMORY), ("note", pa.string())])
 
+FLOORS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("log_start", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("last_stable_offset", pa.int64()),
+        ("min_commit", pa.int64()),
+        ("min_commit_by", pa.string()),
+        ("lag", pa.int64()),
+        ("reasons", pa.list_(REASON)),
+    ]
+)
+"""One row a partition: :func:`retention_cli.positions.floor_row`."""
+
 SIZES: Final = pa.schema(
     [
         ("cluster", pa.string()),
