@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from kretain.exits import Exit, UsageError, exit_code_for, report
+from kretain.exits import Exit, UsageError, exit_code_for, in_our_words, report
 
 CONNECTION = "Connection"
 COMMON = "Common"
@@ -236,8 +236,9 @@ def guarded(work: Callable[[], Exit | None], verbosity: int) -> Exit:
         _silence_stdout()
         return Exit.DONE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (said in one line, with its exit code)
-        report(error, verbosity)
-        return exit_code_for(error)
+        known = in_our_words(error)
+        report(known, verbosity)
+        return exit_code_for(known)
 
 
 def _as_interrupt(_number: int, _frame: object) -> None:

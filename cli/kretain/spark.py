@@ -109,7 +109,7 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
     """
-    from retention_cli.spark.session import is_connect, open_session, runs_here
+    from retention_cli.spark.session import is_connect, open_session, runs_here, stop_session
 
     with tempfile.TemporaryDirectory(prefix="kretain-spark-") as name:
         folder = Path(name)
@@ -124,7 +124,7 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
                 check_executors(session, tasks)
             yield OpenSpark(session, folder, flags)
         finally:
-            session.stop()
+            stop_session(session)
 
 
 def plan_one(
