@@ -226,6 +226,8 @@ def _giver(ctx: Any, key: str) -> str:
 def guarded(work: Callable[[], Exit | None], verbosity: int) -> Exit:
     """Run a command; say what went wrong in one line and return the exit code that it means."""
     signal.signal(signal.SIGTERM, _as_interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup wants us deaf to it
+        signal.signal(signal.SIGHUP, _as_interrupt)  # a terminal that is closed
     try:
         return work() or Exit.DONE
     except (typer.Exit, typer.Abort):

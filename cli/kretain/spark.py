@@ -111,7 +111,7 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
     """
     from retention_cli.spark.session import is_connect, open_session, runs_here, stop_session
 
-    with tempfile.TemporaryDirectory(prefix="kretain-spark-") as name:
+    with tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         progress(f"starting Spark ({flags.master or 'its own configuration'})")
         session = open_session(flags.master, flags.conf(), folder)

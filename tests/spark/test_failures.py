@@ -90,13 +90,19 @@ def group(pid: int) -> int:
         return 0
 
 
-def test_spark_in_this_process_that_is_killed(held: Held) -> None:
+def test_spark_in_this_process_that_is_killed(held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no folder of ours is left behind."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setenv("TMPDIR", str(scratch))
     running = held.start("local[2]")
     (java,) = processes("pyspark-shell", lambda pid: parent(pid) == running.pid)
+    assert list(scratch.glob("kretain-spark-*"))
     os.kill(java, signal.SIGKILL)
     said = held.said(running)
     assert said.startswith("kretain: Spark could not carry it out: its process on this machine is gone (")
     assert "look whether Spark is up, then run again" in said
+    assert not list(scratch.glob("kretain-*"))
 
 
 @pytest.mark.long  # a cluster of its own
