@@ -1,13 +1,15 @@
-"""Where consumers stand, without deciding anything: floors, ends, and each group's own offsets."""
+"""Where consumers stand, without deciding anything: floors, ends, and each group's own offsets, as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+from retention_cli.alike import Alike, alike
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.model import PartitionFacts, TopicPartition, Unknown
+from retention_cli.model import PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown, known
 from retention_cli.observation import Request
 from retention_cli.observe import observe
 from retention_cli.planning import Selection, check_matches
@@ -15,25 +17,116 @@ from retention_cli.policy.model import matches
 from retention_cli.progress import Progress, silent
 from retention_cli.state.memories import Memories
 
+Row = dict[str, Any]
 
-@dataclass(frozen=True, slots=True)
-class GroupPosition:
-    """One group's committed offset on a partition, and how far it is behind (None where H is unknown)."""
 
-    tp: TopicPartition
-    group: str
-    committed: int
-    lag: int | None
+class Rows(Protocol):
+    """Rows in the order of their partitions (and groups), wherever they lie."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Row]: ...
+
+    def most_lagging(self, most: int) -> list[Row]:
+        """Return the first ``most`` rows by how far they lag, of equal ones the first in order."""
+        ...
+
+
+class FloorRows(Rows, Protocol):
+    """Rows of :func:`floor_row`, one a partition, and what they come to."""
+
+    @property
+    def with_floor(self) -> int:
+        """How many have a floor."""
+        ...
+
+    @property
+    def unknown(self) -> int:
+        """How many have none, and hold records."""
+        ...
+
+    def alike(self, most: int, topics: int) -> tuple[Sequence[Alike], int]:
+        """Return why they have none: the first ``most`` kinds, each with its first topics; and how many kinds."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Facts by partition, without look-ups; and every group's position, where it was asked for."""
+    """Every partition's floor, and every group's position where it was asked for (rows of :func:`group_row`)."""
 
     cluster_id: str
     bootstrap: str
-    facts: Sequence[PartitionFacts]
-    groups: Sequence[GroupPosition] = ()
+    floors: FloorRows
+    groups: Rows
+
+
+class ListedRows(list[Row]):
+    """:class:`Rows` in memory."""
+
+    def most_lagging(self, most: int) -> list[Row]:
+        """See :class:`Rows`."""
+        return sorted(self, key=lambda row: -(row["lag"] or 0))[:most]
+
+
+class ListedFloors(ListedRows):
+    """:class:`FloorRows` in memory."""
+
+    @property
+    def with_floor(self) -> int:
+        """See :class:`FloorRows`."""
+        return sum(row["min_commit"] is not None for row in self)
+
+    @property
+    def unknown(self) -> int:
+        """See :class:`FloorRows`."""
+        return sum(has_no_floor(row) for row in self)
+
+    def alike(self, most: int, topics: int) -> tuple[Sequence[Alike], int]:
+        """See :class:`FloorRows`."""
+        del topics
+        found = alike(
+            (TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in self if has_no_floor(row)
+        )
+        return found[:most], len(found)
+
+
+def floor_row(one: PartitionFacts) -> Row:
+    """Return a partition's floor and ends as a row: null where they are unknown, and the reasons."""
+    floor = known(one.floor)
+    reasons = one.floor.reasons if isinstance(one.floor, Unknown) else one.floor.notes
+    end = one.high_watermark
+    return {
+        "topic": one.topic.name,
+        "partition": one.partition,
+        "log_start": known(one.log_start),
+        "high_watermark": known(end),
+        "last_stable_offset": known(one.last_stable_offset),
+        "min_commit": None if floor is None else floor.offset,
+        "min_commit_by": None if floor is None else floor.by,
+        "lag": None if floor is None or isinstance(end, Unknown) else end - floor.offset,
+        "reasons": [] if one.empty else [{"code": reason.code, "text": reason.text} for reason in reasons],
+    }
+
+
+def has_no_floor(row: Row) -> bool:
+    """Return whether a row of :func:`floor_row` holds records (or may) and says why it has no floor."""
+    return row["min_commit"] is None and bool(row["reasons"])
+
+
+def reasons_of(row: Row) -> tuple[Reason, ...]:
+    """Return the reasons of a row of :func:`floor_row`."""
+    return tuple(Reason(one["code"], one["text"]) for one in row["reasons"])
+
+
+def group_row(tp: TopicPartition, group: str, committed: int, high_watermark: int | None) -> Row:
+    """Return a group's committed offset on a partition, and how far it is behind (None where H is unknown)."""
+    lag = None if high_watermark is None else high_watermark - committed
+    return {"topic": tp.topic, "partition": tp.partition, "group": group, "committed": committed, "lag": lag}
+
+
+def is_shown(topic: str, selection: Selection, *, internal: bool) -> bool:
+    """Return whether a topic is looked at: internal ones where they are named in full, as everywhere."""
+    return not internal or topic in selection.topics
 
 
 def read_positions(
@@ -66,11 +159,15 @@ def read_positions(
     )
     observation = observe(reader, request, progress, listener if groups else None)
     check_matches(selection, observation.topics_seen)
-    # Internal topics are looked at where they are named in full, as everywhere.
-    facts = {tp: one for tp, one in observation.facts.items() if not one.topic.internal or tp.topic in selection.topics}
-    positions = []
-    for (tp, group), offset in sorted(committed.items()):
-        if (one := facts.get(tp)) is not None:
-            end = one.high_watermark
-            positions.append(GroupPosition(tp, group, offset, None if isinstance(end, Unknown) else end - offset))
-    return Positions(observation.cluster_id, reader.settings.bootstrap, tuple(facts.values()), positions)
+    facts = {tp: one for tp, one in observation.facts.items() if _shown(one.topic, selection)}
+    positions = ListedRows(
+        group_row(tp, group, offset, known(facts[tp].high_watermark))
+        for (tp, group), offset in sorted(committed.items())
+        if tp in facts
+    )
+    floors = ListedFloors(floor_row(one) for one in facts.values())
+    return Positions(observation.cluster_id, reader.settings.bootstrap, floors, positions)
+
+
+def _shown(topic: TopicFacts, selection: Selection) -> bool:
+    return is_shown(topic.name, selection, internal=topic.internal)

@@ -81,6 +81,19 @@ def _is_refusal(error: BaseException) -> bool:
     )
 
 
+def in_our_words(error: BaseException) -> BaseException:
+    """Return the error that people are told of: Spark's own, whatever raised it, is the engine's SparkError."""
+    if "pyspark" not in sys.modules:
+        return error
+    from retention_cli.spark.failures import as_spark_error
+
+    known = as_spark_error(error)
+    if known is None:
+        return error
+    known.__cause__ = error
+    return known
+
+
 def report(error: BaseException, verbosity: int) -> None:
     """Say on stderr what went wrong, in one line (a line each, of a policy); with ``-vv`` also where."""
     if verbosity >= 2:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from kretain.exits import Exit, UsageError, exit_code_for, report
+from kretain.exits import Exit, UsageError, exit_code_for, in_our_words, report
 
 CONNECTION = "Connection"
 COMMON = "Common"
@@ -226,6 +226,8 @@ def _giver(ctx: Any, key: str) -> str:
 def guarded(work: Callable[[], Exit | None], verbosity: int) -> Exit:
     """Run a command; say what went wrong in one line and return the exit code that it means."""
     signal.signal(signal.SIGTERM, _as_interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup wants us deaf to it
+        signal.signal(signal.SIGHUP, _as_interrupt)  # a terminal that is closed
     try:
         return work() or Exit.DONE
     except (typer.Exit, typer.Abort):
@@ -236,8 +238,9 @@ def guarded(work: Callable[[], Exit | None], verbosity: int) -> Exit:
         _silence_stdout()
         return Exit.DONE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (said in one line, with its exit code)
-        report(error, verbosity)
-        return exit_code_for(error)
+        known = in_our_words(error)
+        report(known, verbosity)
+        return exit_code_for(known)
 
 
 def _as_interrupt(_number: int, _frame: object) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from retention_cli.fleet.planning import Engine
     from retention_cli.plan import Plan
     from retention_cli.planning import PastDay, Selection
+    from retention_cli.positions import Positions
     from retention_cli.profiling.reading import Profile, Read
     from retention_cli.progress import Progress
     from retention_cli.spark.connections import ConnectionRef
@@ -116,9 +117,9 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
     """
-    from retention_cli.spark.session import is_connect, open_session, runs_here
+    from retention_cli.spark.session import is_connect, open_session, runs_here, stop_session
 
-    with tempfile.TemporaryDirectory(prefix="kretain-spark-") as name:
+    with tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         progress(f"starting Spark ({flags.master or 'its own configuration'})")
         session = open_session(flags.master, flags.conf(), folder)
@@ -131,7 +132,7 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
                 check_executors(session, tasks)
             yield OpenSpark(session, folder, flags)
         finally:
-            session.stop()
+            stop_session(session)
 
 
 class SharedSpark:
@@ -219,6 +220,44 @@ def fleet_engine(shared: SharedSpark, *, quiet: bool) -> Iterator[Engine]:
     with shown(quiet=quiet) as progress:
         spark = shared.get(progress)
     yield SparkEngine(spark.session, spark.connection)
+
+
+@contextmanager
+def positions_of(
+    flags: SparkFlags,
+    reader: ClusterReader,
+    selection: Selection,
+    now_ms: int,
+    groups: Sequence[str],
+    memories: Memories,
+    *,
+    quiet: bool,
+) -> Iterator[Positions]:
+    """Give where consumers stand, read by this process or over Spark: its rows come when they are looked at.
+
+    Raises:
+        SparkError: Spark can't be used, or an executor lacks something.
+        BrokerError, NothingMatchesError: as :func:`retention_cli.positions.read_positions`.
+    """
+    from kretain.progress import shown
+
+    with contextlib.ExitStack() as stack:
+        with shown(quiet=quiet) as progress:
+            if not flags.spark:
+                from retention_cli.positions import read_positions
+
+                found = read_positions(reader, selection, now_ms, groups=groups, memories=memories, progress=progress)
+            else:
+                from retention_cli.guards.limits import Amount
+                from retention_cli.spark import positions
+                from retention_cli.spark.prepare import Target
+
+                spark = stack.enter_context(opened(flags, progress))
+                connection = spark.connection(reader.settings)
+                target = Target("", reader, selection, connection, lambda _cluster: Amount(), memories)
+                reading = positions.read_positions(spark.session, target, now_ms, groups=groups, progress=progress)
+                found = stack.enter_context(reading)
+        yield found
 
 
 @contextmanager

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+_FOLDERS: Final[list[tempfile.TemporaryDirectory[str]]] = []
+"""What sessions send to executors, for as long as this process lives: executors may ask for it at any time."""
 
 
 def register(session: Any) -> None:
@@ -12,7 +15,9 @@ def register(session: Any) -> None:
     from retention_cli.spark.session import ship_code
     from retention_cli.spark.sources import SOURCES
 
-    ship_code(session, Path(tempfile.mkdtemp(prefix="kretain-spark-")))
+    folder = tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True)
+    _FOLDERS.append(folder)
+    ship_code(session, Path(folder.name))
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     for source in SOURCES:
         session.dataSource.register(source)

@@ -91,7 +91,7 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
         names.claim(one.cluster, one.target.name)
     for one in prepared:
         recall(one)
-    commits, read = _commits(session, prepared, progress)
+    commits, read = read_commits(session, prepared, progress)
     disks: dict[str, ClusterDisks] = {}
     for one in list(prepared):
         try:
@@ -103,9 +103,9 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     notes = {one.cluster: [*one.notes] for one in prepared}
     required = sorted({group for one in prepared for item in one.settings.values() for group in item.require_groups})
     laid = {cluster: one.laid() for cluster, one in disks.items()}
-    slices = _frame(session, (row for one in prepared for row in slice_rows(one, laid.get(one.cluster, {}))), SLICES)
+    slices = frame_of(session, (row for one in prepared for row in slice_rows(one, laid.get(one.cluster, {}))), SLICES)
     slices = with_bases(slices, disks.values())
-    tasks = _tasks(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))
+    tasks = tasks_for(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))
     jobs = {one.cluster: one.job for one in prepared}
     rows = laid_beside(slices, commits, required)
     progress("log ends, look-ups and decisions")
@@ -205,11 +205,12 @@ def _partitions(prepared: Prepared) -> Iterator[Any]:
         yield from prepared.metadata.topics[topic].partitions.values()
 
 
-def _tasks(count: int) -> int:
+def tasks_for(count: int) -> int:
+    """Return how many tasks read what so many brokers answer."""
     return max(1, min(_TASKS_AT_MOST, count))
 
 
-def _commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> tuple[Any, list[Any]]:
+def read_commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> tuple[Any, list[Any]]:
     """Read every group's commits; all of a cluster's once more where coordinators moved meanwhile (F9).
 
     Return them, and the frames of them that Spark keeps.
@@ -221,7 +222,7 @@ def _commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> 
     for attempt in range(1, _ATTEMPTS + 1):
         groups = sum(len(one.listing.counted) for one in pending if one.listing is not None)
         progress(f"committed offsets of {groups:,} groups")
-        frame = _read_commits(session, pending).persist()
+        frame = _commits_of(session, pending).persist()
         frame.count()
         read.append(frame)
         doubtful = [one for one in pending if one.listing is not None and _moved(one)]
@@ -252,18 +253,18 @@ def _moved(prepared: Prepared) -> bool:
     return prepared.doubt is not None
 
 
-def _read_commits(session: Any, prepared: Sequence[Prepared]) -> Any:
+def _commits_of(session: Any, prepared: Sequence[Prepared]) -> Any:
     jobs = {one.cluster: one.job for one in prepared}
     rows = [row for one in prepared for row in group_rows(one)]
     if not rows:
         return as_frame(session, pa.Table.from_batches([], COMMITS))
-    tasks = _tasks(len({(row["cluster"], row["broker"]) for row in rows}))
-    groups = _frame(session, rows, GROUPS)
+    tasks = tasks_for(len({(row["cluster"], row["broker"]) for row in rows}))
+    groups = frame_of(session, rows, GROUPS)
     sliced = groups.repartition(tasks, "cluster", "broker").sortWithinPartitions("cluster", "slice", "name")
     return sliced.mapInArrow(commit_reader(jobs), ddl(COMMITS))
 
 
-def _frame(session: Any, rows: Iterable[Mapping[str, Any]], schema: Any) -> Any:
+def frame_of(session: Any, rows: Iterable[Mapping[str, Any]], schema: Any) -> Any:
     """Return rows as a frame, packed as they come."""
     batches, some = [], []
     for row in rows:

@@ -144,6 +144,8 @@ def _read(
         job.policy.groups,
         job.now_ms,
         only=rows.keys(),
+        sizes=not job.ends_only,
+        lookups=not job.ends_only,
         memory_for=lambda _cluster: memory,
         scan_all=True,
         prepared=Prepared(metadata, floors, job.configs),
@@ -218,6 +220,12 @@ def _batches(
         yield _batch(found, FACTS_AND_STANDING)
 
 
+def floored(row: Row, require: Iterable[str]) -> PartitionFacts:
+    """Return the facts of a row of :data:`FACTS_AND_STANDING`, with the floor that its standing comes to."""
+    facts = facts_of(row, Unknown.because("offsets", "no floor yet"))
+    return replace(facts, floor=floor_of(standing_of(row, require), facts.log_start, facts.high_watermark))
+
+
 def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=schema)
 
@@ -261,9 +269,7 @@ def _weighing(row: Row, jobs: Mapping[str, ClusterJob], settings_for: SettingsCa
     cluster = row["cluster"]
     settings = settings_for(cluster, row["topic"])
     assert settings is not None, f"{row['topic']} is not managed"  # noqa: S101  (no slice has it)
-    facts = facts_of(row, Unknown.because("offsets", "no floor yet"))
-    floor = floor_of(standing_of(row, settings.require_groups), facts.log_start, facts.high_watermark)
-    facts, now_ms = replace(facts, floor=floor), jobs[cluster].now_ms
+    facts, now_ms = floored(row, settings.require_groups), jobs[cluster].now_ms
     return Weighing(facts, settings, now_ms, decide(facts, settings, now_ms))
 
 
@@ -273,7 +279,6 @@ def _decided(row: Row, one: Weighing) -> Row:
         asked = None if disks["bound"] is None else (disks["bound"], Reason("R6", disks["why"]))
         limit = disk_limit(facts, settings, now_ms)
         decision = after_disks(facts, settings, decision, limit, asked, unknown_of(disks["reasons"]))
-    floor = facts.floor
     return {
         **row_as_json(decision),
         "bytes_exact": decision.size_exact,
@@ -282,7 +287,7 @@ def _decided(row: Row, one: Weighing) -> Row:
         "read_ms": row["read_ms"],
         "memory": row["memory"],
         "note": row["note"],
-        "leftover": isinstance(floor, Unknown) and any(one.code == "F5" for one in floor.reasons),
+        "leftover": isinstance(facts.floor, Unknown) and any(one.code == "F5" for one in facts.floor.reasons),
     }
 
 

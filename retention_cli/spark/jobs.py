@@ -23,7 +23,7 @@ class ClusterJob:
     ``partitions`` gives how many partitions each managed topic has that may be touched, ``latest`` the groups
     that start at the end where they have no commit (RULES.md F2). ``topic_ids`` are those of all topics, managed or
     not: a group is remembered whole (F5, F6). ``configs`` are what the client read first. ``now_ms`` is the clock of
-    all cutoffs.
+    all cutoffs. ``ends_only``: nothing is to be decided, so that no time is looked up, and no size.
     """
 
     cluster: str
@@ -37,6 +37,7 @@ class ClusterJob:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     configs: Mapping[str, TopicConfig | RequestFailedError] = field(default_factory=dict)
     lost: str | None = None
+    ends_only: bool = False
 
     def settings_for(self, topic: str) -> Settings | None:
         """Return a topic's settings, None where it is not chosen or not managed."""

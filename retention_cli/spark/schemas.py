@@ -176,6 +176,21 @@ LIMITS: Final = pa.schema(
 DISK_ASKED: Final = pa.struct([("bound", pa.int64()), ("why", pa.string()), ("reasons", pa.list_(REASON))])
 """What R6 asks of a partition, and why; ``reasons`` where it is unknown."""
 
+FLOORS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("log_start", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("last_stable_offset", pa.int64()),
+        ("min_commit", pa.int64()),
+        ("min_commit_by", pa.string()),
+        ("lag", pa.int64()),
+        ("reasons", pa.list_(REASON)),
+    ]
+)
+"""One row a partition: :func:`retention_cli.positions.floor_row`."""
+
 SIZES: Final = pa.schema(
     [
         ("cluster", pa.string()),

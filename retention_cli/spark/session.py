@@ -6,9 +6,10 @@ import importlib.util
 import os
 import re
 import sys
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,12 @@ LOG: Final = "spark.log"
 REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential|sasl|jaas|ssl[.]key|[.]pem"
 """Names of settings whose values Spark shows nowhere."""
 _NAMED: Final = re.compile(r"(?!.*PythonException)[\w.]*(Error|Exception|Interrupt)\b: ")
+_CONNECT_RETRIES: Final = 5
+"""Some 20 seconds."""
+_DETAILS: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
+_TASK: Final = "most recent failure: "
+_CALLED: Final = "An error occurred while calling "
+_CLASS: Final = re.compile(r"\borg\.apache\.spark\.[\w.]*(?:Exception|Error): ")
 _QUIET_LOG: Final = """\
 rootLogger.level = error
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
@@ -71,7 +78,27 @@ def _connect(url: str, conf: Mapping[str, str]) -> Any:
     builder = SparkSession.builder.remote(url).appName("kretain")
     for key, value in conf.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    _try_again(session, _CONNECT_RETRIES)
+    return session
+
+
+def _try_again(session: Any, times: int) -> None:
+    """Let a Connect client ask so often: by default it would ask a server that is gone for ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # what comes of it is said
+    session.client.set_retry_policies([DefaultPolicy(max_retries=times)])
+
+
+def stop_session(session: Any) -> None:
+    """Let go of Spark, also where it is gone already."""
+    from py4j.protocol import Py4JError
+
+    if _over_connect(session):
+        _try_again(session, 0)
+    with suppress(OSError, Py4JError):
+        session.stop()
 
 
 def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
@@ -166,6 +193,12 @@ def zip_engine(folder: Path) -> Path:
 
 def last_words(error: BaseException) -> str:
     """Return the line of Spark's many that says what went wrong: of a worker's traceback, its last."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if _NAMED.match(line)]
-    return (told or lines or [type(error).__name__])[-1 if told else 0]
+    if grpc := _DETAILS.search(str(error)):
+        return grpc[1]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    aborted = next((line.partition(_TASK)[2] for line in lines if _TASK in line), "")
+    python = [line for line in lines if _NAMED.match(line) and not line.startswith(("org.", "java."))]
+    said = [line for line in lines if not line.startswith(_CALLED)]
+    if python:
+        return python[-1]
+    return _CLASS.sub("", aborted or (said or [type(error).__name__])[0])

@@ -80,13 +80,12 @@ def test_on_trimmed_logs_the_answer_is_what_the_records_say(world: World, compre
                 # An unambiguous answer may name the first record where ours names S: nothing lies between them.
                 assert answer.offset in {wanted, next((o for o, t in records if t >= time_ms), end)}, (trim_to, time_ms)
                 assert answer.note is None
-            ambiguous += _minus_ones(world, topic, times)
+            ambiguous += _minus_ones(world, topic, times, records)
     assert ambiguous > 0, "no look-up was ambiguous: this test tests nothing"
 
 
-def _minus_ones(world: World, topic: str, times: list[int]) -> int:
+def _minus_ones(world: World, topic: str, times: list[int], records: list[tuple[int, int]]) -> int:
     """Count look-ups that the broker answers with −1 though a later record matches."""
-    records = world.records(topic)
     tp = TopicPartition(topic, 0)
     with reader_for(world.bootstrap) as reader:
         leaders = {tp: reader.metadata([topic]).topics[topic].partitions[0]}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kafka.protocol.metadata import MetadataRequest
 
@@ -213,7 +213,17 @@ class World:
 
     def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
         wanted = TopicPartition(topic, partition, offset)
-        self.admin.delete_records([wanted])[wanted].result(60)
+
+        def done() -> bool:
+            try:
+                self.admin.delete_records([wanted])[wanted].result(60)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._NOENT:  # the broker that was asked may not know its leader yet
+                    raise
+                return False
+            return True
+
+        wait_until(done, f"a leader of {topic}-{partition}")
 
     def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
         """Return S and H."""

@@ -47,11 +47,13 @@ def counted(url: str, environ: dict[str, str]) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
+@pytest.mark.long  # as a plan does (test_remote.py)
 def test_a_client_counts_on_two_workers(spark_standalone: Standalone) -> None:
     assert len(spark_standalone.alive_workers()) == 2
     assert counted(spark_standalone.url, spark_standalone.environment()) == "counted 10"
 
 
+@pytest.mark.long  # likewise
 def test_a_client_counts_through_connect(spark_connect: Connect) -> None:
     assert counted(spark_connect.url, spark_connect.environment()) == "counted 10"
 

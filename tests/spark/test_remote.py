@@ -127,6 +127,24 @@ def test_the_same_profile(where: str, world: World, tmp_path: Path, request: pyt
     assert told[0] == told[1]
 
 
+@pytest.mark.long  # a session each; what is printed is tested on a local one
+@pytest.mark.parametrize("where", ["spark_standalone", "spark_connect"])
+def test_the_same_floors(where: str, fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    spark = request.getfixturevalue(where)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(fleet.policy()[0])
+    more = SMALL if where == "spark_standalone" else ()
+    command = Command(fleet.world, tmp_path, spark.folder, "offsets")
+    for asked in ((), ("--groups",)):
+        flags = ("-p", str(policy), *asked)
+        said = [
+            command.run(*flags, *spark_s, state="local") for spark_s in ((), ("--spark", "--master", spark.url, *more))
+        ]
+        assert [one.returncode for one in said] == [0, 0], said[1].stderr
+        assert said[0].stdout == said[1].stdout
+        assert fleet.prefix in said[0].stdout
+
+
 def test_a_password_goes_to_executors_in_a_file_and_nowhere_else(tmp_path: Path, spark_standalone: Standalone) -> None:
     """Not into Spark's event log, which has every plan, job and setting; nor into any log or output."""
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'

@@ -12,6 +12,7 @@ from kretain import rules
 from kretain.exits import Exit
 from kretain.options import COMMON, Common, Output, command, option
 from kretain.rules import GroupsOption, Topics
+from kretain.spark import SparkFlags, positions_of
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -24,6 +25,7 @@ def offsets(
     group: GroupsOption = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every row, however many there are.")] = False,
+    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Where consumers stand: per partition the floor (the smallest committed offset that counts), who sets it, the lag.
 
@@ -36,31 +38,27 @@ def offsets(
       kretain offsets -p policy.yaml --groups -o csv
 
       kretain offsets -b localhost:9092 --group billing
+
+      kretain offsets -p policy.yaml --spark --master spark://master:7077 -o csv
     """
     from kretain.config import resolve
-    from kretain.progress import shown
     from kretain.render.offsets import print_floors, print_groups
     from kretain.render.screen import warn
-    from retention_cli.positions import read_positions
 
+    spark.check()
     settings = resolve(common)
     chosen = _selection(settings.policy, topics)
-    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+    now_ms = time.time_ns() // 1_000_000
+    patterns = group or (("*",) if groups else ())
+    with settings.reader() as reader:
         memories = settings.memories(reader, chosen.policy.state, will_save=False)
-        positions = read_positions(
-            reader,
-            chosen,
-            time.time_ns() // 1_000_000,
-            groups=group or (("*",) if groups else ()),
-            memories=memories,
-            progress=progress,
-        )
-    for note in () if common.quiet else memories.notes:
-        warn(note.text)
-    if groups or group:
-        print_groups(positions, output, every_row=all_rows)
-    else:
-        print_floors(positions, output, every_row=all_rows)
+        with positions_of(spark, reader, chosen, now_ms, patterns, memories, quiet=common.quiet) as positions:
+            for note in () if common.quiet else memories.notes:
+                warn(note.text)
+            if patterns:
+                print_groups(positions, output, every_row=all_rows)
+            else:
+                print_floors(positions, output, every_row=all_rows)
     return Exit.DONE
 
 

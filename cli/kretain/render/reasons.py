@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kretain.render import screen
 from kretain.render.words import partitions
+from retention_cli.alike import Alike, alike
 from retention_cli.model import Reason, TopicPartition
 
 MOST = 20
@@ -19,16 +20,20 @@ def print_reasons(
     markdown: bool = False,
 ) -> None:
     """Print a heading, then the partitions and their reasons; nothing where there are no rows."""
-    grouped: dict[tuple[Reason, ...], list[TopicPartition]] = {}
-    for tp, reasons in rows:
-        grouped.setdefault(reasons, []).append(tp)
-    if not grouped:
+    found = alike(rows)
+    print_alike(title, found[:MOST], len(found), style, markdown=markdown)
+
+
+def print_alike(
+    title: str, found: Sequence[Alike], kinds: int, style: str | None = None, *, markdown: bool = False
+) -> None:
+    """Print a heading, then the first of so many ``kinds`` of reasons with their partitions; nothing for none."""
+    if not found:
         return
     screen.heading(title, markdown=markdown)
-    largest_first = sorted(grouped.items(), key=lambda item: (-len(item[1]), item[1][0]))
-    for reasons, members in largest_first[:MOST]:
-        screen.bullet(partitions(members), style, markdown=markdown)
-        for reason in reasons:
+    for one in found:
+        screen.bullet(partitions(one.places, of_topics=one.topics), style, markdown=markdown)
+        for reason in one.reasons:
             screen.bullet(f"{reason.code}  {reason.text}", indent=4, markdown=markdown)
-    if len(largest_first) > MOST:
-        screen.bullet(f"and {len(largest_first) - MOST:,} more (-o csv has each partition's)", markdown=markdown)
+    if kinds > len(found):
+        screen.bullet(f"and {kinds - len(found):,} more (-o csv has each partition's)", markdown=markdown)

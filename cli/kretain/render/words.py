@@ -38,13 +38,20 @@ def gone(records: int, size_bytes: int | None, verb: str, *, exact: bool = False
     return f"{count(records, 'record')} {verb}{about}"
 
 
-def partitions(tps: Iterable[TopicPartition], topics: int = 6) -> str:
-    """Return partitions by topic with runs drawn together: ``orders 0-3, 7; payments 0``."""
+NAMED_TOPICS = 6
+"""So many topics are named, the others counted."""
+
+
+def partitions(tps: Iterable[TopicPartition], of_topics: int | None = None) -> str:
+    """Return partitions by topic with runs drawn together: ``orders 0-3, 7; payments 0``.
+
+    ``of_topics`` says how many topics there are, where these are the first few's.
+    """
     by_topic: dict[str, list[int]] = {}
     for tp in tps:
         by_topic.setdefault(tp.topic, []).append(tp.partition)
-    shown = [f"{topic} {runs(sorted(numbers))}" for topic, numbers in list(by_topic.items())[:topics]]
-    more = len(by_topic) - len(shown)
+    shown = [f"{topic} {runs(sorted(numbers))}" for topic, numbers in list(by_topic.items())[:NAMED_TOPICS]]
+    more = (of_topics or len(by_topic)) - len(shown)
     return "; ".join(shown) + (f"; and {count(more, 'more topic')}" if more else "")
 
 

@@ -1,0 +1,126 @@
+"""``kretain offsets --spark`` prints what this process finds by itself, byte for byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kretain.options import Output
+from kretain.render import offsets as render
+from retention_cli import positions as local
+from retention_cli.planning import NothingMatchesError
+from retention_cli.spark import positions as spark
+from retention_cli.spark.prepare import Target
+from retention_cli.state.memories import Memories
+from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
+from tests.spark.engines import Engines, past_day
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Groups that lag, that stand below S and beyond H, that lack commits; a topic without any, and an empty one."""
+    world = World(kafka.bootstrap, tmp_path_factory.mktemp("offsets") / "state")
+    lags, lacks, alone, lost, leftover, compact = (world.topic(f"o{n}", partitions=2) for n in range(6))
+    for topic in (lags, lacks, alone, lost, leftover, compact):
+        for partition in range(2):
+            world.produce(topic, [5 * HOUR] * 10, partition)
+    empty = world.topic("o7", partitions=2)
+    world.commit(f"{lags}-a", lags, {0: 3, 1: 10})
+    world.commit(f"{lags}-b", lags, {0: 3, 1: 7})
+    world.commit(f"{lags}-stray", lacks, 5)
+    world.commit(f"{lags}-late", lost, {0: 1, 1: 8})
+    world.delete_records(lost, 4)
+    world.commit(f"{lags}-ahead", leftover, {0: 15, 1: 10})
+    world.commit(f"{lags}-b", compact, {0: 2, 1: 9})
+    return [lags, lacks, alone, lost, leftover, compact, empty]
+
+
+@pytest.fixture
+def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
+    return Engines(local_spark, world, tmp_path)
+
+
+ALL = ((Output.table, False), (Output.table, True), (Output.json, True), (Output.csv, True))
+ROWS = ((Output.json, True),)
+
+
+def told(found: local.Positions, ways: Any, capsys: Any) -> list[str]:
+    """What the command prints of it: floors, and where groups were asked for, theirs."""
+    said = []
+    for show in (render.print_floors, *((render.print_groups,) if len(found.groups) else ())):
+        for output, every_row in ways:
+            show(found, output, every_row=every_row)
+            said.append(capsys.readouterr().out)
+    return said
+
+
+def both(
+    engines: Engines, policy: str, topics: tuple[str, ...], groups: tuple[str, ...], capsys: Any, ways: Any = ALL
+) -> list[str]:
+    """Return what both say: the same."""
+    selection, now = engines.world.selection(policy, *topics), now_ms()
+    with reader_for(engines.world.bootstrap) as reader:
+        memories = [Memories(engines.folder / engines.local_state, will_save=False) for _ in range(2)]
+        mine = local.read_positions(reader, selection, now, groups=groups, memories=memories[0])
+        target = Target("", reader, selection, engines.connection(), past_day, memories[1])
+        with spark.read_positions(engines.session, target, now, groups=groups) as theirs:
+            said = told(mine, ways, capsys), told(theirs, ways, capsys)
+        for one in memories:
+            one.close()
+    assert said[0] == said[1]
+    return said[1]
+
+
+@pytest.mark.parametrize(("shown", "in_memory"), [(40, 50_000), (6, 0)])
+def test_the_same_floors_and_positions(
+    engines: Engines, topics: list[str], shown: int, in_memory: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Also of a table that shows the few that lag most, and where Spark puts rows in order."""
+    monkeypatch.setattr(render, "SHOWN", shown)
+    monkeypatch.setattr(render, "MOST", 2)
+    monkeypatch.setattr(render, "NAMED_TOPICS", 1)
+    monkeypatch.setattr("kretain.render.words.NAMED_TOPICS", 1)
+    monkeypatch.setattr(spark, "_IN_MEMORY", in_memory)
+    policy = f"version: 1\ntopics: [{{match: [{', '.join(topics)}]}}]"
+    said = both(engines, policy, (), ("*",) if shown == 40 else (f"{topics[0]}-[ab]",), capsys)
+    assert ("The 2 of 14 partitions" in said[0]) == (shown == 6)
+    assert "and 1 more (-o csv has each partition's)" in said[0]
+    for code in ("F2", "F4", "F5"):
+        assert code in said[1] + said[3]
+    assert (f"{topics[0]}-stray" in said[7]) == (shown == 40)
+    assert f"{topics[0]}-a" in said[7]
+
+
+def test_what_is_remembered_counts_and_nothing_is_remembered_of_it(engines: Engines, capsys: Any) -> None:
+    """RULES.md F6; and compacted topics, which no plan reads, are looked at as ever."""
+    world = engines.world
+    topic = world.topic(partitions=2, cleanup_policy="compact")
+    world.produce(topic, [5 * HOUR] * 10)
+    group = f"{topic}-slow"
+    policy = consumed(topic) + f"\n  - match: {topic}-other"
+    world.topic(name=f"{topic}-other")
+    for remembering in (False, True):
+        world.commit(group, topic, {0: 3, 1: 0})
+        assert f'"group:{group}"' in both(engines, policy, (), (), capsys, ROWS)[0]
+        if remembering:
+            engines.local(policy, now_ms())
+        world.admin.delete_consumer_groups([group])[group].result(30)
+        assert (f"group {group} is gone" in both(engines, policy, (), (), capsys, ROWS)[0]) == remembering
+    everything = "version: 1\ntopics: [{match: ['*', __consumer_offsets]}]"
+    said = both(engines, everything, ("__consumer_offsets",), (), capsys, ROWS)
+    assert '"topic": "__consumer_offsets", "partition": 0' in said[0]
+    with pytest.raises(NothingMatchesError, match="no topic matches 'no-such-topic'"):
+        both(engines, everything, ("no-such-topic",), (), capsys)
+
+
+def test_the_command_says_the_same(world: World) -> None:
+    topic = world.topic(partitions=3)
+    world.produce(topic, [HOUR] * 9)
+    world.commit(f"{topic}-a", topic, {0: 4, 1: 0})
+    arguments = ("offsets", topic, "--groups")
+    said = [world.cli(*arguments, *flags, check=0) for flags in ((), ("--spark", "--master", "local[2]"))]
+    assert said[0].out == said[1].out
+    assert f"{topic}-a" in said[0].out
+    assert "need --spark" in world.cli(*arguments, "--spark-conf", "spark.ui.enabled=false", check=2).err
