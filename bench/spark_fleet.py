@@ -173,7 +173,7 @@ def _tree_mib(root: int) -> float:
     return found
 
 
-def _own_peak_mib() -> float:
+def own_peak_mib() -> float:
     """The peak of this process alone: getrusage's is never less than what the parent had when it started us."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
@@ -190,7 +190,7 @@ def one(folder: str, master: str) -> None:
         found = decide(session, Path(folder), Path(name) / "plan.parquet")
         watch.done.set()
         session.stop()
-        client = _own_peak_mib()
+        client = own_peak_mib()
         print(json.dumps({**found, "peak_mib": watch.peak, "client_mib": client}))
 
 

@@ -66,8 +66,6 @@ def oldest_first(
     Raises:
         InventoryError: it changed while it was read, or ``partitions`` has one twice.
     """
-    from pyspark.sql import functions as f
-
     unknown, excess = above_ceilings(disks, rules, inventory.dirs)
     work = DiskRows(inventory, disks, partitions, broken_partitions(inventory.incomplete))
     kept: list[Any] = []
