@@ -18,11 +18,11 @@ from retention_cli.spark.archiver import SparkArchiver
 from retention_cli.trim_report import TrimReport
 from tests.kafka.archiving import archive, archived, odd_flights, policy, produce, small, transaction, whole
 from tests.kafka.world import World, wait_until
-from tests.spark.clusters import Standalone, spark_standalone
+from tests.spark.clusters import Connect, Standalone, spark_connect, spark_standalone, standalone
 from tests.spark.engines import Engines
 from tests.spark.test_remote import SMALL, Command
 
-__all__ = ["spark_standalone"]
+__all__ = ["spark_connect", "spark_standalone"]
 
 
 def written(folder: Path) -> dict[str, Any]:
@@ -252,6 +252,39 @@ def test_on_a_standalone_cluster_a_saved_plan_is_archived_and_the_url_stands_now
     logs = [one for one in events.rglob("*") if one.is_file()]
     assert sum(one.stat().st_size for one in logs) > 10_000
     assert not [one for one in logs if place.name.encode() in one.read_bytes()]
+
+
+@pytest.mark.long  # a session of the command's own
+def test_over_spark_connect(world: World, tmp_path: Path, spark_connect: Connect) -> None:
+    topic = filled(world, 2)
+    file, place = tmp_path / "policy.yaml", tmp_path / "archive"
+    file.write_text(policy(topic, place))
+    done = Command(world, tmp_path, spark_connect.folder, "trim").run(
+        *("-p", str(file), "--yes", "--spark", "--master", spark_connect.url), state="state"
+    )
+    assert done.returncode == 0, done.stderr
+    assert {one["outcome"] for one in json.loads(done.stdout)["partitions"]} == {"trimmed"}
+    assert [len(archived(place, topic, partition)) for partition in range(2)] == [1_200, 1_200]
+
+
+@pytest.mark.long  # a cluster of its own, and a worker that must be found dead
+def test_a_worker_that_dies_while_it_archives_takes_nothing_with_it(world: World, tmp_path: Path) -> None:
+    """Its tasks run again elsewhere, and write the same segments under the same names."""
+    topic = filled(world, 6, records=50_000)
+    before = {partition: whole(world, topic, partition) for partition in range(6)}
+    file, place = tmp_path / "policy.yaml", tmp_path / "archive"
+    file.write_text(policy(topic, place))
+    with standalone(tmp_path, workers=2) as spark:
+        command = Command(world, tmp_path, tmp_path, "trim")
+        running = command.start("-p", str(file), "--yes", "--spark", "--master", spark.url, *SMALL, state="state")
+        wait_until(lambda: running.poll() is not None or bool(list(place.rglob("*.parquet"))), "a first file", 240)
+        spark.workers[0].kill()
+        out, err = running.communicate(timeout=600)
+    assert running.returncode == 0, err
+    assert {one["outcome"] for one in json.loads(out)["partitions"]} == {"trimmed"}, out
+    for partition in range(6):
+        assert archived(place, topic, partition) == before[partition]
+    assert whole_and_tidy(place)
 
 
 @pytest.mark.long  # two sessions of the command's own
