@@ -1,8 +1,8 @@
 """R6 over Spark, by an inventory: ``python -m bench.spark_segments`` (some minutes, no Kafka).
 
-Two and twenty million segments, three replicas of each partition, on 1,000 disks of 100 brokers, as the Parquet files that
-``kretain segments scan`` writes. Each measurement is a process of its own. Of the smaller one this process's own walk must
-come to the same.
+Two and twenty million segments, three replicas of each partition, on 1,000 disks of 100 brokers, as the Parquet files
+that ``kretain segments scan`` writes: a row is a segment of a replica. Each measurement is a process of its own. Of the
+smaller one this process's own walk must come to the same.
 """
 
 from __future__ import annotations

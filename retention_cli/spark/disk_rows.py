@@ -1,4 +1,4 @@
-"""The segments on a cluster's disks as frames: what lies there before R6's walk, what goes, what stays (RULES.md R6)."""
+"""The segments on a cluster's disks as frames: what lies there before R6's walk, what goes and what stays."""
 
 from __future__ import annotations
 
