@@ -11,7 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from retention_cli.brokers.errors import BrokerError, SettingsError
+from retention_cli.brokers.log_offsets import Answer, Found
 from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import Columns, Ended
 from retention_cli.brokers.records import Range
 from retention_cli.columns import numpy
@@ -25,7 +27,7 @@ from retention_cli.spark.schemas import RECORDS
 from retention_cli.spark.source_options import Options, Slice, SlicedReader, SlicedSource
 from retention_cli.units import parse_time_ms
 
-_OWN: Final = ("event.time", "from.offset", "to.offset", "from.time", "to.time", "slice.offsets")
+_OWN: Final = ("event.time", "from.offset", "to.offset", "from.time", "to.time", "slice.offsets", "gone")
 
 
 @dataclass
@@ -51,6 +53,9 @@ class RecordsReader(SlicedReader):
         self._source = event_source(own["event.time"]) if "event.time" in own else None
         self._from_offset, self._to_offset = (_number(own, name) for name in ("from.offset", "to.offset"))
         self._most = _number(own, "slice.offsets") or OFFSETS_A_SLICE
+        if own.get("gone", "fail") not in ("fail", "skip"):
+            raise SettingsError(f"option gone: {own['gone']!r} is not fail or skip")
+        self._skips_gone = own.get("gone") == "skip"
         times = (own.get(name) for name in ("from.time", "to.time"))
         self._from_ms, self._to_ms = (None if one is None else parse_time_ms(one) for one in times)
 
@@ -90,10 +95,35 @@ class RecordsReader(SlicedReader):
         if self._source is not None and self._source.kind == "timestamp":
             times = {}
         with self.options.reader_at(one.cluster) as reader:
-            ended = yield from self._batches(one.cluster, reader.stream_columns(one.ranges, event_time=times))
+            todo = one.ranges
+            while todo:
+                ended = yield from self._batches(one.cluster, reader.stream_columns(todo, event_time=times))
+                todo = self._left(reader, one.ranges, ended)
+
+    def _left(self, reader: ClusterReader, ranges: Ranges, ended: Mapping[TopicPartition, Ended]) -> Ranges:
+        """Return what stands behind records that went while they were come to, where they may be left out.
+
+        Raises:
+            RecordsError: a range was not read to its end, and that is not why, or they may not.
+        """
+        gone = {tp: how for tp, how in ended.items() if how.out_of_range and self._skips_gone}
+        starts: Mapping[TopicPartition, Answer] = {}
+        if gone:
+            topics = reader.metadata({tp.topic for tp in gone}).topics
+            leaders = {
+                tp: topics[tp.topic].partitions[tp.partition]
+                for tp in gone
+                if tp.topic in topics and tp.partition in topics[tp.topic].partitions
+            }
+            starts = reader.list_offsets([dict.fromkeys(leaders, "earliest")], leaders)[0]
+        left = {}
         for tp, how in ended.items():
-            if how.error is not None:
-                raise RecordsError(_why(tp, one.ranges[tp], how))
+            start = starts.get(tp)
+            if isinstance(start, Found) and start.offset > how.offset:  # else the log is another one, or was cut short
+                left[tp] = Range(min(start.offset, ranges[tp].end), ranges[tp].end)
+            elif how.error is not None:
+                raise RecordsError(_why(tp, ranges[tp], how))
+        return {tp: one for tp, one in left.items() if one.start < one.end}
 
     def _names(self, metadata: ClusterMetadata) -> list[str]:
         """Return the topics to read: internal ones only where they are named in full."""
@@ -164,7 +194,7 @@ def _why(tp: TopicPartition, span: Range, how: Ended) -> str:
     if how.out_of_range:
         return (
             f"{whole} those from {how.offset:,} on went before they could be read (retention or a trim took them): "
-            "read again, from.time or from.offset set to what stays meanwhile"
+            "read again, from.time or from.offset set to what stays meanwhile, or with the option gone: skip"
         )
     return f"{whole} only those before {how.offset:,} could be read: {how.error}; read again, with a longer timeout"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -163,11 +164,11 @@ def _over_connect(session: Any) -> bool:
 
 
 def ship_code(session: Any, folder: Path) -> None:
-    """Send the engine to the executors, as a zip: they need no kretain of their own."""
+    """Send the engine to the executors, as a zip: they need no kretain of their own. The same one is sent once."""
     path = zip_engine(folder)
     if _over_connect(session):
         session.addArtifacts(str(path), pyfile=True)
-    else:
+    elif not any(one.rpartition("/")[2] == path.name for one in session.sparkContext.listFiles):
         session.sparkContext.addPyFile(str(path))
 
 
@@ -180,15 +181,16 @@ def ship_file(session: Any, path: Path) -> None:
 
 
 def zip_engine(folder: Path) -> Path:
-    """Zip ``retention_cli`` as it runs here; return the file."""
+    """Zip ``retention_cli`` as it runs here; return the file, which is called by what is in it."""
     root = Path(retention_cli.__file__).parent
-    target = folder / f"kretain-engine-{retention_cli.__version__}.zip"
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+    made = folder / "kretain-engine.zip"
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(root.rglob("*")):
             own = file.suffix in (".py", ".json")  # (the brokers' protocol is JSON)
             if own and "embedded" not in file.relative_to(root).parts:  # it starts brokers: it stays here
                 archive.write(file, Path("retention_cli") / file.relative_to(root))
-    return target
+    digest = hashlib.sha256(made.read_bytes()).hexdigest()[:12]
+    return made.rename(folder / f"kretain-engine-{retention_cli.__version__}-{digest}.zip")
 
 
 def last_words(error: BaseException) -> str:
