@@ -24,6 +24,7 @@ from kretain.fleet import Fleet, FleetFlags, chosen
 from kretain.options import Common, Output, PlanOutput
 from kretain.render.fleet import print_fleet_plan
 from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
+from kretain.spark import SharedSpark, SparkFlags
 from retention_cli.brokers.errors import UnreachableError
 from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_heads, fleet_lines
@@ -404,6 +405,7 @@ def trimmed_in_turn(
         plan=None,
         dry_run=False,
         yes=True,
+        spark=SharedSpark(SparkFlags()),
         max_age_ms=0,
         max_partitions=None,
         fail_on_hold=False,
