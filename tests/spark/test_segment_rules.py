@@ -68,9 +68,11 @@ class Both:
                 "log_start": known.starts.get(tp),
                 "trim_to": known.decided.get(tp),
             }
-            if isinstance(limit, Limit):
+            if limit is None:  # a limit of what is not managed allows nothing
+                row |= {"limit_offset": 1000, "limit_guard": "G1", "limit_text": "the high watermark"}
+            elif isinstance(limit, Limit):
                 row |= {"limit_offset": limit.offset, "limit_guard": limit.guard, "limit_text": limit.text}
-            elif isinstance(limit, Unknown):
+            else:
                 row["limit_reasons"] = [{"code": one.code, "text": one.text} for one in limit.reasons]
             rows.append(row)
         return self.frame(rows, "topic_id log_start trim_to limit_offset limit_guard limit_text", managed=pa.bool_())
