@@ -136,6 +136,9 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     with _stderr_to(folder / LOG):
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is not None:  # it would print a traceback where the JVM is gone, which what waits for a job says in words
+        server.handle_error = lambda *_: None
     return session
 
 

@@ -228,6 +228,7 @@ def test_spark_is_opened_for_what_is_to_be_archived_alone_and_where_it_can_not_b
     assert not done.err
 
 
+@pytest.mark.long  # what is archived is tested on a local session
 def test_on_a_standalone_cluster_a_saved_plan_is_archived_and_the_url_stands_nowhere(
     world: World, tmp_path: Path, spark_standalone: Standalone
 ) -> None:
