@@ -11,6 +11,7 @@ import pyarrow as pa
 from retention_cli.disks.room import Disk
 from retention_cli.model import TopicPartition, Unknown
 from retention_cli.segments.inventory import InventoryError
+from retention_cli.spark.fact_rows import reason_rows
 from retention_cli.spark.frames import as_frame
 from retention_cli.spark.inventory import SparkInventory
 from retention_cli.spark.schemas import REASON
@@ -111,7 +112,7 @@ class DiskRows:
         from pyspark.sql import functions as f
 
         rows = [
-            {"topic": tp.topic, "partition": tp.partition, "why": reasons_of(one)} for tp, one in self.broken.items()
+            {"topic": tp.topic, "partition": tp.partition, "why": reason_rows(one)} for tp, one in self.broken.items()
         ]
         schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("why", pa.list_(REASON))])
         return f.broadcast(as_frame(self.session, pa.Table.from_pylist(rows, schema)))
@@ -197,11 +198,6 @@ class DiskRows:
         rows = after.groupBy("disk").agg(f.sum("freed").alias("freed")).collect()
         found = {row["disk"]: row["freed"] or 0 for row in rows}
         return [found.get(n, 0) for n in range(len(self.disks))]
-
-
-def reasons_of(why: Unknown) -> list[dict[str, str]]:
-    """Return them as rows of ``schemas.REASON``."""
-    return [{"code": one.code, "text": one.text} for one in why.reasons]
 
 
 def _batches(disk: int, replicas: Mapping[TopicPartition, int], schema: Any) -> Iterator[pa.RecordBatch]:

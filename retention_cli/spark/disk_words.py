@@ -11,7 +11,8 @@ from retention_cli.decide import Limit
 from retention_cli.disks.oldest_first import NO_SEGMENTS, UNMANAGED, blocker, concerned, named
 from retention_cli.disks.outcome import SHOWN, Blocker, DiskOutcome
 from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
-from retention_cli.spark.disk_rows import TP, DiskRows, reasons_of
+from retention_cli.spark.disk_rows import TP, DiskRows
+from retention_cli.spark.fact_rows import reason_rows
 from retention_cli.spark.frames import as_frame
 from retention_cli.spark.schemas import REASON
 
@@ -67,7 +68,7 @@ def unknown_partitions(work: DiskRows, outcomes: Sequence[DiskOutcome]) -> Any:
 
     numbers = [n for n, one in enumerate(outcomes) if concerned(one)]
     untold = [
-        {"disk": n, "of_disk": reasons_of(named(one.disk, one.unknown))}
+        {"disk": n, "of_disk": reason_rows(named(one.disk, one.unknown))}
         for n, one in enumerate(outcomes)
         if one.unknown is not None
     ]
