@@ -222,6 +222,11 @@ class ClusterDisks:
         return as_frame(self.session, pa.Table.from_pylist(list(rows), schema))
 
 
+def looks_at_disks(prepared: Prepared) -> bool:
+    """Return whether a rule speaks of disks, or an inventory is given."""
+    return bool(prepared.target.inventory) or needs_disks(prepared.selection.policy)
+
+
 def look(session: Any, prepared: Prepared) -> ClusterDisks | None:
     """Look at a cluster's disks, after its commits were read; None where no rule speaks of them, nor an inventory.
 
@@ -230,7 +235,7 @@ def look(session: Any, prepared: Prepared) -> ClusterDisks | None:
         InventoryError: the inventory can't be used, or is another cluster's.
     """
     policy, target = prepared.selection.policy, prepared.target
-    if not target.inventory and not needs_disks(policy):
+    if not looks_at_disks(prepared):
         return None
     inventory = None
     if target.inventory:

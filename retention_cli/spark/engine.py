@@ -25,7 +25,7 @@ from retention_cli.planning import NothingMatchesError
 from retention_cli.policy.errors import PolicyError
 from retention_cli.progress import Progress, silent
 from retention_cli.spark.commit_tasks import GROUPS, commit_batch, commit_reader
-from retention_cli.spark.disks import ClusterDisks, look, with_asked, with_bases, with_bytes
+from retention_cli.spark.disks import ClusterDisks, look, looks_at_disks, with_asked, with_bases, with_bytes
 from retention_cli.spark.fact_tasks import FACTS_AND_STANDING, decider, fact_reader, limiter
 from retention_cli.spark.frames import PLACE, as_frame, laid_beside
 from retention_cli.spark.jobs import ClusterJob
@@ -94,6 +94,8 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     commits, read = read_commits(session, prepared, progress)
     disks: dict[str, ClusterDisks] = {}
     for one in list(prepared):
+        if looks_at_disks(one):
+            progress(f"disks{f' of {one.target.name}' if one.target.name else ''}")
         try:
             if (seen := look(session, one)) is not None:
                 disks[one.cluster] = seen
@@ -110,7 +112,7 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     rows = laid_beside(slices, commits, required)
     progress("log ends, look-ups and decisions")
     with contextlib.ExitStack() as stack:
-        decided = _decided(session, rows, jobs, tasks, disks.values(), now_ms, stack)
+        decided = _decided(session, rows, jobs, tasks, disks.values(), now_ms, stack, progress)
         if any(one.inventory is not None for one in disks.values()):
             stack.callback(decided.persist().unpersist)
             decided = with_bytes(decided, disks.values())
@@ -142,6 +144,7 @@ def _decided(
     disks: Iterable[ClusterDisks],
     now_ms: int,
     stack: contextlib.ExitStack,
+    progress: Progress,
 ) -> Any:
     """Read facts and decide them; where a disk has a ceiling, R6 has the last word, over all of a cluster's.
 
@@ -161,6 +164,8 @@ def _decided(
     few = facts.where(facts.cluster.isin(*(one.prepared.cluster for one in with_ceiling)))
     limits = few.mapInArrow(limiter(jobs), ddl(LIMITS)).persist()
     stack.callback(limits.unpersist)
+    limits.count()
+    progress("the oldest on disks above their ceilings")
     return decided_of(with_asked(session, facts, limits, with_ceiling, now_ms), jobs)
 
 
