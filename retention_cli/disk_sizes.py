@@ -150,6 +150,12 @@ class Sizes:
         self._delays_ms |= _numbers(values, _DELAY)
 
 
+def longest_delay_ms(reader: ClusterReader, topics: Sequence[str]) -> int:
+    """Return how long files of these topics stay that brokers count no more; 0 where none of them says."""
+    found = _numbers(reader.topic_values(topics, [_DELAY]) if topics else {}, _DELAY)
+    return max(found.values(), default=0)
+
+
 def _largest(values: Sequence[int | None]) -> int | None:
     known = [one for one in values if one is not None]
     return max(known) if known and len(known) == len(values) else None

@@ -8,8 +8,8 @@ from typing import Final
 
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.disks.outcome import DiskOutcome
-from retention_cli.disks.room import disks_of
-from retention_cli.model import Reason, Unknown
+from retention_cli.disks.room import Room, disks_of, sized_by_policy
+from retention_cli.model import Maybe, Reason, Unknown
 from retention_cli.policy.settings import DiskRules
 from retention_cli.progress import Progress, silent
 from retention_cli.units import format_bytes
@@ -28,8 +28,11 @@ def wait_for_space(
     deadline: float,
     progress: Progress = silent,
     pause: Callable[[float], None] = time.sleep,
+    delay_s: float = 0.0,
 ) -> list[Reason]:
     """Wait until each disk's replicas have shrunk by what was to go, or the deadline (``time.monotonic``).
+
+    Then until its volume has that much more room, or files that are counted no more must be gone, by ``delay_s``.
 
     Args:
         reader: asks the brokers.
@@ -38,12 +41,14 @@ def wait_for_space(
         deadline: when to give up.
         progress: is told how many MiB of all are back.
         pause: waits so many seconds between two looks.
+        delay_s: how long files stay that brokers count no more (``file.delete.delay.ms``).
 
     Returns:
         What is not back, disk by disk; nothing where all is.
     """
     waiting = {one.disk.name: one for one in outcomes if one.unknown is None and one.going_bytes > 0}
     total = sum(one.going_bytes for one in waiting.values())
+    shrunk: dict[str, float] = {}
     while waiting:
         disks, notes = disks_of(dict(reader.log_dirs(reader.brokers())), rules)
         now = {disk.name: disk.replicas for disk in disks if not isinstance(disk.room, Unknown)}
@@ -57,14 +62,30 @@ def wait_for_space(
             for name, one in waiting.items()
             if name not in back or 100 * back[name] < _enough(one) * one.going_bytes
         }
+        for name in waiting.keys() - left.keys():
+            shrunk.setdefault(name, time.monotonic())
+        rooms = {disk.name: disk.room for disk in disks if not sized_by_policy(disk, rules)}
+        files = [
+            name
+            for name, since in shrunk.items()
+            if time.monotonic() - since < delay_s and not _has_room(waiting[name], rooms.get(name))
+        ]
         missing = sum(max(0, one.going_bytes - back.get(name, 0)) for name, one in left.items())
         progress("space (MiB)", (total - missing) >> 20, max(1, total >> 20))
-        if not left:
+        if not left and not files:
             return []
         if time.monotonic() >= deadline:
             return [*notes, *(_late(name, one, back.get(name)) for name, one in left.items())]
         pause(_PAUSE_S)
     return []
+
+
+def _has_room(one: DiskOutcome, now: Maybe[Room] | None) -> bool:
+    """Return whether a disk has as much more room as was to go; where that can't be told it is not waited for."""
+    before = one.disk.room
+    if now is None or isinstance(now, Unknown) or isinstance(before, Unknown):
+        return True
+    return 100 * (before.used_bytes - now.used_bytes) >= _enough(one) * one.going_bytes
 
 
 def _enough(one: DiskOutcome) -> int:

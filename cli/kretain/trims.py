@@ -56,6 +56,7 @@ def waited(
     reader: ClusterReader, report: TrimReport, selection: Callable[[], Selection], at_most_ms: int, progress: Progress
 ) -> list[Reason]:
     """Wait for the space, and return what is not back."""
+    from retention_cli.disk_sizes import longest_delay_ms
     from retention_cli.model import Reason
     from retention_cli.space import wait_for_space
 
@@ -65,4 +66,6 @@ def waited(
     if report.interrupted or any(row.outcome in ("failed", "unverified") for row in report.rows):
         return [Reason("disk", "not waited for: the trim is not whole")]
     deadline = time.monotonic() + at_most_ms / 1000
-    return wait_for_space(reader, report.disks, selection().policy.disks, deadline, progress)
+    topics = sorted({row.topic for row in report.rows if row.outcome == "trimmed"})
+    delay_s = longest_delay_ms(reader, topics) / 1000 + 5  # brokers delete in the background, when they come to it
+    return wait_for_space(reader, report.disks, selection().policy.disks, deadline, progress, delay_s=delay_s)

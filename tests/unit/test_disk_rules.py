@@ -301,6 +301,26 @@ def test_a_disk_is_drawn_as_a_bar(used: int, kafka: int, percent: float | None, 
     assert bar(DiskOutcome(Disk(1, ("/a",), Room(1000, used, kafka), {}), percent), width=10) == drawn
 
 
+def test_space_is_waited_for_until_the_files_are_gone() -> None:
+    """``trim --wait``: brokers count segments no more before their files are deleted (``file.delete.delay.ms``)."""
+    usable = iter([400, 400, 520])
+    pauses: list[float] = []
+
+    class Brokers:
+        def brokers(self) -> list[int]:
+            return [1]
+
+        def log_dirs(self, _: list[int]) -> dict[int, list[Dir]]:
+            return {1: [Dir("/a", 1000, next(usable), replicas=(Copy(ORDERS, 380),))]}
+
+    before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}), 50, freed_bytes=120)
+    reader: Any = Brokers()
+    assert wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=pauses.append, delay_s=60) == []
+    assert len(pauses) == 2
+    usable = iter([400])  # writers took it: nobody waits longer than files stay
+    assert wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=pauses.append, delay_s=0) == []
+
+
 def test_space_is_waited_for_until_the_replicas_are_smaller() -> None:
     """``trim --wait``: two looks show the old size, the third the new one; nobody waits for ever."""
     sizes = iter([500, 500, 380])
