@@ -28,7 +28,7 @@ from retention_cli.disks.room import Disk, Room
 from retention_cli.model import Maybe, TopicPartition, Unknown
 from retention_cli.policy.settings import DiskRules
 from retention_cli.segments.table import FORMAT, METADATA_KEY, ROW_GROUP, schema
-from retention_cli.spark.schemas import REASON
+from retention_cli.spark.schemas import LIMITS
 
 EACH, REPLICAS, BROKERS, DIRS, TOPICS = 25, 3, 100, 10, 2_000
 RULES: Final = DiskRules(percent=80)
@@ -37,18 +37,7 @@ LOG_START: Final = 50_000
 _SEGMENT: Final = 1 << 30
 _UNREAD: Final = [{"code": "F4", "text": "no group has committed"}]
 _PARTITIONS: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("topic_id", pa.string()),
-        ("managed", pa.bool_()),
-        ("log_start", pa.int64()),
-        ("trim_to", pa.int64()),
-        ("limit_offset", pa.int64()),
-        ("limit_guard", pa.string()),
-        ("limit_text", pa.string()),
-        ("limit_reasons", pa.list_(REASON)),
-    ]
+    [*(one for one in LIMITS if one.name not in ("cluster", "skipped")), ("managed", pa.bool_())]
 )
 
 

@@ -97,23 +97,15 @@ class DiskRun:
 
         Of what they trim an inventory says the bytes.
         """
-        return self._measured(self._decided(reader, facts, settings, decisions, now_ms))
-
-    def _decided(
-        self,
-        reader: ClusterReader,
-        facts: Mapping[TopicPartition, PartitionFacts],
-        settings: Mapping[str, Settings],
-        decisions: Sequence[Decision],
-        now_ms: int,
-    ) -> tuple[Decision, ...]:
         state = self.state
         if state.rules.percent is None:
             state.without_ceiling()
-            return tuple(decisions)
+            return self._measured(decisions)
         missing = state.without_numpy([one.tp for one in decisions])
         if missing is not None:
-            return tuple(held_by_disks(one, missing[one.tp]) if one.tp in missing else one for one in decisions)
+            return self._measured(
+                [held_by_disks(one, missing[one.tp]) if one.tp in missing else one for one in decisions]
+            )
         tiered, left_alone = state.tiered(reader, {one.topic for one in decisions if one.action != "skip"}, settings)
         limits: dict[TopicPartition, Maybe[Limit]] = {}
         for one in decisions:
@@ -132,11 +124,12 @@ class DiskRun:
             asked = None if bound is None else (bound, state.why(one.tp))
             stopped = None if one.topic in left_alone else found.unknown.get(one.tp)
             after.append(after_disks(facts[one.tp], settings[one.topic], one, limits[one.tp], asked, stopped))
-        return tuple(after)
+        return self._measured(after)
 
-    def _measured(self, decisions: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    def _measured(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+        """Return the decisions with the bytes that the inventory says they trim, where it does."""
         if self.stock is None:
-            return decisions
+            return tuple(decisions)
         trims = {
             one.tp: (one.log_start, one.trim_to)
             for one in decisions

@@ -15,11 +15,14 @@ from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.disks.room import Disk
 from retention_cli.memory import PartitionMemory
-from retention_cli.model import PartitionFacts, TopicPartition, Unknown
+from retention_cli.model import Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.replica_memory import UNKNOWN_START, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
 from retention_cli.units import format_duration
 
 SEGMENT_BYTES: Final = "segment.bytes"
+NO_SEGMENT_BYTES: Final = Unknown.because(
+    "R5", "how large its segments are (segment.bytes) could not be read: run again"
+)
 _DELAY: Final = "file.delete.delay.ms"
 _CHECK: Final = "log.retention.check.interval.ms"
 _INVENTORY: Final = "or give an inventory (kretain segments scan, --inventory)"
@@ -107,6 +110,21 @@ class Sizes:
             when = f"run again once it has been watched for {format_duration(wait_ms)} (two of the broker's checks)"
         text = f"what broker {broker} has swept of its log is not known yet: dead bytes may be in its size; {when}"
         return Unknown.because(code, f"{text}, {_INVENTORY}")
+
+    def live_bytes(self, disk: Disk, tp: TopicPartition, log_start: int) -> Maybe[int]:
+        """Return the bytes of a replica that are not dead, for R5; unknown where that can't be told.
+
+        The segment in which S stands is there as a whole: up to one segment's bytes may be dead, and are not counted.
+        Else each pass would trim a little more.
+        """
+        size_bytes = disk.replicas[tp]
+        if log_start == 0:
+            return size_bytes
+        if (why := self.doubt(disk, tp, "R5")) is not None:
+            return why
+        if tp.topic not in self.segment_bytes:
+            return NO_SEGMENT_BYTES
+        return max(0, size_bytes - self.segment_bytes[tp.topic])
 
     def dead_bytes(self, disk: Disk, tp: TopicPartition) -> int:
         """Return how many bytes of a replica may be dead since its log start moved, and are on their way."""

@@ -168,7 +168,14 @@ class DiskState:
             numpy()
         except MissingPartError:
             self._outcomes = [DiskOutcome(disk, self.rules.percent, _NO_NUMPY) for disk in self.disks]
-            return {tp: _NO_NUMPY for tp in tps if self._over(tp)}
+            percent = 100.0 if self.rules.percent is None else self.rules.percent
+            may_be_above = {
+                tp
+                for one in self.disks
+                if isinstance(one.room, Unknown) or excess_bytes(one.room, percent) > 0
+                for tp in one.replicas
+            }
+            return {tp: _NO_NUMPY for tp in tps if tp in may_be_above}
         return None
 
     def settle(self, outcomes: Sequence[DiskOutcome]) -> None:
@@ -225,15 +232,6 @@ class DiskState:
                 on.setdefault(tp, []).append(disk)
         return on
 
-    def _over(self, tp: TopicPartition) -> bool:
-        """Whether a disk with a replica of it is, or may be, above its ceiling."""
-        percent = 100.0 if self.rules.percent is None else self.rules.percent
-        return any(
-            isinstance(one.room, Unknown) or excess_bytes(one.room, percent) > 0
-            for one in self.disks
-            if tp in one.replicas
-        )
-
     def _usage(self, disks: Sequence[Disk], replicas: Sequence[int]) -> Maybe[Usage | None]:
         states: list[tuple[str, Maybe[tuple[int, int]]]] = [
             (one.name, one.room if isinstance(one.room, Unknown) else (one.room.used_bytes, one.room.total_bytes))
@@ -247,11 +245,7 @@ class DiskState:
     def _estimated_tail(
         self, tp: TopicPartition, facts: PartitionFacts, leading: Disk | None, most_bytes: int
     ) -> Maybe[Tail]:
-        """Return R5's bound from the size that the broker says, where there can be no dead segments in it.
-
-        The segment in which S stands is there as a whole: one segment's bytes may be dead, and are not counted.
-        Else each pass would trim a little more.
-        """
+        """Return R5's bound from the size that the broker says, where there can be no dead segments in it."""
         start, end = facts.log_start, facts.high_watermark
         if isinstance(start, Unknown):
             return start
@@ -259,15 +253,11 @@ class DiskState:
             return end
         if leading is None:
             return Unknown.because("R5", "its size could not be read")
-        size_bytes = leading.replicas[tp]
-        if size_bytes <= most_bytes:  # whatever of it is dead
+        if leading.replicas[tp] <= most_bytes:  # whatever of it is dead
             return Tail(start, exact=False)
-        if start > 0:
-            if (why := self.sizes.doubt(leading, tp, "R5")) is not None:
-                return why
-            if tp.topic not in self.sizes.segment_bytes:
-                return Unknown.because("R5", "how large its segments are (segment.bytes) could not be read: run again")
-            size_bytes = max(0, size_bytes - self.sizes.segment_bytes[tp.topic])
+        size_bytes = self.sizes.live_bytes(leading, tp, start)
+        if isinstance(size_bytes, Unknown):
+            return size_bytes
         try:
             numpy()
         except MissingPartError:

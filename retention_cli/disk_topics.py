@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.columns import MissingPartError, numpy
 from retention_cli.decide import Limit
-from retention_cli.disk_sizes import Sizes
+from retention_cli.disk_sizes import NO_SEGMENT_BYTES, Sizes
 from retention_cli.disks.room import Disk, Room
 from retention_cli.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.policy.settings import DiskRules
@@ -92,17 +92,15 @@ def _live(
     leading: Mapping[TopicPartition, Disk],
     sizes: Sizes,
 ) -> Maybe[dict[TopicPartition, int]]:
-    """Return the bytes that are not dead: the segment in which S stands is there as a whole, and is not counted."""
+    """Return the bytes of a topic's replicas that are not dead; or of which that can't be told, and why."""
     live = {}
-    for tp, size_bytes in replicas.items():
-        live[tp] = size_bytes
-        if tp.topic not in sizes.segment_bytes:
-            text = "how large its segments are (segment.bytes) could not be read: run again"
-            return _of_topic(tp, Unknown.because("R5", text))
-        if ends[tp][0] > 0:
-            if (why := sizes.doubt(leading[tp], tp, "R5")) is not None:
-                return _of_topic(tp, why)
-            live[tp] = max(0, size_bytes - sizes.segment_bytes[tp.topic])
+    for tp in replicas:
+        found: Maybe[int] = NO_SEGMENT_BYTES  # the search counts whole segments alone
+        if tp.topic in sizes.segment_bytes:
+            found = sizes.live_bytes(leading[tp], tp, ends[tp][0])
+        if isinstance(found, Unknown):
+            return _of_topic(tp, found)
+        live[tp] = found
     return live
 
 

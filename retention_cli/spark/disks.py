@@ -227,16 +227,14 @@ def looks_at_disks(prepared: Prepared) -> bool:
     return bool(prepared.target.inventory) or needs_disks(prepared.selection.policy)
 
 
-def look(session: Any, prepared: Prepared) -> ClusterDisks | None:
-    """Look at a cluster's disks, after its commits were read; None where no rule speaks of them, nor an inventory.
+def look(session: Any, prepared: Prepared) -> ClusterDisks:
+    """Look at a cluster's disks, after its commits were read (:func:`looks_at_disks`).
 
     Raises:
         BrokerError: the brokers could not be asked.
         InventoryError: the inventory can't be used, or is another cluster's.
     """
     policy, target = prepared.selection.policy, prepared.target
-    if not looks_at_disks(prepared):
-        return None
     inventory = None
     if target.inventory:
         inventory = read_inventory(session, target.inventory)

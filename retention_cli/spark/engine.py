@@ -94,11 +94,11 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     commits, read = read_commits(session, prepared, progress)
     disks: dict[str, ClusterDisks] = {}
     for one in list(prepared):
-        if looks_at_disks(one):
-            progress(f"disks{f' of {one.target.name}' if one.target.name else ''}")
+        if not looks_at_disks(one):
+            continue
+        progress(f"disks{f' of {one.target.name}' if one.target.name else ''}")
         try:
-            if (seen := look(session, one)) is not None:
-                disks[one.cluster] = seen
+            disks[one.cluster] = look(session, one)
         except BrokerError as error:
             failures[one.target.name] = error
             prepared.remove(one)

@@ -14,7 +14,7 @@ from retention_cli.planning import check_matches
 from retention_cli.policy.model import matches
 from retention_cli.positions import ListedRows, Positions, Row, Rows, floor_row, is_shown
 from retention_cli.progress import Progress, silent
-from retention_cli.spark.engine import frame_of, read_commits, tasks_for
+from retention_cli.spark.engine import by_leader, frame_of, read_commits, tasks_for
 from retention_cli.spark.fact_tasks import fact_reader, floored
 from retention_cli.spark.frames import PLACE, laid_beside
 from retention_cli.spark.jobs import ClusterJob, SettingsCache
@@ -95,9 +95,8 @@ def _prepare(target: Target, now_ms: int) -> Prepared:
 
 def _floors(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
     """Read ends where their partitions are led, a leader's slices one after the other: rows of ``schemas.FLOORS``."""
-    sliced = rows.repartition(tasks, "cluster", "leader").sortWithinPartitions("cluster", "slice", "topic", "partition")
     read, floor = fact_reader(jobs), _floor_reader(jobs)
-    return sliced.mapInArrow(lambda batches: floor(read(batches)), ddl(FLOORS))
+    return by_leader(rows, tasks).mapInArrow(lambda batches: floor(read(batches)), ddl(FLOORS))
 
 
 def _floor_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
