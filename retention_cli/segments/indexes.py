@@ -17,6 +17,9 @@ MISSING: Final = "is missing"
 
 _BLOCK: Final = 4096
 
+_LOOKS: Final = 3
+"""How often an index is read before it is said to change all the time: a broker cuts it once, as it rolls."""
+
 
 class IndexEnd(NamedTuple):
     """An index file. ``entries`` are those before the zeros; ``last`` is the last of them; ``flaw`` says what is wrong.
@@ -40,18 +43,27 @@ def read_end(folder: int, name: str, width: int) -> IndexEnd:
     except OSError as error:
         return IndexEnd(*_sizes_of(folder, name), flaw=_said(error))
     try:
-        about = os.fstat(file)
-        size, on_disk = about.st_size, min(about.st_size, about.st_blocks * 512)
-        if size % width:
-            return IndexEnd(size, on_disk, flaw="is cut off")
-        count = size // width
-        if count and (on_disk < size or not any(os.pread(file, width, size - width))):
-            count = _used(file, count, width, on_disk)
-        return IndexEnd(size, on_disk, count, os.pread(file, width, (count - 1) * width) if count else None)
+        for _ in range(_LOOKS):
+            about = os.fstat(file)
+            end = _end(file, about, width)
+            if os.fstat(file).st_size == about.st_size:
+                return end
+        return IndexEnd(end.size, end.on_disk, flaw="changes while it is read")
     except OSError as error:
         return IndexEnd(flaw=_said(error))
     finally:
         os.close(file)
+
+
+def _end(file: int, about: os.stat_result, width: int) -> IndexEnd:
+    """Return what the end of an index seems to be; wrong where a broker cuts it to its entries meanwhile (a roll)."""
+    size, on_disk = about.st_size, min(about.st_size, about.st_blocks * 512)
+    if size % width:
+        return IndexEnd(size, on_disk, flaw="is cut off")
+    count = size // width
+    if count and (on_disk < size or not any(os.pread(file, width, size - width))):
+        count = _used(file, count, width, on_disk)
+    return IndexEnd(size, on_disk, count, os.pread(file, width, (count - 1) * width) if count else None)
 
 
 def position_before(folder: int, name: str, entries: int, relative_offset: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import struct
@@ -572,6 +573,49 @@ def test_an_index_ends_at_its_last_entry_however_it_is_preallocated(
     assert (found.entries, found.flaw) == (count, None)
     assert found.last == (struct.pack(entry, count, count) if count else None)
     assert (cut.last, cut.flaw) == (None, "is cut off")
+
+
+@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("entry", [">ii", ">qi"])
+def test_an_index_that_is_cut_to_its_entries_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, call: int
+) -> None:
+    """A broker that rolls a segment cuts its preallocated indexes at any moment."""
+    width, count = struct.calcsize(entry), 300
+    file = tmp_path / "x.index"
+    file.write_bytes(b"".join(struct.pack(entry, n + 1, n + 1) for n in range(count)))
+    os.truncate(file, (10 << 20) // width * width)
+    opened = os.open(tmp_path, os.O_RDONLY)
+    calls, real = itertools.count(1), os.pread
+
+    def rolled(*asked: Any) -> bytes:
+        if next(calls) == call:
+            os.truncate(file, count * width)
+        return real(*asked)
+
+    monkeypatch.setattr(os, "pread", rolled)
+    found = read_end(opened, "x.index", width)
+    monkeypatch.undo()
+    os.close(opened)
+    assert next(calls) > call
+    assert (found.entries, found.last, found.flaw) == (count, struct.pack(entry, count, count), None)
+
+
+def test_an_index_that_changes_all_the_time_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "x.index"
+    file.write_bytes(struct.pack(">ii", 1, 1) * 8)
+    opened = os.open(tmp_path, os.O_RDONLY)
+    real = os.pread
+
+    def cut(*asked: Any) -> bytes:
+        os.truncate(file, max(0, file.stat().st_size - 8))
+        return real(*asked)
+
+    monkeypatch.setattr(os, "pread", cut)
+    found = read_end(opened, "x.index", 8)
+    monkeypatch.undo()
+    os.close(opened)
+    assert (found.entries, found.last, found.flaw) == (0, None, "changes while it is read")
 
 
 def test_entries_beyond_what_seems_to_take_space_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
