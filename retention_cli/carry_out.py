@@ -28,6 +28,7 @@ from retention_cli.trim_report import TrimReport
 from retention_cli.units import format_duration
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+    from retention_cli.batch_sizes import BatchSizes
     from retention_cli.disks.stock import Stock
 
 RECHECK_PATIENCE_S: Final = 10.0
@@ -54,7 +55,7 @@ class Orders:
         max_partitions: trim these few first.
         source: the plan's file, None where it was made on the spot.
         memories: what is remembered of clusters.
-        stock: the inventory of segments, None where none was given.
+        stock: the inventory of segments, or what reads batches for R5, None where neither was given.
         archiver: what archives, None for this process by itself.
     """
 
@@ -65,7 +66,7 @@ class Orders:
     max_partitions: int | None = None
     source: str | None = None
     memories: Memories | None = None
-    stock: Stock | None = None
+    stock: Stock | BatchSizes | None = None
     archiver: ArchiverFor | None = None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
+from retention_cli.batch_sizes import BatchSizes
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import Limit, after_disks, disk_limit, held_by_disks
@@ -17,6 +18,7 @@ from retention_cli.disk_state import DiskState, sized_topics
 from retention_cli.disks.outcome import DiskOutcome, Space
 from retention_cli.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.progress import Progress, silent
 from retention_cli.remembered import Remembered
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
@@ -31,14 +33,18 @@ class DiskRun:
     Args:
         state: what is known of the disks.
         stock: the inventory, None where none was given.
+        batches: reads for R5 what batches take in logs, None where sizes are to be estimated.
     """
 
     state: DiskState
     stock: Stock | None = None
+    batches: BatchSizes | None = None
 
     @classmethod
-    def of(cls, rules: DiskRules, stock: Stock | None) -> Self:
+    def of(cls, rules: DiskRules, stock: Stock | BatchSizes | None) -> Self:
         """Return a run that has read nothing yet."""
+        if isinstance(stock, BatchSizes):
+            return cls(DiskState(rules), None, stock)
         return cls(DiskState(rules, exact=stock is not None), stock)
 
     @property
@@ -64,6 +70,7 @@ class DiskRun:
         cluster_id: str,
         remembered: Remembered,
         clock_ms: Callable[[], int],
+        progress: Progress = silent,
     ) -> dict[TopicPartition, PartitionFacts]:
         """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in."""
         state, stock = self.state, self.stock
@@ -74,10 +81,13 @@ class DiskRun:
         laid = {tp: replace(one, usage=usages[tp]) for tp, one in facts.items()} if usages else dict(facts)
         if sized := sized_topics(settings):
             chosen = {tp: one for tp, one in state.facts.items() if tp.topic in sized}
-            if stock is None:
-                tails = state.estimated_tails(reader, chosen, settings, remembered.now_ms)
-            else:
+            if stock is not None:
                 tails = stock.tails(chosen, settings, state.leading(), state.topic_ids())
+            elif self.batches is not None:
+                sizes = state.leading_bytes(chosen.keys())
+                tails = self.batches.tails(reader, chosen, settings, leaders, sizes, progress)
+            else:
+                tails = state.estimated_tails(reader, chosen, settings, remembered.now_ms)
             laid = {tp: replace(one, tails=tails[tp]) if tp in tails else one for tp, one in laid.items()}
         whole = {name for name, one in settings.items() if one.whole_segments}
         if whole and stock is not None:

@@ -114,7 +114,8 @@ class Sizes:
     def live_bytes(self, disk: Disk, tp: TopicPartition, log_start: int) -> Maybe[int]:
         """Return the bytes of a replica that are not dead, for R5; unknown where that can't be told.
 
-        The segment in which S stands is there as a whole: up to one segment's bytes may be dead, and are not counted.
+        The segment in which S stands is there as a whole, or the one before it that was active when it was swept: up to
+        one segment's bytes may be dead, and are not counted.
         Else each pass would trim a little more.
         """
         size_bytes = disk.replicas[tp]

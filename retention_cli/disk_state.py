@@ -110,12 +110,7 @@ class DiskState:
             settings: by topic.
             now_ms: the clock of all cutoffs.
         """
-        leading = {
-            tp: disk
-            for disk in self.disks
-            for tp in disk.replicas
-            if tp in facts and self._leaders[tp].leader == disk.broker
-        }
+        leading = self._leading_disks(facts.keys())
         most = {name: one.max_topic_bytes for name, one in settings.items() if one.max_topic_bytes is not None}
         of_topics = {tp: one for tp, one in facts.items() if tp.topic in most}
         together: Mapping[TopicPartition, Maybe[Tail]] = {}
@@ -129,6 +124,10 @@ class DiskState:
             if (most_bytes := settings[tp.topic].max_bytes) is not None:
                 here[BYTES] = self._estimated_tail(tp, one, leading.get(tp), most_bytes)
         return found
+
+    def leading_bytes(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return what leaders' replicas of these take, dead bytes and all; of those that could be read."""
+        return {tp: disk.replicas[tp] for tp, disk in self._leading_disks(tps).items()}
 
     def say_age(self, age_ms: int) -> None:
         """Note that an inventory is old, where it is."""
@@ -224,6 +223,14 @@ class DiskState:
     def leading(self) -> dict[TopicPartition, int | None]:
         """Return who leads each partition, None where nobody does."""
         return {tp: one.leader for tp, one in self._leaders.items()}
+
+    def _leading_disks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Disk]:
+        return {
+            tp: disk
+            for disk in self.disks
+            for tp in disk.replicas
+            if tp in tps and self._leaders[tp].leader == disk.broker
+        }
 
     def _on(self) -> dict[TopicPartition, list[Disk]]:
         on: dict[TopicPartition, list[Disk]] = {}

@@ -25,6 +25,7 @@ from retention_cli.state.memories import Memories
 from retention_cli.units import format_bytes, format_duration, format_time
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+    from retention_cli.batch_sizes import BatchSizes
     from retention_cli.disks.stock import Stock
 
 
@@ -47,7 +48,7 @@ def explain(
     now_ms: int,
     memories: Memories | None = None,
     progress: Progress = silent,
-    stock: Stock | None = None,
+    stock: Stock | BatchSizes | None = None,
 ) -> list[Explained]:
     """Observe and decide one topic's partitions, or one of them.
 

@@ -108,10 +108,11 @@ class Usage(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The smallest offset whose tail fits (RULES.md R5); ``exact`` where an inventory says so."""
+    """The smallest offset whose tail fits (RULES.md R5); ``exact`` where ``by`` an inventory, or by what was read."""
 
     offset: int
     exact: bool
+    by: str = "the inventory"
 
 
 class Sample(NamedTuple):

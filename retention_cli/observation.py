@@ -16,6 +16,7 @@ from retention_cli.floors.kafka_groups import EpochChecks
 from retention_cli.memory import Memory
 from retention_cli.model import Floor, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.policy.settings import GroupRules, Settings
+from retention_cli.progress import Progress
 
 if TYPE_CHECKING:
     from retention_cli.remembered import Remembered
@@ -72,6 +73,7 @@ class Disks(Protocol):
         cluster_id: str,
         remembered: Remembered,
         clock_ms: Callable[[], int],
+        progress: Progress,
     ) -> dict[TopicPartition, PartitionFacts]:
         """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in."""
         ...

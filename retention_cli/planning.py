@@ -27,6 +27,7 @@ from retention_cli.progress import Progress, silent
 from retention_cli.state.memories import Memories
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+    from retention_cli.batch_sizes import BatchSizes
     from retention_cli.disks.stock import Stock
 
 _LISTING_PATIENCE_S: Final = 2.0
@@ -92,7 +93,7 @@ def decide_all(
     return disks.decide(reader, observation.facts, settings, decisions, now_ms)
 
 
-def disk_run(policy: Policy, stock: Stock | None) -> DiskRun | None:
+def disk_run(policy: Policy, stock: Stock | BatchSizes | None) -> DiskRun | None:
     """Return what reads the disks for a run, None where no rule speaks of them and there is no inventory."""
     return DiskRun.of(policy.disks, stock) if stock is not None or needs_disks(policy) else None
 
@@ -105,7 +106,7 @@ def make_plan(
     past_day: PastDay,
     memories: Memories | None = None,
     clock_ms: Callable[[], int] = wall_clock_ms,
-    stock: Stock | None = None,
+    stock: Stock | BatchSizes | None = None,
     progress: Progress = silent,
 ) -> Plan:
     """Read the cluster and decide. Nothing of it is changed; what was seen is remembered (``memories``).
@@ -242,7 +243,7 @@ def recheck(
     patience_s: float,
     memories: Memories | None = None,
     clock: Unknown | None = None,
-    stock: Stock | None = None,
+    stock: Stock | BatchSizes | None = None,
     progress: Progress = silent,
 ) -> Recheck:
     """Observe and decide afresh, for these partitions alone or for all that are managed (None).

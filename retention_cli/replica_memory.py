@@ -10,6 +10,9 @@ the size stood, and up to where the broker has swept for certain:
 - S stands where it stood when the replica was first seen, for two of the broker's checks and the delay of a deletion.
   Once S has moved only a fall says anything: where a broker's sweeping is stuck, each pass would else trim again.
 
+No sweep takes the active segment, though all of it may be dead where S stands at the end of the log. Once another is
+active it is one dead segment in a size that is trusted, until the next check: whoever counts bytes leaves room for one.
+
 Files that a sweep took leave the size at once, and the disk a little later (``file.delete.delay.ms``): how much fell
 lately is remembered too, it is on its way.
 """

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from retention_cli.embedded import EmbeddedKafka
@@ -21,6 +22,10 @@ QUICK = {
 }
 """Broker settings that let tests see in seconds what takes minutes in production."""
 
+
+# How long an example takes is the machine's business.
+hypothesis.settings.register_profile("kretain", deadline=None)
+hypothesis.settings.load_profile("kretain")
 
 # Where a shell started us in the background it made us, and whom we start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)

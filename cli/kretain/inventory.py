@@ -1,4 +1,4 @@
-"""The option ``--inventory``, and what is read of it."""
+"""The options ``--inventory`` and ``--exact-bytes``, and what is read for them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kretain.exits import UsageError
 from kretain.options import option
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
+    from retention_cli.batch_sizes import BatchSizes
     from retention_cli.disks.stock import Stock
     from retention_cli.policy.model import Policy
 
@@ -22,13 +23,23 @@ Inventories = Annotated[
 ]
 
 
-def check_one(paths: list[Path] | None, *, wait: bool = False) -> None:
+ExactBytes = Annotated[
+    bool,
+    option(
+        "--exact-bytes",
+        help="Without an inventory: read what partitions and topics hold that are above retention.bytes or "
+        "retention.topic.bytes, all of it, instead of estimating it.",
+    ),
+]
+
+
+def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False) -> None:
     """Refuse, of several clusters, what is about the disks of one.
 
     Raises:
         UsageError: it was given.
     """
-    for given, name in ((paths, "--inventory"), (wait, "--wait")):
+    for given, name in ((paths, "--inventory"), (exact_bytes, "--exact-bytes"), (wait, "--wait")):
         if given:
             raise UsageError(f"{name} is for one cluster: name it with --cluster NAME")
 
@@ -36,16 +47,23 @@ def check_one(paths: list[Path] | None, *, wait: bool = False) -> None:
 class Given:
     """The inventory that ``--inventory`` names, else the policy does: its files, and what this process reads of them.
 
+    ``batches`` reads logs instead, where there is no inventory and ``--exact-bytes`` asks for it.
+
     Raises:
         InventoryError: the policy names files that are not there.
     """
 
-    def __init__(self, paths: list[Path] | None, policy: Policy) -> None:
+    def __init__(self, paths: list[Path] | None, policy: Policy, *, exact_bytes: bool = False) -> None:
         self.paths = paths or _of_policy(policy)
+        self.batches: BatchSizes | None = None
+        if exact_bytes and not self.paths:
+            from retention_cli.batch_sizes import BatchSizes
+
+            self.batches = BatchSizes()
         self._stock: Stock | None = None
 
-    def stock(self) -> Stock | None:
-        """Return what they say, None where none is named.
+    def stock(self) -> Stock | BatchSizes | None:
+        """Return what they say; where none is named, what reads batches, or None.
 
         Raises:
             InventoryError: it can't be read.
@@ -59,7 +77,7 @@ class Given:
             from retention_cli.segments.inventory import read_inventory
 
             self._stock = Stock(read_inventory(self.paths, COLUMNS))
-        return self._stock
+        return self._stock or self.batches
 
 
 def _of_policy(policy: Policy) -> list[Path]:

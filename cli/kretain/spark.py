@@ -186,11 +186,11 @@ def plan_one(
     reader: ClusterReader,
     selection: Selection,
     now_ms: int,
+    given: Given,
     *,
     past_day: PastDay,
     memories: Memories | None,
     progress: Progress,
-    inventory: Sequence[Path] = (),
 ) -> Plan:
     """Return one cluster's plan with its rows, as :func:`retention_cli.planning.make_plan` does."""
     from dataclasses import replace
@@ -198,7 +198,12 @@ def plan_one(
     from retention_cli.spark.engine import make_plans
     from retention_cli.spark.prepare import Target
 
-    target = Target("", reader, selection, spark.connection(reader.settings), past_day, memories, inventory)
+    connection = spark.connection(reader.settings)
+    if given.batches is not None:
+        from retention_cli.spark.batch_runs import SparkRuns
+
+        given.batches.read = SparkRuns(spark.session, connection)
+    target = Target("", reader, selection, connection, past_day, memories, given.paths, given.batches)
     with make_plans(spark.session, [target], now_ms, progress) as made:
         if "" in made.failures:
             raise made.failures[""]
@@ -291,6 +296,6 @@ def maker(shared: SharedSpark, inventory: Given) -> Callable[..., Plan]:
 
     def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
         spark = shared.get(progress)
-        return plan_one(spark, reader, selection, now_ms, progress=progress, inventory=inventory.paths, **more)
+        return plan_one(spark, reader, selection, now_ms, inventory, progress=progress, **more)
 
     return make

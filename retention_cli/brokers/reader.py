@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Self
 
 from retention_cli.brokers import (
+    batch_runs,
     commits,
     content,
     groups,
@@ -22,6 +23,7 @@ from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
 from retention_cli.brokers.wire import Pending, Wire
 from retention_cli.model import TopicPartition
+from retention_cli.segments.runs import Runs
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -149,6 +151,15 @@ class ClusterReader:
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[log_dirs.LogDirState] | RequestFailedError]:
         """Return what each broker says of all its log dirs, or why it could not be read."""
         return self._wire.run(log_dirs.read_log_dirs, self._wire, list(brokers))
+
+    def batch_runs(
+        self,
+        wanted: Mapping[TopicPartition, batch_runs.RunsWanted],
+        leaders: log_offsets.Leaders,
+        on_bytes: Callable[[int], None],
+    ) -> dict[TopicPartition, Runs | RequestFailedError]:
+        """Read what batches take in logs; see :func:`retention_cli.brokers.batch_runs.read_runs`."""
+        return self._wire.run(batch_runs.read_runs, self._wire, wanted, leaders, on_bytes)
 
     def search_records(
         self, searches: Mapping[TopicPartition, records.Search], seconds: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class Stock:
     Args:
         inventory: with :data:`COLUMNS` at least.
     """
+
+    by: ClassVar = "the inventory"
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -128,9 +130,11 @@ class Stock:
             here = found.setdefault(tp, {})
             place = self._numbers.get(tp, -1)
             if settings[tp.topic].max_bytes is not None:
-                here["retention.bytes"] = missing.get(tp) or Tail(int(each[place]), exact=True)
+                here["retention.bytes"] = missing.get(tp) or Tail(int(each[place]), exact=True, by=self.by)
             if settings[tp.topic].max_topic_bytes is not None:
-                here["retention.topic.bytes"] = broken.get(tp.topic) or Tail(int(together[place]), exact=True)
+                here["retention.topic.bytes"] = broken.get(tp.topic) or Tail(
+                    int(together[place]), exact=True, by=self.by
+                )
         return found
 
     def log_bytes(

@@ -21,6 +21,7 @@ from retention_cli.disks.outcome import DiskOutcome, Space
 from retention_cli.memory import PartitionMemory
 from retention_cli.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.observation import wall_clock_ms
+from retention_cli.progress import Progress
 from retention_cli.remembered import Remembered
 from retention_cli.spark.fact_rows import Row, laid_row, reason_rows, unknown_of
 from retention_cli.spark.frames import PLACE, as_frame
@@ -85,18 +86,21 @@ class ClusterDisks:
         if self.inventory is not None:
             self.inventory.close()
 
-    def laid(self) -> dict[TopicPartition, Row]:
+    def laid(self, progress: Progress) -> dict[TopicPartition, Row]:
         """Return what each partition's own rules want to know of disks (``schemas.LAID``)."""
         facts, settings = self.state.facts, self.prepared.settings
         usages = self.state.usages(facts.keys(), self._leaders)
         sized = sized_topics(settings)
         chosen = {tp: one for tp, one in facts.items() if tp.topic in sized}
         found: Mapping[TopicPartition, Mapping[str, Maybe[Tail]]] = {}
-        if chosen and self.inventory is None:
-            reader, now_ms = self.prepared.target.reader, self.prepared.job.now_ms
-            found = self.state.estimated_tails(reader, chosen, settings, now_ms)
-        elif chosen and self.inventory is not None:
+        target = self.prepared.target
+        if chosen and self.inventory is not None:
             found = self._exact_tails(self.inventory, chosen)
+        elif chosen and target.batches is not None:
+            sizes = self.state.leading_bytes(chosen.keys())
+            found = target.batches.tails(target.reader, chosen, settings, self._leaders, sizes, progress)
+        elif chosen:
+            found = self.state.estimated_tails(target.reader, chosen, settings, self.prepared.job.now_ms)
         return {tp: laid_row(usages.get(tp), found.get(tp, {})) for tp in facts}
 
     def bases(self) -> Any | None:

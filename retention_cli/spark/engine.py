@@ -104,7 +104,7 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
             prepared.remove(one)
     notes = {one.cluster: [*one.notes] for one in prepared}
     required = sorted({group for one in prepared for item in one.settings.values() for group in item.require_groups})
-    laid = {cluster: one.laid() for cluster, one in disks.items()}
+    laid = {cluster: one.laid(progress) for cluster, one in disks.items()}
     slices = frame_of(session, (row for one in prepared for row in slice_rows(one, laid.get(one.cluster, {}))), SLICES)
     slices = with_bases(slices, disks.values())
     tasks = tasks_for(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))

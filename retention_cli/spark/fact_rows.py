@@ -115,7 +115,7 @@ def laid_row(usage: Maybe[Usage | None], tails: Mapping[str, Maybe[Tail]]) -> Ro
         if isinstance(tail, Unknown):
             found.append({"key": key, "reasons": reason_rows(tail)})
         else:
-            found.append({"key": key, "offset": tail.offset, "exact": tail.exact})
+            found.append({"key": key, "offset": tail.offset, "exact": tail.exact, "by": tail.by})
     if isinstance(usage, Unknown):
         return {"usage_reasons": reason_rows(usage), "tails": found}
     if usage is None:
@@ -137,7 +137,8 @@ def with_laid(facts: PartitionFacts, row: Mapping[str, Any]) -> PartitionFacts:
         mark = Watermark(seen["mark"], seen["factor"], seen["minimum_ms"])
         usage = Usage(seen["disk"], seen["percent"], mark)
     tails: dict[str, Maybe[Tail]] = {
-        one["key"]: unknown_of(one["reasons"]) or Tail(one["offset"], one["exact"]) for one in laid["tails"] or ()
+        one["key"]: unknown_of(one["reasons"]) or Tail(one["offset"], one["exact"], one["by"])
+        for one in laid["tails"] or ()
     }
     return replace(facts, usage=usage, tails=tails)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli import policy_topic
+from retention_cli.batch_sizes import BatchSizes
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
@@ -34,7 +35,8 @@ _AGAIN_AFTER_S: Final = 0.5
 class Target:
     """A cluster to plan: its open reader, what is wanted of it, and where executors find its settings.
 
-    ``name`` is what a fleet calls it. ``inventory`` are files of its segments, for the rules that speak of disks.
+    ``name`` is what a fleet calls it. ``inventory`` are files of its segments, for the rules that speak of disks;
+    without them ``batches`` reads for R5 what batches take in logs.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Target:
     past_day: PastDay
     memories: Memories | None = None
     inventory: Sequence[Path] = ()
+    batches: BatchSizes | None = None
 
 
 @dataclass(slots=True)

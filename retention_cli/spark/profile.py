@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,16 +16,11 @@ from retention_cli.model import TopicPartition
 from retention_cli.profiling.hours import PartitionHours
 from retention_cli.profiling.pieces import from_bytes, to_bytes
 from retention_cli.profiling.reading import Profile, TopicHours, read_into
-from retention_cli.spark.at_once import as_they_end
 from retention_cli.spark.connections import ConnectionRef, Readers
 from retention_cli.spark.fact_rows import Row
 from retention_cli.spark.record_slices import OFFSETS_A_SLICE, Cut, Ranges, cut_records, packed
-from retention_cli.spark.schemas import PIECES, ddl
-from retention_cli.spark.session import SparkError, last_words
-
-_SLICES_A_JOB: Final = 64
-_JOBS_AT_ONCE: Final = 4
-"""So that no core waits for a job's last task; and no more than so many times 64 tasks read at a time."""
+from retention_cli.spark.schemas import PIECES
+from retention_cli.spark.slice_jobs import Task, read_slices
 
 
 @dataclass(slots=True)
@@ -121,24 +114,14 @@ class SparkReading:
         self, slices: Sequence[Ranges], profile: Profile, take: Callable[[Row], None], stop: Callable[[], bool]
     ) -> None:
         """Have all slices read, some jobs at a time, and take the rows as they come, until somebody stops it."""
-        some = [slices[first : first + _SLICES_A_JOB] for first in range(0, len(slices), _SLICES_A_JOB)]
-        jobs = [functools.partial(self._job, one, profile) for one in some]
-        with contextlib.closing(as_they_end(self._session, jobs, _JOBS_AT_ONCE, stop)) as ended:
-            for one in ended:
-                if one.exception() is not None and stop():
-                    return  # a Ctrl-C reaches the tasks on this machine, too
-                for row in one.result():
-                    take(row)
 
-    def _job(self, slices: Sequence[Ranges], profile: Profile) -> list[Row]:
-        names = {tp.topic for one in slices for tp in one}
-        topics = {name: replace(profile.topics[name], partitions={}) for name in names}
-        task = piece_reader(slices, topics, profile.cluster_id, self._connection, self._reader.timeout_s)
-        try:
-            frame = self._session.range(0, len(slices), 1, len(slices)).mapInArrow(task, ddl(PIECES))
-            return [row.asDict() for row in frame.collect()]
-        except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
-            raise SparkError(f"Spark could not read the records: {last_words(error)}") from None
+        def task_of(some: Sequence[Ranges]) -> Task:
+            names = {tp.topic for one in some for tp in one}
+            topics = {name: replace(profile.topics[name], partitions={}) for name in names}
+            return piece_reader(some, topics, profile.cluster_id, self._connection, self._reader.timeout_s)
+
+        for row in read_slices(self._session, slices, task_of, PIECES, stop):
+            take(row)
 
 
 def piece_reader(

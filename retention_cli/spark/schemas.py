@@ -81,7 +81,13 @@ LAID: Final = pa.struct(
             "tails",
             pa.list_(
                 pa.struct(
-                    [("key", pa.string()), ("offset", pa.int64()), ("exact", pa.bool_()), ("reasons", pa.list_(REASON))]
+                    [
+                        ("key", pa.string()),
+                        ("offset", pa.int64()),
+                        ("exact", pa.bool_()),
+                        ("by", pa.string()),
+                        ("reasons", pa.list_(REASON)),
+                    ]
                 )
             ),
         ),
@@ -235,6 +241,18 @@ PIECES: Final = pa.schema(
     ]
 )
 """One row a piece of a partition that was read for a profile (:class:`retention_cli.brokers.record_columns.Ended`)."""
+
+BATCH_RUNS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("error", pa.string()),
+        ("moved", pa.bool_()),
+        *((name, pa.list_(pa.int64())) for name in ("base_offset", "next_offset", "size_bytes", "largest_timestamp")),
+    ]
+)
+"""One row a piece of a log that was read for its bytes (:class:`retention_cli.segments.runs.Runs`)."""
 
 PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_parquet.schema()])
 """The plan's rows (DESIGN.md, The plan)."""

@@ -10,17 +10,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from retention_cli.batch_sizes import BatchSizes
 from retention_cli.disks.stock import COLUMNS, Stock
 from retention_cli.guards.limits import Amount
 from retention_cli.plan import Plan, plan_text
 from retention_cli.planning import make_plan
 from retention_cli.segments.inventory import read_inventory
+from retention_cli.spark.batch_runs import SparkRuns
 from retention_cli.spark.connections import ConnectionRef, write_connection
 from retention_cli.spark.engine import make_plans
 from retention_cli.spark.prepare import Target
 from retention_cli.spark.session import runs_here, ship_file
 from retention_cli.state.memories import Memories
 from tests.kafka.world import World, reader_for
+
+OFFSETS = 40
+"""How many offsets a task reads for a log's bytes: few, so that logs are cut."""
 
 
 def past_day(_cluster: str) -> Amount:
@@ -36,13 +41,16 @@ class Engines:
     folder: Path
     local_state: str = "local"
     inventory: Path | None = None
+    exact_bytes: bool = False
 
     def local(self, policy: str, now: int) -> Plan:
         memories = Memories(self.folder / self.local_state)
         try:
             with reader_for(self.world.bootstrap) as reader:
                 selection = self.world.selection(policy)
-                stock = None if self.inventory is None else Stock(read_inventory([self.inventory], COLUMNS))
+                stock: Stock | BatchSizes | None = BatchSizes() if self.exact_bytes else None
+                if self.inventory is not None:
+                    stock = Stock(read_inventory([self.inventory], COLUMNS))
                 return make_plan(reader, selection, now, past_day=past_day, memories=memories, stock=stock)
         finally:
             memories.close()
@@ -62,7 +70,9 @@ class Engines:
             with reader_for(self.world.bootstrap) as reader:
                 selection = self.world.selection(policy)
                 lying = () if self.inventory is None else (self.inventory,)
-                target = Target("", reader, selection, self.connection(), past_day, memories, lying)
+                where = self.connection()
+                batches = BatchSizes(SparkRuns(self.session, where, OFFSETS)) if self.exact_bytes else None
+                target = Target("", reader, selection, where, past_day, memories, lying, batches)
                 with make_plans(self.session, [target], now) as made:
                     assert not made.failures
                     plan = made.plans[""]

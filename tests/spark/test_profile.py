@@ -16,7 +16,7 @@ from retention_cli.policy.load import parse_policy
 from retention_cli.profiling.reading import Profile, Wanted, fill, prepare
 from retention_cli.profiling.rows import all_rows, head, write_parquet
 from retention_cli.profiling.summary import summarize
-from retention_cli.spark import profile as spark_profile
+from retention_cli.spark import slice_jobs
 from retention_cli.spark.connections import ConnectionRef
 from retention_cli.spark.profile import SparkReading
 from tests.kafka.world import DAY, HOUR, World, now_ms, reader_for
@@ -117,8 +117,8 @@ def test_a_cluster_that_executors_do_not_reach_is_named_for_every_partition(
 def test_what_was_merged_by_then_is_shown_to_who_stops_it(
     local_spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark_profile, "_SLICES_A_JOB", 1)
-    monkeypatch.setattr(spark_profile, "_JOBS_AT_ONCE", 2)
+    monkeypatch.setattr(slice_jobs, "_SLICES_A_JOB", 1)
+    monkeypatch.setattr(slice_jobs, "_JOBS_AT_ONCE", 2)
     topic = world.topic()
     world.produce(topic, [HOUR] * 1000)
     at = Engines(local_spark, world, tmp_path).connection()

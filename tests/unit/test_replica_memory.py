@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retention_cli import replica_memory
@@ -101,6 +101,8 @@ class Broker:
 
     def __init__(self) -> None:
         self.start, self.end, self.base = 0, 100, 0
+        self.left = 0
+        """Whether the last sweep left the active segment, all of it dead: it goes once another one is active."""
 
     @property
     def size(self) -> int:
@@ -117,12 +119,14 @@ class Broker:
             self.start = min(self.end, self.start + amount)
         elif what == "sweep":
             self.base += 10 * max(0, self.dead_segments)
+            self.left = int(self.start == self.end > self.base)
 
 
 _steps = st.lists(st.tuples(st.sampled_from(["write", "trim", "sweep", "look"]), st.integers(1, 60)), max_size=40)
 
 
 @given(_steps)
+@example([("trim", 40), ("trim", 60), ("sweep", 1), ("write", 1), ("trim", 1)])
 def test_a_trimmer_that_looks_before_each_trim_never_trusts_a_size_with_dead_segments_in_it(
     steps: list[tuple[str, int]],
 ) -> None:
@@ -133,7 +137,7 @@ def test_a_trimmer_that_looks_before_each_trim_never_trusts_a_size_with_dead_seg
         at += amount * 1_000
         if what in ("trim", "look"):
             row = seen_again(row, 7, at, broker.start, broker.end, broker.size, SWEEPING)
-            assert not row.clean or broker.dead_segments <= 0
+            assert not row.clean or broker.dead_segments <= broker.left
         broker.step(what, amount)
 
 

@@ -10,7 +10,7 @@ import typer
 from kretain import rules
 from kretain.completing import complete_partitions
 from kretain.exits import Exit, UsageError
-from kretain.inventory import Given, Inventories
+from kretain.inventory import ExactBytes, Given, Inventories
 from kretain.options import COMMON, Common, Output, command, option
 from kretain.rules import RuleFlags
 
@@ -28,6 +28,7 @@ def explain(
     ],
     flags: RuleFlags,
     inventory: Inventories = None,
+    exact_bytes: ExactBytes = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
 ) -> Exit:
@@ -58,7 +59,7 @@ def explain(
             time.time_ns() // 1_000_000,
             memories,
             progress,
-            Given(inventory, chosen.policy).stock(),
+            Given(inventory, chosen.policy, exact_bytes=exact_bytes).stock(),
         )
         memories.save(time.time_ns() // 1_000_000)
     for note in () if common.quiet else memories.notes:

@@ -12,7 +12,7 @@ import typer
 from kretain import rules
 from kretain.exits import Exit, worst
 from kretain.fleet import Fleet, FleetFlags, chosen, plan_fleet
-from kretain.inventory import Given, Inventories, check_one
+from kretain.inventory import ExactBytes, Given, Inventories, check_one
 from kretain.options import COMMON, Common, PlanOutput, command, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SharedSpark, SparkFlags, maker
@@ -38,6 +38,7 @@ def plan(
         ),
     ] = None,
     inventory: Inventories = None,
+    exact_bytes: ExactBytes = False,
     output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
     detailed_exitcode: Annotated[
@@ -66,7 +67,7 @@ def plan(
     one_off = flags.for_topics(topics)
     settings = chosen(common, clusters)
     if isinstance(settings, Fleet):
-        check_one(inventory)
+        check_one(inventory, exact_bytes=exact_bytes)
         return plan_fleet(
             settings,
             topics,
@@ -81,7 +82,7 @@ def plan(
         )
     shared = SharedSpark(spark)
     selection = rules.selection(settings.policy, topics, one_off)
-    make = maker(shared, Given(inventory, selection.policy))
+    make = maker(shared, Given(inventory, selection.policy, exact_bytes=exact_bytes))
     now_ms = time.time_ns() // 1_000_000
     with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
         made = make(

@@ -10,7 +10,7 @@ import typer
 from kretain import rules
 from kretain.exits import Exit, UsageError, exit_code_for, worst
 from kretain.fleet import Fleet, FleetFlags, chosen
-from kretain.inventory import Given, Inventories, check_one
+from kretain.inventory import ExactBytes, Given, Inventories, check_one
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SharedSpark, SparkFlags, maker
@@ -68,6 +68,7 @@ def trim(
     ] = "15m",  # type: ignore[assignment]  # (the option's parser reads it)
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions were held.")] = False,
     inventory: Inventories = None,
+    exact_bytes: ExactBytes = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
@@ -104,7 +105,7 @@ def trim(
     if isinstance(settings, Fleet):
         from kretain.fleet_trim import TrimFlags, trim_fleet
 
-        check_one(inventory, wait=wait)
+        check_one(inventory, exact_bytes=exact_bytes, wait=wait)
         how = TrimFlags(
             plan, dry_run, yes, max_age, max_partitions, fail_on_hold, output, all_rows, common.quiet, shared
         )
@@ -127,7 +128,7 @@ def trim(
     today = selection()
     if saved is not None:
         check_saved(saved, today, now_ms(), max_age)
-    given = Given(inventory, today.policy)
+    given = Given(inventory, today.policy, exact_bytes=exact_bytes)
     make = maker(shared, given)
     with shared, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)

@@ -1,0 +1,182 @@
+"""What lies in logs, byte for byte, as their leaders send it: the headers of record batches, and nothing in them.
+
+A leader sends batches as they lie in its files, compressed or not, with transaction markers and aborted records. What
+is between two offsets therefore takes as many bytes there as were sent (RULES.md R5).
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from kafka.protocol.consumer import FetchRequest
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Found, Leaders, list_offsets
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.wire import Wire, error_named
+from retention_cli.model import TopicPartition
+from retention_cli.segments.batches import Batch, parse
+from retention_cli.segments.runs import Runs
+
+AT_ONCE: Final = 2
+"""How many partitions of a leader are read at a time."""
+
+_ANSWER_BYTES: Final = 4 << 20
+_WAIT_MS: Final = 250
+_OLDEST, _NEWEST = 4, 12  # from 13 on topics go by their ids
+_BASE: Final = struct.Struct(">q")
+_OUT_OF_RANGE: Final = 1
+_PAUSE_S: Final = 0.25
+
+
+class RunsWanted(NamedTuple):
+    """Offsets from ``start`` to ``end`` (exclusive), and how many bytes of batches make a run at least.
+
+    A batch in which ``start`` lies counts where these offsets ``begin`` a log; else it is the piece's before.
+    """
+
+    start: int
+    end: int
+    run_bytes: int
+    begin: bool = True
+
+
+async def read_runs(
+    wire: Wire, wanted: Mapping[TopicPartition, RunsWanted], leaders: Leaders, on_bytes: Callable[[int], None]
+) -> dict[TopicPartition, Runs | RequestFailedError]:
+    """Read logs at their leaders, some at a time; per partition its runs, or why they could not be read to the end.
+
+    A request that fails is sent again for as long as the connection's time-out. Where a log begins later by now, what
+    was read of it is dropped, and its runs begin there.
+
+    Args:
+        wire: the connections.
+        wanted: what to read.
+        leaders: who leads each partition.
+        on_bytes: is told how many bytes came.
+    """
+    found: dict[TopicPartition, Runs | RequestFailedError] = {}
+    queues: dict[int, list[TopicPartition]] = {}
+    for tp in sorted(wanted):
+        leader = leaders[tp].leader
+        if leader is None:
+            found[tp] = RequestFailedError("it has no leader", retriable=True)
+        else:
+            queues.setdefault(leader, []).append(tp)
+
+    async def serve(leader: int, some: list[TopicPartition]) -> None:
+        while some:
+            tp = some.pop(0)
+            reading = _Reading(wire, tp, wanted[tp], leader, leaders[tp], on_bytes)
+            try:
+                found[tp] = await reading.run()
+            except RequestFailedError as error:
+                found[tp] = error
+
+    await wire.together(*(serve(leader, some) for leader, some in queues.items() for _ in range(AT_ONCE)))
+    return found
+
+
+@dataclass(slots=True)
+class _Reading:
+    wire: Wire
+    tp: TopicPartition
+    wanted: RunsWanted
+    leader: int
+    about: PartitionMetadata
+    on_bytes: Callable[[int], None]
+
+    async def run(self) -> Runs:
+        """Read on and on, until the end is reached.
+
+        Raises:
+            RequestFailedError: nothing came for the connection's time-out; or what came is no batch.
+        """
+        runs, at = Runs(), self.wanted.start
+        patience = time.monotonic() + self.wire.timeout_s
+        while at < self.wanted.end:
+            try:
+                data = await self._fetch(at)
+                reached = at if data is None else self._take(runs, data, at)
+                trouble = RequestFailedError(f"the broker sends nothing from offset {at:,} on", retriable=True)
+                if data is None:
+                    runs, reached = Runs(moved=True), await self._later_start(at)
+            except RequestFailedError as error:
+                if not error.retriable:
+                    raise
+                reached, trouble = at, error
+            if reached > at:
+                at, patience = reached, time.monotonic() + self.wire.timeout_s
+            elif time.monotonic() > patience:
+                raise trouble
+            else:
+                await self.wire.sleep(_PAUSE_S)
+        runs.end_at(self.wanted.end)
+        return runs
+
+    async def _fetch(self, at: int) -> Any | None:
+        """Return batches from an offset on, the last perhaps cut; None where the log begins later, or ends before."""
+        partition = FetchRequest.FetchTopic.FetchPartition(
+            partition=self.tp.partition,
+            current_leader_epoch=self.about.leader_epoch,
+            fetch_offset=at,
+            partition_max_bytes=_ANSWER_BYTES,
+        )
+        request = FetchRequest(
+            max_wait_ms=_WAIT_MS,
+            min_bytes=1,
+            max_bytes=_ANSWER_BYTES,
+            topics=[FetchRequest.FetchTopic(topic=self.tp.topic, partitions=[partition])],
+            forgotten_topics_data=[],
+            rack_id="",
+            min_version=_OLDEST,
+            max_version=_NEWEST,
+        )
+        reply = await self.wire.ask(request, self.leader)
+        if (error := error_named(getattr(reply, "error_code", 0))) is not None:
+            raise error
+        for topic in reply.responses:
+            for row in topic.partitions:
+                if row.error_code == _OUT_OF_RANGE:
+                    return None
+                if (error := error_named(row.error_code)) is not None:
+                    raise error
+                return row.records or b""
+        raise RequestFailedError("the broker left it out of its answer", retriable=True)
+
+    def _take(self, runs: Runs, data: Any, at: int) -> int:
+        """Take whole batches; return the offset that follows on them."""
+        place, size, upto = 0, len(data), at
+        self.on_bytes(size)
+        while place + _BASE.size <= size and upto < self.wanted.end:
+            [base] = _BASE.unpack_from(data, place)
+            one = parse(data, place, base, base)
+            if not isinstance(one, Batch):
+                if size - place < _ANSWER_BYTES and place:  # the last one is cut
+                    break
+                raise RequestFailedError(f"what the broker sent from offset {upto:,} on is no batch", retriable=False)
+            if place + one.size > size:
+                break
+            if one.last_offset >= upto:
+                if one.base_offset >= self.wanted.start or self.wanted.begin:
+                    runs.add(one, self.wanted.run_bytes)
+                upto = one.last_offset + 1
+            place += one.size
+        return upto
+
+    async def _later_start(self, at: int) -> int:
+        """Return where the log begins, which retention or somebody else has moved.
+
+        Raises:
+            RequestFailedError: it does not begin later; or nobody knows.
+        """
+        answer = (await list_offsets(self.wire, [{self.tp: "earliest"}], {self.tp: self.about}))[0][self.tp]
+        if isinstance(answer, RequestFailedError):
+            raise answer
+        if not isinstance(answer, Found) or answer.offset <= at:
+            raise RequestFailedError(f"its log does not reach offset {at:,} any more", retriable=False)
+        return answer.offset
