@@ -196,6 +196,7 @@ class World:
                 "bootstrap.servers": self.bootstrap,
                 "logger": QUIET,
                 "transactional.id": f"tx-{next(_numbers)}-{os.getpid()}",
+                "transaction.timeout.ms": 600_000,  # an open one stays open for a whole test
             }
         )
         producer.init_transactions(30)
