@@ -199,10 +199,17 @@ class World:
                 "transaction.timeout.ms": 600_000,  # an open one stays open for a whole test
             }
         )
+        offsets = [-2]  # of records that were written; none: no marker
         producer.init_transactions(30)
         producer.begin_transaction()
         for stamp in stamps_ms:
-            producer.produce(topic, b"t" * 100, partition=partition, timestamp=stamp)
+            producer.produce(
+                topic,
+                b"t" * 100,
+                partition=partition,
+                timestamp=stamp,
+                on_delivery=lambda _error, message: offsets.append(message.offset() or 0),
+            )
         assert producer.flush(60) == 0
         if end == "commit":
             producer.commit_transaction(30)
@@ -210,6 +217,9 @@ class World:
             producer.abort_transaction(30)
         else:
             assert end == "open"
+            return producer
+        # The coordinator writes the marker behind its answer.
+        wait_until(lambda: self.ends(topic, partition)[1] >= max(offsets) + 2, "the transaction's marker")
         return producer
 
     def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
