@@ -59,7 +59,7 @@ def every_time_rule(bench: Bench, run: Any, rounds: int) -> None:
 
 def header_scan(bench: Bench, run: Any, tools: list[str]) -> None:
     """Read the event times of two million records of 100 bytes, beside Kafka's own console consumer."""
-    _produce(bench.bootstrap)
+    produce(bench.bootstrap)
     policy = bench.scratch / "scan.yaml"
     policy.write_text(SCAN_POLICY)
     state = bench.scratch / "state-scan"
@@ -89,7 +89,8 @@ def header_scan(bench: Bench, run: Any, tools: list[str]) -> None:
     bench.say("header scan / console consumer", stock.seconds / done.seconds, "", good=None)
 
 
-def _produce(bootstrap: str) -> None:
+def produce(bootstrap: str) -> None:
+    """Make the topic of two million records with an event time in a header each."""
     wanted = NewTopic(SCANNED, 4, 1, config={"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"})
     admin = AdminClient({"bootstrap.servers": bootstrap})  # it must live until the answer is there
     admin.create_topics([wanted])[SCANNED].result(60)

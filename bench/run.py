@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench.batch_sizes import batch_sizes
 from bench.event_times import every_time_rule, header_scan
 from bench.seed import Shape, commit, seed
 from bench.segments import segments_scan
@@ -257,6 +258,7 @@ def main() -> None:
         bench.plan_beside_the_stock_tool(tools)
         every_time_rule(bench, run, given.rounds)
         header_scan(bench, run, tools)
+        batch_sizes(bench, run, tools)
         bench.trim_beside_the_stock_tool(tools)
         if given.out is not None:
             given.out.write_text(json.dumps(bench.results, indent=1) + "\n")

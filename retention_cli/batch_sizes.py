@@ -24,7 +24,8 @@ RUNS_A_LOG: Final = 1_024
 """Batches are put together to about so many runs a log: a bound is right to a thousandth of it, or to a batch."""
 
 BY: Final = "the batches in its log"
-PHASE: Final = "bytes of batches"
+_MIB: Final = 1 << 20
+PHASE: Final = "MiB of batches"
 
 Failed = RequestFailedError
 Wanted = Mapping[TopicPartition, RunsWanted]
@@ -137,9 +138,9 @@ class BatchSizes:
         def on_bytes(count: int) -> None:
             nonlocal came
             came += count
-            progress(PHASE, came, max(came, expected))
+            progress(PHASE, came // _MIB, max(came, expected) // _MIB)
 
-        progress(PHASE, 0, expected)
+        progress(PHASE, 0, expected // _MIB)
         for tp, read in self.read(reader, wanted, leaders, on_bytes).items():
             if isinstance(read, RequestFailedError):
                 found[tp] = Unknown.because("R5", f"what lies in its log could not be read: {read}")
