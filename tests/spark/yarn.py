@@ -28,6 +28,7 @@ VERSION = "3.5.0"
 _RM = "org.apache.hadoop.yarn.server.resourcemanager"
 _NM = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
 _SMALL = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+_SAID = ("stderr", "stdout", "prelaunch.err", "prelaunch.out")
 _LOGGING = """\
 log4j.rootLogger=INFO, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
@@ -39,16 +40,14 @@ log4j.appender.stderr.layout.ConversionPattern=%d %p %c{1}: %m%n
 
 @dataclass(frozen=True)
 class Yarn:
-    """A ResourceManager and a NodeManager that has room for some small executors. ``--master yarn`` finds it by
-    ``environ``; ``web`` is the ResourceManager's own page.
-    """
+    """A ResourceManager (``web`` is its page) and a NodeManager that has room for some small executors."""
 
     folder: Path
     web: str
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a client needs beside :func:`tests.spark.clusters.environment`."""
+        """What ``--master yarn`` needs beside :func:`tests.spark.clusters.environment`."""
         return {"HADOOP_CONF_DIR": str(self.folder / "conf")}
 
     def applications(self) -> list[dict[str, Any]]:
@@ -56,10 +55,10 @@ class Yarn:
         found = (asked(f"{self.web}/ws/v1/cluster/apps").get("apps") or {}).get("app", [])
         return sorted(found, key=lambda one: -int(one["startedTime"]))
 
-    def logs(self, application: str) -> dict[str, str]:
-        """Return what each of an application's containers has said, by its name. The first is its master's."""
+    def said(self, application: str) -> list[str]:
+        """Return what each of an application's containers has said; the first is its master."""
         folders = sorted((self.folder / "logs" / application).glob("container_*"))
-        return {one.name: "\n".join(_text(file) for file in one.rglob("*") if file.is_file()) for one in folders}
+        return ["\n".join(_text(one / name) for name in _SAID if (one / name).is_file()) for one in folders]
 
     def files(self) -> list[Path]:
         """Return every file that was made for containers, or by them: launch scripts, settings, logs."""
