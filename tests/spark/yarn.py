@@ -29,7 +29,7 @@ _RM = "org.apache.hadoop.yarn.server.resourcemanager"
 _NM = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
 _SMALL = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 _SAID = ("stderr", "stdout", "prelaunch.err", "prelaunch.out")
-_LOGGING = """\
+LOGGING = """\
 log4j.rootLogger=INFO, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
 log4j.appender.stderr.target=System.err
@@ -69,11 +69,8 @@ class Yarn:
 @contextlib.contextmanager
 def yarn(folder: Path) -> Iterator[Yarn]:
     """Run the two; whatever happens to the tests, they and their containers end."""
-    java = find_java()
-    lib = jars.resolve("hadoop-minicluster", VERSION, java, print, group="org.apache.hadoop")
-    web = _configure(folder)
-    cluster = Yarn(folder, web)
-    command = [str(java.executable), *_SMALL, "-cp", f"{folder / 'conf'}:{lib}/*"]
+    cluster = Yarn(folder, _configure(folder))
+    web, command = cluster.web, [*hadoop(), "-cp", f"{folder / 'conf'}:{hadoop_jars()}/*"]
     try:
         with SparkProcesses(folder) as processes:
             for name, main in (("resourcemanager", f"{_RM}.ResourceManager"), ("nodemanager", _NM)):
@@ -86,6 +83,16 @@ def yarn(folder: Path) -> Iterator[Yarn]:
             yield cluster
     finally:
         _end_containers(folder)
+
+
+def hadoop() -> list[str]:
+    """How one of Hadoop's processes is started: a small Java."""
+    return [str(find_java().executable), *_SMALL]
+
+
+def hadoop_jars() -> Path:
+    """The folder with all of Hadoop's jars."""
+    return jars.resolve("hadoop-minicluster", VERSION, find_java(), print, group="org.apache.hadoop")
 
 
 def _configure(folder: Path) -> str:
@@ -119,16 +126,16 @@ def _configure(folder: Path) -> str:
     }
     conf = folder / "conf"
     conf.mkdir()
-    _write_xml(conf / "yarn-site.xml", settings)
-    _write_xml(conf / "core-site.xml", {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(folder / "hadoop")})
-    (conf / "log4j.properties").write_text(_LOGGING)
+    write_xml(conf / "yarn-site.xml", settings)
+    write_xml(conf / "core-site.xml", {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(folder / "hadoop")})
+    (conf / "log4j.properties").write_text(LOGGING)
     # As whoever runs a cluster has it: each job would send Spark's own jars (400 MB) along.
     own = {"spark.yarn.jars": f"local:{spark_home()}/jars/*", "spark.yarn.stagingDir": (folder / "staging").as_uri()}
     (folder / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in own.items()))
     return f"http://{page}"
 
 
-def _write_xml(file: Path, settings: Mapping[str, str]) -> None:
+def write_xml(file: Path, settings: Mapping[str, str]) -> None:
     rows = (f"<property><name>{key}</name><value>{escape(value)}</value></property>" for key, value in settings.items())
     file.write_text("\n".join(["<configuration>", *rows, "</configuration>\n"]))
 
