@@ -62,7 +62,8 @@ def test_what_is_archived_is_trimmed(
     before = {partition: whole(world, topic, partition) for partition in range(2)}
     file = tmp_path / "policy.yaml"
     file.write_text(policy(topic, place))
-    environ, folder, flags = hadoop_files.environ, tmp_path, ()
+    environ, folder = hadoop_files.environ, tmp_path
+    flags: tuple[str, ...] = ()
     if where == "yarn":
         cluster: Yarn = request.getfixturevalue("spark_yarn")
         passed = ["ARROW_LIBHDFS_DIR", "HADOOP_HOME", "JAVA_HOME"]
