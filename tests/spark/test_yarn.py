@@ -179,3 +179,20 @@ def test_what_yarn_lacks_is_said_in_one_line(world: World, tmp_path: Path, spark
     assert bare.stderr.startswith("kretain: Spark's executors can't run Python")
     for done in (nowhere, bare):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+
+
+def test_an_application_that_somebody_ends_is_said_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(consumed(world.topic()))
+    earlier = {one["id"] for one in spark_yarn.applications()}
+    running = command(world, tmp_path, spark_yarn).start("-p", str(file), *ON_YARN, state="spark")
+
+    def busy() -> list[str]:
+        new = [one["id"] for one in spark_yarn.applications() if one["id"] not in earlier]
+        return [one for one in new if busy_containers(spark_yarn, one)]
+
+    wait_until(lambda: running.poll() is not None or bool(busy()), "a first task", 300)
+    spark_yarn.end(busy()[0])
+    out, err = running.communicate(timeout=300)
+    assert (running.returncode, out, err.count("\n")) == (1, "", 1), err
+    assert "SparkContext was shut down; look whether Spark is up" in err
