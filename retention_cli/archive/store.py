@@ -28,6 +28,7 @@ _RENAMES: Final = ("hdfs",)
 """File systems whose files may be seen before they are whole, and that can rename."""
 _BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.([0-9a-f]{32}\.)?tmp")
 """What a writer writes to before the file has its name; without a token, an older kretain's."""
+_DOCS: Final = "See docs/archive.md"
 _CHUNK_BYTES: Final = 4 * 2**20
 
 
@@ -46,6 +47,7 @@ class Store:
         self._fs = filesystem
         self._base = base.rstrip("/")
         self._local = filesystem.type_name == "local"
+        self._hdfs = filesystem.type_name in _RENAMES
 
     def read(self, path: str) -> bytes:
         """Return a whole file.
@@ -85,7 +87,7 @@ class Store:
             ArchiveError: it can't be told.
         """
         with self._said(path, "read"):
-            info = self._fs.get_file_info(self._at(path))
+            info = self._info(self._at(path))
         return int(info.size) if info.is_file else None
 
     def write(self, path: str, content: Any) -> None:
@@ -98,8 +100,8 @@ class Store:
         with self._said(path, "written"):
             if self._local:
                 _write_local(at, content)
-            elif self._fs.type_name in _RENAMES:
-                self._write_and_rename(at, content)
+            elif self._hdfs:
+                self._write_and_rename(path, at, content)
             else:
                 with self._fs.open_output_stream(at, compression=None) as stream:
                     stream.write(content)
@@ -113,7 +115,11 @@ class Store:
         from_fs = arrow("pyarrow.fs")
         at = self._at(folder) if folder else self._base
         with self._said(folder or ".", "listed"):
-            found = self._fs.get_file_info(from_fs.FileSelector(at, allow_not_found=True, recursive=True))
+            if self._hdfs and self._info(at).type == from_fs.FileType.NotFound:
+                return []
+            # On HDFS a folder that could not be listed would be one that is not there.
+            selector = from_fs.FileSelector(at, allow_not_found=not self._hdfs, recursive=True)
+            found = self._fs.get_file_info(selector)
         prefix = len(self._base) + 1 if self._base else 0
         return sorted(info.path[prefix:] for info in found if info.is_file)
 
@@ -124,7 +130,7 @@ class Store:
             ArchiveError: it can't be told.
         """
         with self._said(".", "read"):
-            return bool(self._fs.get_file_info(self._base or "/").type != arrow("pyarrow.fs").FileType.NotFound)
+            return bool(self._info(self._base or "/").type != arrow("pyarrow.fs").FileType.NotFound)
 
     def shown(self, path: str) -> str:
         """Return a file's place for people."""
@@ -133,20 +139,48 @@ class Store:
     def _at(self, path: str) -> str:
         return f"{self._base}/{path}" if self._base else path
 
-    def _write_and_rename(self, at: str, content: Any) -> None:
+    def _write_and_rename(self, path: str, at: str, content: Any) -> None:
         place = PurePosixPath(at)
-        beside = str(place.with_name(_beside(place.name)))
+        beside, aside = str(place.with_name(_beside(place.name))), str(place.with_name(_beside(place.name, "old")))
+        there = self._info(at).is_file
+        if there and self._holds(path, content):
+            return
         self._fs.create_dir(str(place.parent), recursive=True)
         try:
             with self._fs.open_output_stream(beside, compression=None) as stream:
                 stream.write(content)
-            if self._fs.get_file_info(at).is_file:  # a rename does not replace there; the same content comes at once
-                self._fs.delete_file(at)
+            if there:  # a rename does not replace there; what was there is kept until the new one has its name
+                self._fs.move(at, aside)
             self._fs.move(beside, at)
         except OSError:
             with contextlib.suppress(OSError):
+                if there and not self._info(at).is_file:
+                    self._fs.move(aside, at)
+            with contextlib.suppress(OSError):
                 self._fs.delete_file(beside)
             raise
+        if there:
+            with contextlib.suppress(OSError):
+                self._fs.delete_file(aside)
+
+    def _holds(self, path: str, content: Any) -> bool:
+        try:
+            return self.digest(path) == digest_of(content)
+        except ArchiveError:  # damaged: it is replaced
+            return False
+
+    def _info(self, at: str) -> Any:
+        """Return what there is. On HDFS pyarrow calls "not found" whatever it could not ask about.
+
+        Raises:
+            OSError: it can't be told.
+        """
+        from_fs = arrow("pyarrow.fs")
+        info = self._fs.get_file_info(at)
+        if info.type == from_fs.FileType.NotFound and self._hdfs:
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.get_file_info(from_fs.FileSelector(at))
+        return info
 
     @contextlib.contextmanager
     def _said(self, path: str, done: str) -> Iterator[None]:
@@ -166,9 +200,23 @@ def _connect(url: str) -> tuple[Any, str]:
     try:
         found, base = fs.FileSystem.from_uri("gs://" + url[6:] if url.startswith("gcs://") else url)
     except (OSError, ValueError, NotImplementedError) as error:
-        text = " ".join(str(error).split()).replace(url, shown)
+        text = _without_hadoop(str(error)) or " ".join(str(error).split()).replace(url, shown)
         raise ArchiveError(f"the archive {shown} can't be reached: {text}") from None
     return found, base
+
+
+def _without_hadoop(said: str) -> str | None:
+    """Return what to do where a part of Hadoop's own client is missing: pyarrow lists every place that it looked in."""
+    if "libjvm" in said:
+        return f"HDFS needs Java, and there is no libjvm.so to be found: JAVA_HOME names a Java. {_DOCS}"
+    if "Unable to load libhdfs" in said:
+        return f"HDFS needs Hadoop's libhdfs.so: ARROW_LIBHDFS_DIR or HADOOP_HOME names where it is. {_DOCS}"
+    if "HDFS connection failed" in said:
+        return (
+            "Hadoop's client does not start, or knows no such place: CLASSPATH must begin with the folder of "
+            f"hdfs-site.xml and name every jar (`hadoop classpath --glob`). {_DOCS}"
+        )
+    return None
 
 
 def digest_of(content: Any) -> str:
@@ -176,8 +224,8 @@ def digest_of(content: Any) -> str:
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
-def _beside(name: str) -> str:
-    return f".{name}.{uuid.uuid4().hex}.tmp"
+def _beside(name: str, kind: str = "tmp") -> str:
+    return f".{name}.{uuid.uuid4().hex}.{kind}"
 
 
 def _write_local(at: str, content: Any) -> None:

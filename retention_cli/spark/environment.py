@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
+from retention_cli.spark.failures import as_spark_error
 from retention_cli.spark.session import SparkError, last_words
 
 NEEDED: Final = {
@@ -24,7 +25,8 @@ NEEDED: Final = {
 }
 """What is imported on an executor, and the distribution that has it. Some are native: a zip can't carry them."""
 
-
+_ENDED: Final = "SparkContext was shut down"
+"""An application that somebody ended: YARN's administrator, or a queue that wants its room back."""
 _FAILS: Final = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
 """What a part that is missing, broken, or of another version raises when it is imported."""
 
@@ -57,8 +59,11 @@ def check_executors(session: Any, tasks: int) -> list[str]:
     try:
         rows = frame.collect()
     except Exception as error:  # noqa: BLE001  (not even the probe can run)
+        said = last_words(error)
+        if _ENDED in said and (ended := as_spark_error(error)) is not None:
+            raise ended from None
         raise SparkError(
-            f"Spark's executors can't run Python as kretain needs it: {last_words(error)} (is it the Python that you "
+            f"Spark's executors can't run Python as kretain needs it: {said} (is it the Python that you "
             f"mean? PYSPARK_PYTHON names it; or ship an environment: kretain spark pack ENV.tar.gz)"
         ) from None
     for row in rows:

@@ -27,6 +27,8 @@ _DETAILS: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 _TASK: Final = "most recent failure: "
 _CALLED: Final = "An error occurred while calling "
 _CLASS: Final = re.compile(r"\borg\.apache\.spark\.[\w.]*(?:Exception|Error): ")
+_NO_JVM: Final = "[JAVA_GATEWAY_EXITED]"
+_AT_START: Final = re.compile(r'Exception in thread "main" (?:[\w.$]+: )?(.+)')
 _QUIET_LOG: Final = """\
 rootLogger.level = error
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
@@ -69,7 +71,10 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
         session = _connect(str(master), conf) if is_connect(master) else _classic(master, conf, folder)
         ship_code(session, folder)
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
-        raise SparkError(f"Spark at {master or 'its default master'} can't be used: {last_words(error)}") from None
+        said = last_words(error)
+        if said.startswith(_NO_JVM):
+            said = words_at_start(folder / LOG) or said
+        raise SparkError(f"Spark at {master or 'its default master'} can't be used: {said}") from None
     return session
 
 
@@ -194,6 +199,13 @@ def zip_engine(folder: Path) -> Path:
                 archive.write(file, Path("retention_cli") / file.relative_to(root))
     digest = hashlib.sha256(made.read_bytes()).hexdigest()[:12]
     return made.rename(folder / f"kretain-engine-{retention_cli.__version__}-{digest}.zip")
+
+
+def words_at_start(log: Path) -> str | None:
+    """Return why Spark's JVM did not come up: no such master, no ``HADOOP_CONF_DIR`` for YARN, no Java."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("WARNING: ")]
+    return next((found[1] for line in said if (found := _AT_START.match(line))), said[0] if said else None)
 
 
 def last_words(error: BaseException) -> str:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -95,10 +95,14 @@ class SparkProcesses:
 
     def start(self, name: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Process:
         """Start a class of Spark's; what it says goes to ``name.log``."""
+        return self.run(name, [str(spark_home() / "bin" / "spark-class"), *arguments], environ)
+
+    def run(self, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None) -> Process:
+        """Start a process that Spark is to work with; what it says goes to ``name.log``."""
         log = self.folder / f"{name}.log"
         with log.open("ab") as said:
             popen = subprocess.Popen(
-                [str(spark_home() / "bin" / "spark-class"), *arguments],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -169,7 +173,7 @@ class Standalone:
 
     def alive_workers(self) -> set[int]:
         """The ports of the workers that the master believes in; it misses a dead one only after a while."""
-        workers = _asked(self._status).get("workers", ())
+        workers = asked(self._status).get("workers", ())
         return {worker["port"] for worker in workers if worker["state"] == "ALIVE"}
 
     def add_workers(self, count: int) -> list[Process]:
@@ -194,7 +198,7 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[Standalone]:
             *("--host", HOST, "--port", str(port), "--webui-port", str(status_port)),
             environ={"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"},  # it would listen on a fixed port
         )
-        processes.wait_until(lambda: bool(_asked(status)), "the master answers")
+        processes.wait_until(lambda: bool(asked(status)), "the master answers")
         cluster = Standalone(url, folder, master, [], processes, status)
         cluster.add_workers(workers)
         yield cluster
@@ -249,7 +253,7 @@ def connect_server(folder: Path, master: str = "local[2]") -> Iterator[Connect]:
         yield Connect(f"sc://{HOST}:{port}", folder, server)
 
 
-def _asked(url: str) -> dict[str, Any]:
+def asked(url: str) -> dict[str, Any]:
     """Return a status page's JSON, nothing where there is none yet."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  (our own, on loopback)
@@ -267,19 +271,19 @@ def _listens(port: int) -> bool:
 @pytest.fixture(scope="session")
 def spark_standalone() -> Iterator[Standalone]:
     """A master and two workers that no test may harm."""
-    with _folder() as folder, standalone(folder) as cluster:
+    with own_folder() as folder, standalone(folder) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def spark_connect() -> Iterator[Connect]:
     """A Connect server that no test may harm."""
-    with _folder() as folder, connect_server(folder) as server:
+    with own_folder() as folder, connect_server(folder) as server:
         yield server
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def own_folder() -> Iterator[Path]:
     """Give a folder that goes with the cluster, its logs and its workers' copies of what was shipped."""
     with tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True) as name:
         yield Path(name)

@@ -6,8 +6,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Command:
     folder: Path
     spark_folder: Path
     name: str = "plan"
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str, state: str) -> subprocess.CompletedProcess[str]:
         done = self.start(*arguments, state=state)
@@ -53,7 +54,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**environment(self.spark_folder), "PYTHONPATH": ":".join(sys.path)},
+            env={**environment(self.spark_folder), "PYTHONPATH": ":".join(sys.path), **self.environ},
         )
 
     def plan(self, policy: Path, *arguments: str, state: str) -> str:

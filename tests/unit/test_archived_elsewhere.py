@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pyarrow.fs
 import pytest
@@ -265,6 +266,72 @@ def test_where_files_are_seen_before_they_are_whole_each_writer_has_a_name_of_it
     with pytest.raises(ArchiveError):
         store.write("b.parquet", b"a folder stands there")
     assert [path.name for path in (tmp_path / "archive").iterdir() if path.is_file()] == ["a.parquet"]
+
+
+class LikeHdfs:
+    """A folder as pyarrow shows HDFS: no rename replaces, and what could not be asked about is "not found"."""
+
+    type_name = "hdfs"
+
+    def __init__(self, folder: Path) -> None:
+        self._files = pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem())
+        self.answers = 1_000
+        self.refuses: Callable[[str, str], bool] = lambda _source, _target: False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def get_file_info(self, asked: Any) -> Any:
+        self.answers -= 1
+        if self.answers >= 0:
+            return self._files.get_file_info(asked)
+        if isinstance(asked, pyarrow.fs.FileSelector):
+            if asked.allow_not_found:
+                return []
+            raise OSError("HDFS list directory failed")
+        return pyarrow.fs.FileInfo(asked, pyarrow.fs.FileType.NotFound)
+
+    def move(self, source: str, target: str) -> None:
+        if self.refuses(source, target) or self._files.get_file_info(target).is_file:
+            raise OSError("HDFS rename failed")
+        self._files.move(source, target)
+
+
+def test_on_hdfs_what_could_not_be_asked_about_is_an_error_and_no_empty_archive(tmp_path: Path) -> None:
+    files = LikeHdfs(tmp_path)
+    store = Store("hdfs://n/archive", files, "archive")
+    assert (store.exists(), store.files(), store.size("a")) == (False, [], None)
+    store.write("day=x/a", b"one")
+    assert (store.exists(), store.files(), store.size("day=x/a")) == (True, ["day=x/a"], 3)
+    asked = (store.exists, store.files, lambda: store.size("day=x/a"), lambda: store.write("day=x/a", b"two"))
+    for ask in asked:
+        files.answers = 0
+        with pytest.raises(ArchiveError, match="list directory failed"):
+            ask()
+    files.answers = 1  # it is gone while it is asked
+    with pytest.raises(ArchiveError, match="list directory failed"):
+        store.files()
+
+
+def test_on_hdfs_a_file_is_there_until_the_one_in_its_place_is(tmp_path: Path) -> None:
+    files = LikeHdfs(tmp_path)
+    store = Store("hdfs://n/archive", files, "archive")
+    moved: list[tuple[bytes | None, str]] = []
+
+    def watch(source: str, _target: str) -> bool:
+        old = [path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in ("", ".old") and path.is_file()]
+        moved.append((old[0] if old else None, source.rpartition(".")[2]))
+        return False
+
+    files.refuses = watch
+    for content in (b"one", b"one", b"two"):  # the same twice is written once
+        store.write("a", content)
+        assert store.read("a") == content
+    assert moved == [(None, "tmp"), (b"one", "archive/a"), (b"one", "tmp")]
+    files.refuses = lambda source, _: source.endswith(".tmp")
+    with pytest.raises(ArchiveError, match="can't be written"):
+        store.write("a", b"three")
+    assert [(path.name, path.read_bytes()) for path in (tmp_path / "archive").iterdir()] == [("a", b"two")]
 
 
 # -- who copies what --------------------------------------------------------------------------------

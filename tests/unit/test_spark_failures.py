@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from retention_cli.spark.failures import as_spark_error
+from retention_cli.spark.session import LOG, words_at_start
 
 LOST = "An error occurred while calling o59.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: "
 
@@ -59,3 +62,25 @@ def test_one_line_and_what_to_do(text: str, said: str, todo: str) -> None:
 @pytest.mark.parametrize("error", [ValueError("ours"), ConnectionRefusedError("a broker's"), KeyboardInterrupt()])
 def test_what_is_not_sparks_stays_what_it_is(error: BaseException) -> None:
     assert as_spark_error(error) is None
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        (
+            "WARNING: Using incubator modules\nException in thread \"main\" org.apache.spark.SparkException: When running with master 'yarn' either HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the environment.\n\tat org.apache\n",
+            "When running with master 'yarn' either HADOOP_CONF_DIR or YARN_CONF_DIR must be set in the environment.",
+        ),
+        (
+            "bin/spark-class: line 71: /nowhere/bin/java: No such file or directory\nbin/spark-class: line 97: CMD: bad array subscript\n",
+            "bin/spark-class: line 71: /nowhere/bin/java: No such file or directory",
+        ),
+        ("WARNING: Using incubator modules\n", None),
+    ],
+)
+def test_why_spark_did_not_come_up_is_told_from_what_it_left_in_its_log(
+    log: str, said: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / LOG).write_text(log)
+    assert words_at_start(tmp_path / LOG) == said
+    assert words_at_start(tmp_path / "none") is None

@@ -1,0 +1,97 @@
+"""Archives on a real HDFS. They need libhdfs.so: ARROW_LIBHDFS_DIR or HADOOP_HOME says where it is, else they are skipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+
+from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.store import Store
+from tests.kafka.archiving import archived, policy, whole
+from tests.kafka.world import World
+from tests.spark.hdfs import Hdfs, hadoop_files, has_libhdfs, hdfs
+from tests.spark.test_archive import filled
+from tests.spark.test_remote import Command
+from tests.spark.test_yarn import ON_YARN
+from tests.spark.yarn import Yarn, spark_yarn
+
+__all__ = ["hadoop_files", "spark_yarn"]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not has_libhdfs(), reason="no libhdfs.so: ARROW_LIBHDFS_DIR names its folder"),
+]
+
+
+@pytest.fixture
+def place(hadoop_files: Hdfs, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder of the test's own in HDFS, for this process, too."""
+    monkeypatch.setenv("CLASSPATH", hadoop_files.environ["CLASSPATH"])
+    return f"{hadoop_files.url}/archive-{uuid.uuid4().hex}"
+
+
+def test_files_are_replaced_and_what_can_not_be_told_is_an_error(place: str, tmp_path: Path) -> None:
+    """HDFS that does not answer, or not to us, is no empty archive."""
+    store = Store(place)
+    assert (store.exists(), store.files(), store.files("a"), store.size("a/b")) == (False, [], [], None)
+    for content in (b"one", b"two", b"two"):
+        store.write("a/b", content)
+        assert (store.read("a/b"), store.files(), store.size("a/b")) == (content, ["a/b"], 3)
+    store.write("closed/in/c", b"three")
+    stranger = Store(f"{place}?user=stranger")
+    with pytest.raises(ArchiveError, match="can't be written"):
+        stranger.write("a/b", b"four")
+    assert (store.read("a/b"), stranger.files()) == (b"two", ["a/b", "closed/in/c"])
+    nobody = Store("hdfs://127.0.0.1:1/archive")
+    for ask in (nobody.exists, nobody.files, lambda: nobody.size("a/b"), lambda: nobody.write("a/b", b"")):
+        with pytest.raises(ArchiveError, match="can't be"):
+            ask()
+
+
+@pytest.mark.parametrize("where", ["here", "yarn"])
+def test_what_is_archived_is_trimmed(
+    where: str, world: World, tmp_path: Path, place: str, hadoop_files: Hdfs, request: pytest.FixtureRequest
+) -> None:
+    """By this process, and by executors on YARN, who need of Hadoop's client what this machine needs."""
+    topic = filled(world, 2)
+    world.commit(f"{topic}-g", topic, {1: 700})
+    before = {partition: whole(world, topic, partition) for partition in range(2)}
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy(topic, place))
+    environ, folder = hadoop_files.environ, tmp_path
+    flags: tuple[str, ...] = ()
+    if where == "yarn":
+        cluster: Yarn = request.getfixturevalue("spark_yarn")
+        passed = ["ARROW_LIBHDFS_DIR", "HADOOP_HOME", "JAVA_HOME"]
+        theirs = {name: os.environ[name] for name in passed if name in os.environ} | environ
+        given = [
+            word for name, value in theirs.items() for word in ("--spark-conf", f"spark.executorEnv.{name}={value}")
+        ]
+        environ, folder, flags = environ | cluster.environ, cluster.folder, (*ON_YARN, *given)
+    done = Command(world, tmp_path, folder, "trim", environ).run("-p", str(file), "--yes", *flags, state="state")
+    assert done.returncode == 0, done.stderr
+    assert {one["outcome"] for one in json.loads(done.stdout)["partitions"]} == {"trimmed"}, done.stdout
+    assert [world.ends(topic, partition)[0] for partition in range(2)] == [1_200, 700]
+    for partition, records in before.items():
+        assert archived(place, topic, partition) + whole(world, topic, partition) == records
+    store = Store(place)
+    assert not [path for path in store.files() if path.endswith((".tmp", ".old"))]
+
+
+def test_a_name_node_that_is_gone_holds_what_it_was_to_keep(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = filled(world)
+    with hdfs(tmp_path) as lost:
+        environ = lost.environ
+        lost.name_node.kill()
+    file = tmp_path / "policy.yaml"
+    file.write_text(policy(topic, f"{lost.url}/archive"))
+    done = Command(world, tmp_path, tmp_path, "trim", environ).run("-p", str(file), "--yes", state="state")
+    [row] = json.loads(done.stdout)["partitions"]
+    assert (row["outcome"], world.ends(topic)[0]) == ("held", 0)
+    assert "can't be" in row["reasons"][0]["text"]

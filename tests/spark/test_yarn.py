@@ -1,0 +1,182 @@
+"""The contract on a real YARN: the command's own plan, byte for byte, and nothing of a secret in what YARN keeps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from retention_cli.embedded import EmbeddedKafka
+from tests.kafka.archiving import archived, policy, whole
+from tests.kafka.fleet import Fleet
+from tests.kafka.world import HOUR, World, consumed, wait_until
+from tests.spark.test_archive import filled, whole_and_tidy
+from tests.spark.test_remote import SECRET, SMALL, Command, fleet
+from tests.spark.yarn import Yarn, spark_yarn
+
+__all__ = ["fleet", "spark_yarn"]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]  # 100 MB of Hadoop, and a session each
+FAKE = "hush-9d27ee"
+# As where each machine has what executors need: the tests' own Python.
+INSTALLED = (*SMALL, "--spark-conf", f"spark.pyspark.python={sys.executable}")
+ON_YARN = ("--spark", "--master", "yarn", *INSTALLED)
+
+
+def command(world: World, folder: Path, cluster: Yarn, name: str = "plan") -> Command:
+    return Command(world, folder, cluster.folder, name, cluster.environ)
+
+
+def busy_containers(cluster: Yarn, application: str) -> int:
+    """How many of an application's executors have run tasks."""
+    return sum("Running task" in said for said in cluster.said(application))
+
+
+def test_the_same_plan(fleet: Fleet, tmp_path: Path, spark_yarn: Yarn) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(fleet.policy()[0])
+    plan = command(fleet.world, tmp_path, spark_yarn).same(file, "yarn", *INSTALLED)
+    assert plan["totals"]["trim"] > 0
+    assert plan["totals"]["hold"] > 0
+    done = spark_yarn.applications()[0]
+    assert (done["applicationType"], done["finalStatus"]) == ("SPARK", "SUCCEEDED")
+    assert busy_containers(spark_yarn, done["id"]) == 2
+
+
+def test_trim_archives_on_executors_and_trims_exactly(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+    topic = filled(world, 3)
+    world.commit(f"{topic}-g", topic, {2: 700})
+    before = {partition: whole(world, topic, partition) for partition in range(3)}
+    file, place = tmp_path / "policy.yaml", tmp_path / "archive"
+    file.write_text(policy(topic, place))
+    done = command(world, tmp_path, spark_yarn, "trim").run("-p", str(file), "--yes", *ON_YARN, state="state")
+    assert done.returncode == 0, done.stderr
+    assert {one["outcome"] for one in json.loads(done.stdout)["partitions"]} == {"trimmed"}
+    assert {partition: world.ends(topic, partition)[0] for partition in range(3)} == {0: 1_200, 1: 1_200, 2: 700}
+    for partition, records in before.items():
+        assert archived(place, topic, partition) + whole(world, topic, partition) == records
+    assert whole_and_tidy(place)
+
+
+def test_a_secret_is_in_the_file_that_executors_open_and_nowhere_else(tmp_path: Path, spark_yarn: Yarn) -> None:
+    """Not in what containers say or are started with, what YARN stages, Spark's event log, or the driver's own page."""
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{SECRET}";'
+    settings = {
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": jaas,
+    }
+    earlier = {one["id"] for one in spark_yarn.applications()}
+    with EmbeddedKafka(1, settings=settings, secure_protocol="SASL_PLAINTEXT") as kafka:
+        world = World(kafka.bootstrap, tmp_path / "state")
+        topic = world.topic()
+        world.produce(topic, [5 * HOUR] * 4)
+        world.commit(f"{topic}-g", topic, 3)
+        file, client, events = tmp_path / "policy.yaml", tmp_path / "client.properties", tmp_path / "events"
+        file.write_text(consumed(topic))
+        client.write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f"sasl.username=alice\nsasl.password={SECRET}\nbootstrap.servers={kafka.secure_bootstrap}\n"
+        )
+        events.mkdir()
+        running = command(world, tmp_path, spark_yarn).start(
+            *("-p", str(file), "-c", str(client), *ON_YARN),
+            *("--spark-conf", f"spark.executorEnv.AWS_SECRET_ACCESS_KEY={FAKE}"),
+            *("--spark-conf", "spark.eventLog.enabled=true", "--spark-conf", f"spark.eventLog.dir={events.as_uri()}"),
+            state="spark",
+        )
+        pages: list[str] = []
+
+        def looked() -> bool:
+            new = [one for one in spark_yarn.applications() if one["id"] not in earlier]
+            pages.extend(page for one in new if (page := own_page(spark_yarn, one["id"])))
+            return bool(pages) or running.poll() is not None
+
+        wait_until(looked, "Spark's own page", 300)
+        out, err = running.communicate(timeout=600)
+    assert running.returncode == 0, err
+    assert json.loads(out)["totals"]["trim"] == 1
+    assert "spark.executorEnv.AWS_SECRET_ACCESS_KEY" in pages[0]
+    [one] = [one["id"] for one in spark_yarn.applications() if one["id"] not in earlier]
+    logs = "\n".join(spark_yarn.said(one))
+    assert "Running task" in logs
+    written = [file for file in events.rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in written) > 10_000
+    shown = {"what it printed": out + err, "its page": pages[0], "containers": logs}
+    shown |= {str(file): file.read_text(errors="replace") for file in written}
+    for place, text in shown.items():
+        assert SECRET not in text, f"the password stands in {place}"
+        assert FAKE not in text, f"the key stands in {place}"
+    holding = {file for file in spark_yarn.files() if SECRET.encode() in file.read_bytes()}
+    assert {file.name.partition("-kretain")[0] for file in holding} == {"kretain-connection"}
+    assert not [file for file in holding if file.stat().st_mode & 0o044], "others may read it"
+
+
+def own_page(cluster: Yarn, application: str) -> str:
+    """What the driver's page says of the application's environment, as YARN's proxy shows it; "" where there is none."""
+    address = f"{cluster.web}/proxy/{application}/api/v1/applications/{application}/environment"
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310  (our own, on loopback)
+            text = str(answer.read().decode())
+    except OSError:
+        return ""
+    return text if '"sparkProperties"' in text else ""
+
+
+@pytest.mark.timeout(1500)  # it installs everything anew
+def test_executors_run_on_an_environment_that_was_packed(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+    """As docs/spark.md has it, on machines whose Python has none of it."""
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 3)
+    world.commit(f"{topic}-g", topic, 2)
+    file, packed = tmp_path / "policy.yaml", tmp_path / "kretain-env.tar.gz"
+    file.write_text(consumed(topic))
+    made = subprocess.run(
+        [sys.executable, "-m", "kretain", "spark", "pack", str(packed)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert made.returncode == 0, made.stderr
+    done = command(world, tmp_path, spark_yarn).run(
+        *("-p", str(file), "--spark", "--master", "yarn", *SMALL),
+        *("--spark-conf", f"spark.yarn.dist.archives={packed}#environment"),
+        *("--spark-conf", "spark.pyspark.python=./environment/bin/python"),
+        state="spark",
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["partitions"][0]["trim_to"] == 2
+
+
+def test_what_yarn_lacks_is_said_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+    """Nobody told where YARN is; and executors with a Python that has nothing: exit 1, one line, nothing planned."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(consumed(world.topic()))
+    flags = ("-p", str(file), "--spark", "--master", "yarn", *SMALL)
+    nowhere = Command(world, tmp_path, tmp_path).run(*flags, state="spark")
+    assert "HADOOP_CONF_DIR or YARN_CONF_DIR must be set" in nowhere.stderr
+    lost = ("--spark-conf", "spark.pyspark.python=/nowhere/python3")
+    bare = command(world, tmp_path, spark_yarn).run(*flags, *lost, state="spark")
+    assert bare.stderr.startswith("kretain: Spark's executors can't run Python")
+    for done in (nowhere, bare):
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+
+
+def test_an_application_that_somebody_ends_is_said_in_one_line(world: World, tmp_path: Path, spark_yarn: Yarn) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(consumed(world.topic()))
+    earlier = {one["id"] for one in spark_yarn.applications()}
+    running = command(world, tmp_path, spark_yarn).start("-p", str(file), *ON_YARN, state="spark")
+
+    def busy() -> list[str]:
+        new = [one["id"] for one in spark_yarn.applications() if one["id"] not in earlier]
+        return [one for one in new if busy_containers(spark_yarn, one)]
+
+    wait_until(lambda: running.poll() is not None or bool(busy()), "a first task", 300)
+    spark_yarn.end(busy()[0])
+    out, err = running.communicate(timeout=300)
+    assert (running.returncode, out, err.count("\n")) == (1, "", 1), err
+    assert "SparkContext was shut down; look whether Spark is up" in err
