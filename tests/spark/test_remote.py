@@ -281,6 +281,15 @@ def test_what_a_cluster_lacks_is_said_in_one_line(world: World, tmp_path: Path, 
     assert done.stderr.count("\n") == 1
 
 
+def packed_environment(folder: Path) -> Path:
+    """What ``kretain spark pack`` makes."""
+    packed = folder / "kretain-env.tar.gz"
+    command = [sys.executable, "-m", "kretain", "spark", "pack", str(packed)]
+    made = subprocess.run(command, check=False, capture_output=True, text=True, timeout=900)
+    assert made.returncode == 0, made.stderr
+    return packed
+
+
 @pytest.mark.long  # it installs everything anew
 def test_executors_run_on_an_environment_that_was_packed(
     world: World, tmp_path: Path, spark_standalone: Standalone
@@ -289,16 +298,9 @@ def test_executors_run_on_an_environment_that_was_packed(
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 3)
     world.commit(f"{topic}-g", topic, 2)
-    policy, packed = tmp_path / "policy.yaml", tmp_path / "env.tar.gz"
+    policy = tmp_path / "policy.yaml"
     policy.write_text(consumed(topic))
-    made = subprocess.run(
-        [sys.executable, "-m", "kretain", "spark", "pack", str(packed)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert made.returncode == 0, made.stderr
+    packed = packed_environment(tmp_path)
     archive = ("--spark-conf", f"spark.archives={packed}#environment")
     python = ("--spark-conf", "spark.pyspark.python=./environment/bin/python")
     command = Command(world, tmp_path, spark_standalone.folder)

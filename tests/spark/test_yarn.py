@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -15,7 +14,7 @@ from tests.kafka.archiving import archived, policy, whole
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import HOUR, World, consumed, wait_until
 from tests.spark.test_archive import filled, whole_and_tidy
-from tests.spark.test_remote import SECRET, SMALL, Command, fleet
+from tests.spark.test_remote import SECRET, SMALL, Command, fleet, packed_environment
 from tests.spark.yarn import Yarn, spark_yarn
 
 __all__ = ["fleet", "spark_yarn"]
@@ -131,16 +130,9 @@ def test_executors_run_on_an_environment_that_was_packed(world: World, tmp_path:
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 3)
     world.commit(f"{topic}-g", topic, 2)
-    file, packed = tmp_path / "policy.yaml", tmp_path / "kretain-env.tar.gz"
+    file = tmp_path / "policy.yaml"
     file.write_text(consumed(topic))
-    made = subprocess.run(
-        [sys.executable, "-m", "kretain", "spark", "pack", str(packed)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert made.returncode == 0, made.stderr
+    packed = packed_environment(tmp_path)
     done = command(world, tmp_path, spark_yarn).run(
         *("-p", str(file), "--spark", "--master", "yarn", *SMALL),
         *("--spark-conf", f"spark.yarn.dist.archives={packed}#environment"),
