@@ -68,7 +68,11 @@ class Stuffed:
 @pytest.fixture(scope="module")
 def stuffed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stuffed]:
     chance = random.Random(5)
-    settings = {"log.retention.check.interval.ms": str(HOUR), "log.index.size.max.bytes": "65536"}
+    settings = {
+        "log.retention.check.interval.ms": str(HOUR),
+        "log.initial.task.delay.ms": str(HOUR),  # 30 s by default: the first sweep would come while a test runs
+        "log.index.size.max.bytes": "65536",
+    }
     with EmbeddedKafka(3, settings=settings) as kafka:
         world = World(kafka.bootstrap, tmp_path_factory.mktemp("estimate") / "state")
         topics = []

@@ -260,9 +260,15 @@ def test_an_executor_that_comes_to_another_cluster_reads_nothing_of_it(world: Wo
 
 def coordinator(world: World, group: str) -> int:
     """Its broker, once there is one: the first question makes the topic of the groups' offsets."""
+    found: dict[str, int] = {}
+
+    def known() -> bool:  # asked again, another broker may not know it yet
+        found.update(reader.coordinators([group]))
+        return group in found
+
     with reader_for(world.bootstrap) as reader:
-        wait_until(lambda: group in reader.coordinators([group]), f"a coordinator of {group}")
-        return reader.coordinators([group])[group]
+        wait_until(known, f"a coordinator of {group}")
+    return found[group]
 
 
 @pytest.mark.long  # Spark tries a task four times before it gives up
