@@ -39,11 +39,10 @@ class Commits:
 
     def in_force(self, place: Place, began: int, ended: int) -> set[int]:
         """What a reading between two moments may have found. A commit holds until the next is acknowledged."""
-        ends = [*(acknowledged for _, acknowledged, _ in self.log[1:]), ended]
+        log = self.log.copy()  # it goes on growing
+        ends = [*(acknowledged for _, acknowledged, _ in log[1:]), ended]
         return {
-            offsets[place]
-            for (sent, _, offsets), end in zip(self.log, ends, strict=True)
-            if sent <= ended and end >= began
+            offsets[place] for (sent, _, offsets), end in zip(log, ends, strict=True) if sent <= ended and end >= began
         }
 
 
