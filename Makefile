@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-JOBS ?= 2
+JOBS ?= 1
 
 .PHONY: help install demo test test-long check bench generated clean
 
@@ -17,7 +17,7 @@ demo: $(VENV)/.demo  ## a real Kafka on this machine, and a guided first plan an
 	@$(BIN)/kretain demo
 
 test: $(VENV)/.dev  ## every test, against real brokers that it starts and stops
-	$(PYTEST) -m "not long" -n $(JOBS) --dist loadfile
+	$(PYTEST) -m "not long" $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 
 test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
 	$(PYTEST) -m long
