@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from retention_cli.memory import PartitionMemory, pack, unpack
@@ -11,11 +12,13 @@ from retention_cli.model import (
     NO_EVENT_TIMES,
     NO_SIZE,
     EventMax,
+    Floor,
     LookUp,
     Maybe,
     PartitionFacts,
     Reason,
     Tail,
+    TimestampType,
     TopicFacts,
     Unknown,
     Usage,
@@ -23,6 +26,8 @@ from retention_cli.model import (
 )
 
 Row = dict[str, Any]
+FloorAt = Callable[[Maybe[int], Maybe[int]], Maybe[Floor]]
+"""What a partition's standing comes to, with its log start and its high watermark."""
 _NO_TYPE: Final[Any] = TopicFacts("", "", internal=False, cleanup_policy=frozenset(), retention_ms=0).timestamp_type
 
 
@@ -143,7 +148,7 @@ def with_laid(facts: PartitionFacts, row: Mapping[str, Any]) -> PartitionFacts:
     return replace(facts, usage=usage, tails=tails)
 
 
-def facts_of(row: Mapping[str, Any], floor: Any) -> PartitionFacts:
+def facts_of(row: Mapping[str, Any], floor_at: FloorAt) -> PartitionFacts:
     """Return the facts of a row, with the partition's floor."""
     unknown: dict[str, Unknown] = {}
     if row["unknown"]:
@@ -156,7 +161,6 @@ def facts_of(row: Mapping[str, Any], floor: Any) -> PartitionFacts:
         found = row[name]
         return found if found is not None else unknown.get(name, default or _unread(name))
 
-    policy = value("cleanup_policy")
     lookups: dict[int, Maybe[LookUp]] = {}
     data_lookups: dict[int, Maybe[LookUp]] = {}
     for one in row["lookups"] or ():
@@ -169,20 +173,21 @@ def facts_of(row: Mapping[str, Any], floor: Any) -> PartitionFacts:
             into[time_ms] = _lookup(one)
     newest, prefix = row["newest"], row["event_prefix"]
     samples = row["samples"]
+    log_start, high_watermark = value("log_start"), value("high_watermark")
     facts = PartitionFacts(
-        topic=TopicFacts(
+        topic=_topic(
             row["topic"],
             value("topic_id"),
             bool(row["internal"]),
-            policy if isinstance(policy, Unknown) else frozenset(part for part in policy.split(",") if part),
+            value("cleanup_policy"),
             value("retention_ms"),
             value("timestamp_type", _NO_TYPE),
         ),
         partition=row["partition"],
-        log_start=value("log_start"),
-        high_watermark=value("high_watermark"),
+        log_start=log_start,
+        high_watermark=high_watermark,
         last_stable_offset=value("last_stable_offset"),
-        floor=floor,
+        floor=floor_at(log_start, high_watermark),
         lookups=lookups,
         data_lookups=data_lookups,
         newest=unknown.get("newest", NO_EVENT_TIMES)
@@ -196,6 +201,19 @@ def facts_of(row: Mapping[str, Any], floor: Any) -> PartitionFacts:
         has_leader=row["leader"] is not None,
     )
     return with_laid(facts, row)
+
+
+@lru_cache(maxsize=64)  # a topic's partitions follow each other
+def _topic(
+    name: str,
+    topic_id: Maybe[str],
+    internal: bool,
+    policy: Maybe[str],
+    retention_ms: Maybe[int],
+    timestamp_type: Maybe[TimestampType],
+) -> TopicFacts:
+    parts = policy if isinstance(policy, Unknown) else frozenset(part for part in policy.split(",") if part)
+    return TopicFacts(name, topic_id, internal, parts, retention_ms, timestamp_type)
 
 
 def _lookup(row: Mapping[str, Any]) -> LookUp:

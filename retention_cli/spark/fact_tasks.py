@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -222,8 +222,7 @@ def _batches(
 
 def floored(row: Row, require: Iterable[str]) -> PartitionFacts:
     """Return the facts of a row of :data:`FACTS_AND_STANDING`, with the floor that its standing comes to."""
-    facts = facts_of(row, Unknown.because("offsets", "no floor yet"))
-    return replace(facts, floor=floor_of(standing_of(row, require), facts.log_start, facts.high_watermark))
+    return facts_of(row, partial(floor_of, standing_of(row, require)))
 
 
 def _batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:

@@ -44,6 +44,14 @@ logger.heartbeat.level = off
 """
 
 
+_SQL: Final = {
+    # No limit, as Spark spells it: with one it sums up a batch's buffers after every row, which for rows as wide as
+    # ours takes it ten times as long as all else it does with them. Batches have at most 10,000 rows anyway.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+}
+"""What queries run under, unless somebody says otherwise."""
+
+
 class SparkError(Exception):
     """Spark can't be used; the text says what is missing and what to do."""
 
@@ -82,7 +90,7 @@ def _connect(url: str, conf: Mapping[str, str]) -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.remote(url).appName("kretain")
-    for key, value in conf.items():
+    for key, value in (_SQL | dict(conf)).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     _try_again(session, _CONNECT_RETRIES)
@@ -115,7 +123,7 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     master = master or given.get("spark.master") or "local[*]"
     log = folder / "log4j2.properties"
     log.write_text(_QUIET_LOG, encoding="utf-8")
-    defaults = {
+    defaults = _SQL | {
         "spark.master": master,
         "spark.app.name": "kretain",
         "spark.redaction.regex": REDACTED,

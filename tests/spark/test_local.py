@@ -136,3 +136,8 @@ def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
     plan = engines.same(policy, now_ms)
     assert plan.unconsumed_by == {f"group:{topic}-g": 5}
     assert plan.refusals
+
+
+def test_batches_are_counted_in_rows(local_spark: Any) -> None:
+    """With a limit in bytes Spark adds up a batch's buffers after every row: ten times the work, for rows like ours."""
+    assert local_spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(2**31 - 1)
