@@ -253,7 +253,7 @@ def main() -> None:
     if given.one:
         one(given.one, given.master)
     elif given.workers:
-        one_and_two_workers(given.partitions[0], given.groups[0])
+        one_and_two_workers(given.partitions[1], given.groups[1])
     else:
         growth(given.master, given.partitions, given.groups)
 
