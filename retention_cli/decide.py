@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
 from retention_cli.guards import GUARDS, frozen, untouchable
@@ -142,7 +141,7 @@ def raised(
         more = one.allowed.reasons if isinstance(one.allowed, Unknown) else one.notes
         held = isinstance(one.allowed, Unknown) and decision.action == "keep"
         reasons = _reasons((*decision.reasons, *more))
-        return replace(decision, action="hold" if held else decision.action, reasons=reasons)
+        return decision._replace(action="hold" if held else decision.action, reasons=reasons)
     if one.allowed <= max(log_start, decision.trim_to or 0):
         return decision
     reasons = _reasons((*one.notes, *decision.reasons))
@@ -178,7 +177,7 @@ def held_by_disks(decision: Decision, why: Unknown) -> Decision:
     if decision.action == "skip" or decision.log_start == decision.high_watermark or why.reasons == decision.reasons:
         return decision
     action: Action = "hold" if decision.action == "keep" else decision.action
-    return replace(decision, action=action, reasons=tuple(dict.fromkeys((*decision.reasons, *why.reasons))))
+    return decision._replace(action=action, reasons=tuple(dict.fromkeys((*decision.reasons, *why.reasons))))
 
 
 def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:

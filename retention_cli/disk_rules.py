@@ -7,7 +7,7 @@ looked up. :meth:`DiskRun.decide` is R6, after all other rules and over all part
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from retention_cli.batch_sizes import BatchSizes
@@ -78,7 +78,7 @@ class DiskRun:
             stock.check_cluster(cluster_id)
         state.look(reader, facts, settings, leaders, remembered, clock_ms)
         usages = state.usages(facts.keys(), leaders)
-        laid = {tp: replace(one, usage=usages[tp]) for tp, one in facts.items()} if usages else dict(facts)
+        laid = {tp: one._replace(usage=usages[tp]) for tp, one in facts.items()} if usages else dict(facts)
         if sized := sized_topics(settings):
             chosen = {tp: one for tp, one in state.facts.items() if tp.topic in sized}
             if stock is not None:
@@ -88,11 +88,11 @@ class DiskRun:
                 tails = self.batches.tails(reader, chosen, settings, leaders, sizes, progress)
             else:
                 tails = state.estimated_tails(reader, chosen, settings, remembered.now_ms)
-            laid = {tp: replace(one, tails=tails[tp]) if tp in tails else one for tp, one in laid.items()}
+            laid = {tp: one._replace(tails=tails[tp]) if tp in tails else one for tp, one in laid.items()}
         whole = {name for name, one in settings.items() if one.whole_segments}
         if whole and stock is not None:
             bases = stock.bases({tp: leaders[tp].leader for tp in laid if tp.topic in whole}, state.topic_ids())
-            laid = {tp: replace(one, segment_bases=bases[tp]) if tp in bases else one for tp, one in laid.items()}
+            laid = {tp: one._replace(segment_bases=bases[tp]) if tp in bases else one for tp, one in laid.items()}
         return laid
 
     def decide(
@@ -147,7 +147,7 @@ class DiskRun:
         }
         found = self.stock.log_bytes(trims, self.state.leading(), self.state.topic_ids())
         return tuple(
-            replace(one, size_bytes=found[one.tp][0], size_exact=found[one.tp][1]) if one.tp in found else one
+            one._replace(size_bytes=found[one.tp][0], size_exact=found[one.tp][1]) if one.tp in found else one
             for one in decisions
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -186,6 +186,6 @@ def with_event_times(
     """Return the facts with what was found laid in."""
     filled = dict(facts)
     for tp, newest in found.newest.items():
-        one = replace(facts[tp], newest=newest)
-        filled[tp] = replace(one, event_prefix=found.prefix[tp]) if tp in found.prefix else one
+        one = facts[tp]._replace(newest=newest)
+        filled[tp] = one._replace(event_prefix=found.prefix[tp]) if tp in found.prefix else one
     return filled

@@ -71,7 +71,7 @@ def _merged(first: Observation, newer: Observation, again: Collection[TopicParti
     facts = {tp: one for tp, one in first.facts.items() if tp not in again}
     for tp in again:
         facts[tp] = (
-            replace(newer.facts[tp], size_bytes=first.facts[tp].size_bytes)
+            newer.facts[tp]._replace(size_bytes=first.facts[tp].size_bytes)
             if tp in newer.facts
             else _deleted(first.facts[tp])
         )
@@ -273,7 +273,7 @@ class _Reading:
                 self.unsettled[tp] = change
             if tp in self.unsettled:
                 unknown = Unknown((self.unsettled[tp],))
-                held[tp] = replace(facts[tp], log_start=unknown, high_watermark=unknown, last_stable_offset=unknown)
+                held[tp] = facts[tp]._replace(log_start=unknown, high_watermark=unknown, last_stable_offset=unknown)
         return held
 
     def _blank(self, tp: TopicPartition, partition: PartitionMetadata) -> PartitionFacts:
@@ -292,16 +292,18 @@ class _Reading:
 
 def _deleted(facts: PartitionFacts) -> PartitionFacts:
     gone = Unknown.because("metadata", "the topic was deleted while it was read")
-    return replace(facts, log_start=gone, high_watermark=gone, last_stable_offset=gone)
+    return facts._replace(log_start=gone, high_watermark=gone, last_stable_offset=gone)
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Spare the collector walking through hundreds of thousands of rows that live for a moment."""
+    """Spare the collector walking through hundreds of thousands of rows that live for a moment, and the facts after."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
+            gc.freeze()  # what is left are facts: they are put with the oldest, and not walked through at once
+            gc.unfreeze()
             gc.enable()

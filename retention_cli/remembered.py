@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
@@ -46,7 +46,7 @@ class Remembered:
             if wait_ms is not None and not isinstance(one.high_watermark, Unknown):
                 now = self._sample(tp, one.high_watermark)
                 samples = (*memory.samples, now)
-                facts[tp] = replace(one, samples=self.memory.lost or samples)
+                facts[tp] = one._replace(samples=self.memory.lost or samples)
                 index = telling(samples, self.now_ms - wait_ms)
                 if index is not None and samples[index].leader_epoch not in (-1, now.leader_epoch):
                     old[tp, samples[index].leader_epoch] = index
@@ -68,10 +68,10 @@ class Remembered:
             index = old[tp, epoch]
             if isinstance(answer, Found):
                 kept = samples[index]._replace(high_watermark=min(samples[index].high_watermark, answer.offset))
-                facts[tp] = replace(facts[tp], samples=(*samples[:index], kept, *samples[index + 1 :]))
+                facts[tp] = facts[tp]._replace(samples=(*samples[:index], kept, *samples[index + 1 :]))
             else:
                 text = f"the end of leader epoch {epoch} could not be read: {answer}"
-                facts[tp] = replace(facts[tp], samples=Unknown.because("G3", text))
+                facts[tp] = facts[tp]._replace(samples=Unknown.because("G3", text))
 
     def add(self, facts: Mapping[TopicPartition, PartitionFacts]) -> None:
         """Add this pass to what is remembered: each high watermark, and when it was that."""

@@ -8,7 +8,7 @@ which was half of what a plan took; here ``struct`` reads a topic's rows at once
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -29,25 +29,20 @@ _ROW: Final = Struct(">iqi4x")
 _OFFSET: Final = Struct(">iq8x")
 
 
-class TopicAnswer(NamedTuple):
-    """One topic of a group's answer: so many ``rows`` came, ``commits`` are those with an offset.
-
-    ``failed`` is the first row that carries an error instead: its partition and the protocol's code.
-    """
-
-    name: str
-    rows: int
-    commits: list[Commit]
-    failed: tuple[int, int] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """One group's answer; ``error_code`` is the protocol's, 0 for none. ``group`` is None where one alone was asked."""
+    """One group's answer; ``group`` is None where one alone was asked.
+
+    ``error_code`` is the protocol's, 0 for none. ``commits`` has each topic's rows with an offset, of ``rows`` that
+    came in all. ``failed`` is the first row that carries an error instead: its topic, its partition and the
+    protocol's code.
+    """
 
     group: str | None
     error_code: int
-    topics: list[TopicAnswer]
+    commits: dict[str, list[Commit]]
+    rows: int = 0
+    failed: tuple[str, int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,40 +98,61 @@ def _answer(data: bytes, version: int) -> tuple[Answer, int]:
 def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, int]:
     """Read a group's topics and its error, with the tags behind them."""
     count, position = length(data, position)
-    topics = []
+    commits: dict[str, list[Commit]] = {}
+    all_rows, failed = 0, None
     for _ in range(count):
         name, position = string(data, position)
         rows, position = length(data, position)
-        commits, failed, position = _rows(data, position, rows)
-        topics.append(TopicAnswer(name, rows, commits, failed))
+        all_rows += rows
+        commits[name], wrong, position = _rows(data, position, rows)
+        if wrong is not None and failed is None:
+            failed = (name, *wrong)
         position = after_tags(data, position)
+    if len(commits) < count:  # rows of the one would hide the other's
+        raise ValueError("an OffsetFetch response names a topic twice")
     error, position = short(data, position)
-    return GroupAnswer(group, error, topics), after_tags(data, position)
+    return GroupAnswer(group, error, commits, all_rows, failed), after_tags(data, position)
 
 
 def _rows(data: bytes, position: int, count: int) -> tuple[list[Commit], tuple[int, int] | None, int]:
     """Read a topic's rows: partition, offset, leader epoch, metadata, error, tags."""
     end = position + count * _ROW.size
-    block = data[position:end]
-    # Without metadata and tags every row is of one size: each row found so says where the next one begins.
-    plain = (
-        len(block) == end - position
-        and not block[16 :: _ROW.size].strip(b"\0\1")
-        and not block[17 :: _ROW.size].strip(b"\0")
-        and not block[18 :: _ROW.size].strip(b"\0")
-        and not block[19 :: _ROW.size].strip(b"\0")
-    )
-    if not plain:
+    if end > len(data):
         return _rows_one_by_one(data, position, count)
-    # An offset or an epoch that is there begins with a 0, one that is not is all ones.
-    if block[4 :: _ROW.size].strip(b"\0"):
-        return [_commit(row) for row in _ROW.iter_unpack(block) if row[1] >= 0], None, end
-    epochs = block[12 :: _ROW.size]
-    if not epochs.strip(b"\0"):
+    block = data[position:end]
+    masks = _masks(count)
+    bits = int.from_bytes(block, "big")  # one look at all rows, where one at each would cost more than they do
+    if bits & masks.not_plain:
+        return _rows_one_by_one(data, position, count)
+    if not bits & masks.absent:
         return list(_ROW.iter_unpack(block)), None, end
-    if not epochs.strip(b"\xff"):
+    if bits & masks.absent == masks.no_epoch:
         return [(partition, offset, None) for partition, offset in _OFFSET.iter_unpack(block)], None, end
-    return [_commit(row) for row in _ROW.iter_unpack(block)], None, end
+    return [_commit(row) for row in _ROW.iter_unpack(block) if row[1] >= 0], None, end
+
+
+class _Masks(NamedTuple):
+    """Bits of so many rows, read as one number.
+
+    Those of ``not_plain`` are set where a row has metadata, an error or tags: without them all are of one size, and
+    each row found so says where the next one begins. ``absent`` has the signs of offsets and epochs, which are −1
+    where there is none, ``no_epoch`` those of epochs.
+    """
+
+    not_plain: int
+    absent: int
+    no_epoch: int
+
+
+@lru_cache(maxsize=32)
+def _masks(count: int) -> _Masks:
+    #               partition  offset            epoch       metadata, error, tags
+    rows = (
+        bytes(4) + bytes(8) + bytes(4) + b"\xfe\xff\xff\xff",
+        bytes(4) + b"\x80" + bytes(7) + b"\x80" + bytes(3) + bytes(4),
+        bytes(4) + bytes(8) + b"\x80" + bytes(3) + bytes(4),
+    )
+    return _Masks(*(int.from_bytes(row * count, "big") for row in rows))
 
 
 def _rows_one_by_one(data: bytes, position: int, count: int) -> tuple[list[Commit], tuple[int, int] | None, int]:

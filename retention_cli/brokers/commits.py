@@ -107,11 +107,11 @@ class _Round:
             self._done(GroupCommits(name, {}))
         elif (error := error_named(answer.error_code)) is not None:
             self._waiting[name] = _Failure(str(error), None, retriable=error.retriable)
-        elif failed := next(((topic.name, *topic.failed) for topic in answer.topics if topic.failed), None):
-            self._waiting[name] = _row_failure(answer, *failed)
+        elif answer.failed is not None:
+            self._waiting[name] = _row_failure(answer, *answer.failed)
         else:
-            self._done(GroupCommits(name, {topic.name: topic.commits for topic in answer.topics}))
-        return sum(topic.rows for topic in answer.topics)
+            self._done(GroupCommits(name, answer.commits))
+        return answer.rows
 
     def _done(self, commits: GroupCommits) -> None:
         if self._waiting.pop(commits.group, None) is not None:
@@ -121,8 +121,7 @@ class _Round:
 def _row_failure(answer: GroupAnswer, topic: str, partition: int, code: int) -> _Failure:
     """One partition's error fails the group, for all topics that it is known to read."""
     error = error_named(code) or RequestFailedError("failed", retriable=True)
-    known = frozenset(one.name for one in answer.topics)
-    return _Failure(f"{topic}-{partition}: {error}", known, retriable=error.retriable)
+    return _Failure(f"{topic}-{partition}: {error}", frozenset(answer.commits), retriable=error.retriable)
 
 
 async def _takes_batches(wire: Wire, broker: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
@@ -67,19 +67,22 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
 
     def on_reply(about: tuple[int, _Slice], reply: Any | RequestFailedError) -> None:
         number, cut = about
-        answers = found[number]
+        # Each of them is a key already, and a plain tuple finds it in half the time that it takes to name it anew.
+        answers = cast(dict[tuple[str, int], Answer], found[number])
         if isinstance(reply, RequestFailedError):
-            answers.update((TopicPartition(topic, row[0]), reply) for topic, rows in cut.items() for row in rows)
+            answers.update(((topic, row[0]), reply) for topic, rows in cut.items() for row in rows)
             return
         for name, rows in reply.topics:
             for partition, error_code, timestamp, offset in rows:
+                if (name, partition) not in answers:  # nobody asked
+                    continue
                 if error_code:
                     answer: Answer = error_named(error_code) or _LEFT_OUT
                 elif offset < 0:
                     answer = _NOT_FOUND
                 else:
                     answer = Found(offset, timestamp if timestamp >= 0 else None)
-                answers[TopicPartition(name, partition)] = answer
+                answers[name, partition] = answer
 
     def made(jobs: Sequence[Job[tuple[int, _Slice]]]) -> Iterator[Job[tuple[int, _Slice]]]:
         for job in jobs:  # a request is made when its turn comes, so that not all of them lie in memory

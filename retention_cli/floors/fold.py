@@ -168,11 +168,11 @@ class FloorFold:
         """Fold a group's rows of one topic in; return on how many of its partitions it has a commit."""
         best_of = self._best[topic]
         epochs = self._topics[topic].leader_epochs
-        count, known = len(best_of), 0
+        count, known = len(best_of), len(rows)
         for partition, offset, epoch in rows:
             if partition >= count:  # it has come since the metadata was read: it is not managed yet
+                known -= 1
                 continue
-            known += 1
             best = best_of[partition]
             if best is None:
                 best_of[partition] = Best(offset, group, offset, group)

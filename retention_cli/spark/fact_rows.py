@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -134,7 +133,7 @@ def with_laid(facts: PartitionFacts, row: Mapping[str, Any]) -> PartitionFacts:
     """Return the facts with what the client, and an inventory, say of disks (``laid`` and ``bases`` of a row)."""
     laid, bases = row["laid"], unknown_of(row["bases_reasons"]) or row["bases"]
     if bases is not None:
-        facts = replace(facts, segment_bases=bases)
+        facts = facts._replace(segment_bases=bases)
     if laid is None:
         return facts
     usage: Maybe[Usage | None] = unknown_of(laid["usage_reasons"])
@@ -145,7 +144,7 @@ def with_laid(facts: PartitionFacts, row: Mapping[str, Any]) -> PartitionFacts:
         one["key"]: unknown_of(one["reasons"]) or Tail(one["offset"], one["exact"], one["by"])
         for one in laid["tails"] or ()
     }
-    return replace(facts, usage=usage, tails=tails)
+    return facts._replace(usage=usage, tails=tails)
 
 
 def facts_of(row: Mapping[str, Any], floor_at: FloorAt) -> PartitionFacts:

@@ -210,7 +210,7 @@ class OffsetsReader(SlicedReader):
         found: dict[TopicPartition, dict[int, Any]] = {tp: {} for tp in wanted}
         for one in lookups.look_up(reader, facts, wanted, leaders, limits, self.options.deadline()):
             found[one.tp][one.time_ms] = one.answer
-        return facts | {tp: replace(facts[tp], lookups=answers) for tp, answers in found.items()}
+        return facts | {tp: facts[tp]._replace(lookups=answers) for tp, answers in found.items()}
 
 
 class CommitsSource(SlicedSource):

@@ -176,7 +176,7 @@ def test_an_edited_plan_never_goes_past_what_the_policy_allows_now(
     world: World, topic: str, edit: dict, start: int
 ) -> None:
     plan = world.plan(consumed(topic))
-    edited = dataclasses.replace(plan, decisions=(dataclasses.replace(plan.decisions[0], **edit),))
+    edited = dataclasses.replace(plan, decisions=(plan.decisions[0]._replace(**edit),))
     world.trim(edited, consumed(topic))
     assert world.ends(topic)[0] == start
 
@@ -195,7 +195,7 @@ def test_r4_takes_what_nobody_has_read_and_only_as_much_as_was_shown(world: Worl
     plan = world.plan(policy)
     assert plan.totals.unconsumed == 2
     assert dict(plan.unconsumed_by) == {f"group:{topic}-a": 2}
-    hidden = dataclasses.replace(plan, decisions=(dataclasses.replace(plan.decisions[0], unconsumed=0),))
+    hidden = dataclasses.replace(plan, decisions=(plan.decisions[0]._replace(unconsumed=0),))
     row = only(world.trim(hidden, policy))
     assert row.outcome == "held"
     assert "the plan showed 0" in row.reasons[0].text

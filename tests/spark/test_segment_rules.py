@@ -169,8 +169,8 @@ def test_tails_are_counted_as_they_are_here(both: Both) -> None:
     settings = {name: Settings(max_bytes=each, max_topic_bytes=both) for name, (each, both) in known.most.items()}
     facts = {}
     for tp in sorted(known.leaders):
-        log = replace(Log(0, [NOW] * 3).facts(Settings(), topic()), partition=tp.partition)
-        facts[tp] = replace(log, log_start=known.starts.get(tp, Unknown.because("S", f"no start of {tp}")))
+        log = Log(0, [NOW] * 3).facts(Settings(), topic())._replace(partition=tp.partition)
+        facts[tp] = log._replace(log_start=known.starts.get(tp, Unknown.because("S", f"no start of {tp}")))
     here = both.stock.tails(facts, settings, known.leaders, known.ids)
     there: dict[TopicPartition, dict[str, Any]] = {tp: {} for tp in facts}
     for one in tails(both.inventory, both.led()).collect():

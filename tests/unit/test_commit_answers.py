@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import OffsetFetchResponse
 
-from retention_cli.brokers.commit_answers import Answer, GroupAnswer, TopicAnswer, decode, request
+from retention_cli.brokers.commit_answers import Answer, GroupAnswer, decode, request
 
 Batched = OffsetFetchResponse.OffsetFetchResponseGroup
 Single = OffsetFetchResponse.OffsetFetchResponseTopic
@@ -40,7 +40,7 @@ PLAIN_ROWS = st.lists(
     ),
     max_size=30,
 )
-TOPICS = st.lists(st.tuples(NAMES, st.one_of(PLAIN_ROWS, ROWS)), max_size=4)
+TOPICS = st.lists(st.tuples(NAMES, st.one_of(PLAIN_ROWS, ROWS)), max_size=4, unique_by=lambda one: one[0])
 GROUPS = st.lists(st.tuples(NAMES, TOPICS, st.sampled_from([0, 0, 69, 15])), max_size=4)
 
 
@@ -66,10 +66,8 @@ def single(topics: Any, error: int) -> bytes:
 
 def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
     """What the client decoded, in our words."""
-    topics = []
-    for topic in theirs.topics:
-        failed = [(row.partition_index, row.error_code) for row in topic.partitions if row.error_code]
-        commits = [
+    commits = {
+        topic.name: [
             (
                 row.partition_index,
                 row.committed_offset,
@@ -78,8 +76,16 @@ def as_ours(group: str | None, theirs: Any) -> GroupAnswer:
             for row in topic.partitions
             if row.committed_offset >= 0 and not row.error_code
         ]
-        topics.append(TopicAnswer(topic.name, len(topic.partitions), commits, failed[0] if failed else None))
-    return GroupAnswer(group, theirs.error_code, topics)
+        for topic in theirs.topics
+    }
+    failed = [
+        (topic.name, row.partition_index, row.error_code)
+        for topic in theirs.topics
+        for row in topic.partitions
+        if row.error_code
+    ]
+    rows = sum(len(topic.partitions) for topic in theirs.topics)
+    return GroupAnswer(group, theirs.error_code, commits, rows, failed[0] if failed else None)
 
 
 @given(GROUPS, st.integers(0, 1000))
@@ -102,8 +108,14 @@ def test_fields_that_come_with_later_brokers_are_skipped() -> None:
     plain = b"\0\0\0\x04" + (9).to_bytes(8, "big") + b"\0\0\0\x02" + b"\x01" + b"\0\0" + b"\0"
     topic = b"\x02t" + b"\x03" + row + tags + plain + tags
     data = b"\0\0\0\0" + b"\x02" + b"\x02g" + b"\x02" + topic + b"\0\0" + tags + tags
-    expected = TopicAnswer("t", 2, [(3, 7, None), (4, 9, 2)])
-    assert decode(data, 8) == Answer(0, [GroupAnswer("g", 0, [expected])])
+    expected = GroupAnswer("g", 0, {"t": [(3, 7, None), (4, 9, 2)]}, rows=2)
+    assert decode(data, 8) == Answer(0, [expected])
+
+
+def test_a_topic_that_is_named_twice_is_an_error_and_hides_no_rows() -> None:
+    row = {"partition_index": 0, "committed_offset": 4, "committed_leader_epoch": 1, "metadata": "", "error_code": 0}
+    with pytest.raises(ValueError, match="twice"):
+        decode(batched([("one", [("t", [row]), ("t", [])], 0)]), 8)
 
 
 @given(GROUPS, st.data())
@@ -150,4 +162,4 @@ def test_the_client_sends_the_request_and_hands_our_answer_out(names: Any, versi
     received = io.BytesIO(b"\0\0\0\x05\0" + body)
     assert response.parse_header(received).correlation_id == 5
     answer = response.decode(received)
-    assert answer.groups[0].topics == [TopicAnswer("t", 1, [(0, 4, 1)])]
+    assert answer.groups[0].commits == {"t": [(0, 4, 1)]}

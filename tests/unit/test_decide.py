@@ -226,7 +226,7 @@ def test_of_two_rules_with_one_bound_the_first_is_named() -> None:
 
 def test_a_floor_below_the_log_start_says_what_was_lost() -> None:
     note = Reason("F5", "6 records were gone")
-    facts = replace(Log(10, [OLD] * 5).facts(R1), floor=Floor(4, "group:a", (note,)))
+    facts = Log(10, [OLD] * 5).facts(R1)._replace(floor=Floor(4, "group:a", (note,)))
     decision = decide(facts, R1, NOW)
     assert (decision.action, decision.reasons) == ("keep", (note,))
 
@@ -242,7 +242,7 @@ def test_unread_records_are_those_from_the_floor_on(trim_to: int, start: int, fl
 def test_bytes_are_the_records_share_of_the_replica() -> None:
     facts = Log(0, [OLD] * 4, None, 3).facts(R1)
     assert decide(facts, R1, NOW).size_bytes == 750
-    assert decide(replace(facts, size_bytes=Unknown.because("size", "?")), R1, NOW).size_bytes is None
+    assert decide(facts._replace(size_bytes=Unknown.because("size", "?")), R1, NOW).size_bytes is None
 
 
 def test_nothing_is_looked_up_where_no_trigger_could_ask() -> None:
@@ -253,7 +253,7 @@ def test_nothing_is_looked_up_where_no_trigger_could_ask() -> None:
         (Log(0, [OLD], None, 1), replace(R4, hold="x")),
         (Log(0, [OLD], None, 1), Settings()),
     ):
-        bare = replace(log.facts(chosen), lookups={})
+        bare = log.facts(chosen)._replace(lookups={})
         assert wanted_lookups(bare, chosen, NOW) == Wanted()
 
 
@@ -278,7 +278,7 @@ def test_a_rule_that_is_off_asks_for_nothing_and_one_that_is_on_is_asked(
 ) -> None:
     """``on`` is a short cut: a rule that it called off and that would have asked would be lost in silence."""
     chosen = replace(chosen, max_bytes=most, max_topic_bytes=most_of_topic)
-    facts = replace(log.facts(chosen), usage=usage)
+    facts = log.facts(chosen)._replace(usage=usage)
     for trigger in TRIGGERS:
         if not trigger.on(facts, chosen):
             assert isinstance(trigger.ask(facts, chosen, NOW), NotAsked), trigger.code

@@ -279,7 +279,7 @@ def test_a_decision_is_raised_only_beyond_what_other_rules_came_to_and_never_pas
 
 def test_whole_segments_round_r6_too() -> None:
     chosen = Settings(whole_segments=True)
-    facts = replace(LOG.facts(chosen), segment_bases=[0, 5, 8])
+    facts = LOG.facts(chosen)._replace(segment_bases=[0, 5, 8])
     limit = Limit(12, "G2", "group:a")
     assert raised(facts, chosen, decide(facts, chosen, NOW), 9, limit, WHY).trim_to == 8
     blind = LOG.facts(chosen)

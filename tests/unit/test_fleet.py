@@ -55,7 +55,7 @@ from tests.unit.test_plan_parquet import of_spark, plans
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 SELECTION = Selection(parse_policy(POLICY, "p.yaml", "sha256:0"))
 EU = EVERY
-US = plan(row(topic="clicks", unconsumed=7), replace(HOLD, topic="clicks", partition=1), cluster_id="c2")
+US = plan(row(topic="clicks", unconsumed=7), HOLD._replace(topic="clicks", partition=1), cluster_id="c2")
 DOWN = Failure("ap:9092 could not be reached within 1 s: connection refused")
 FLEET = FleetPlan(EU.created_at_ms, "fleet.yaml", "sha256:f", {"eu": EU, "ap": DOWN, "us": US})
 

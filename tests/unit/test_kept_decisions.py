@@ -29,6 +29,7 @@ decisions = st.builds(
     rule=st.sampled_from([None, "consumed", "disk-usage"]),
     limited_by=st.sampled_from([None, "G1", "G9"]),
     reasons=st.lists(st.builds(Reason, st.text(max_size=5), st.text(max_size=30)), max_size=3).map(tuple),
+    size_exact=st.just(False),  # of all of them, it stands in the totals
 )
 
 

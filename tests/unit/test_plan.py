@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def plan(*decisions: Decision, **more: Any) -> Plan:
     return Plan(**(values | more))
 
 
-EVERY = plan(row(), row(partition=1, size_bytes=None), replace(KEEP, partition=2), replace(HOLD, partition=3), SKIP)
+EVERY = plan(row(), row(partition=1, size_bytes=None), KEEP._replace(partition=2), HOLD._replace(partition=3), SKIP)
 
 
 def test_the_plans_json_has_exactly_the_keys_that_scripts_rely_on() -> None:
@@ -96,7 +95,7 @@ def test_delete_records_json_is_what_kafkas_tool_takes() -> None:
 
 
 def test_totals_add_what_trims_alone() -> None:
-    totals = Totals.of([row(unconsumed=5), row(partition=1, records=7, size_bytes=70), replace(HOLD, records=99)])
+    totals = Totals.of([row(unconsumed=5), row(partition=1, records=7, size_bytes=70), HOLD._replace(records=99)])
     assert (totals.records, totals.size_bytes, totals.unconsumed) == (57, 570, 5)
 
 

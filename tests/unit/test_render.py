@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -76,29 +75,29 @@ def test_a_terminal_that_is_too_narrow_even_so_gets_whole_numbers(monkeypatch: p
         # forced beyond the floor: nobody holds back what is gone
         (row(trim_to=90, min_commit=60, high_watermark=100, rule="forced-age", unconsumed=30), ""),
         (row(trim_to=50, min_commit=60, high_watermark=100, limited_by="G1"), "G1"),
-        (replace(KEEP, log_start=60, min_commit=60, high_watermark=100), "billing"),
-        (replace(KEEP, log_start=60, min_commit=40, high_watermark=100, reasons=(Reason("F5", "lost"),)), "billing"),
-        (replace(KEEP, log_start=60, min_commit=40, high_watermark=100), ""),
+        (KEEP._replace(log_start=60, min_commit=60, high_watermark=100), "billing"),
+        (KEEP._replace(log_start=60, min_commit=40, high_watermark=100, reasons=(Reason("F5", "lost"),)), "billing"),
+        (KEEP._replace(log_start=60, min_commit=40, high_watermark=100), ""),
         (HOLD, "G7"),
     ],
 )
 def test_who_holds_a_partition_back(decision: Decision, held_by: str) -> None:
     if decision.min_commit_by is not None:
-        decision = replace(decision, min_commit_by="group:billing")
+        decision = decision._replace(min_commit_by="group:billing")
     assert held_back_by(decision) == held_by
 
 
 def test_a_plan_in_markdown_is_markdown_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     odd = row(min_commit_by="group:a|b", trim_to=60, min_commit=60, high_watermark=100)
-    print_plan(plan(odd, replace(HOLD, partition=1)), PlanOutput.markdown, every_row=False)
+    print_plan(plan(odd, HOLD._replace(partition=1)), PlanOutput.markdown, every_row=False)
     text = capsys.readouterr().out
     assert "a\\|b" in text
     assert "\n### On hold\n\n- orders 1\n  - G7  on hold: x" in text
 
 
 def test_what_is_never_touched_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    skipped = replace(HOLD, action="skip", reasons=(Reason("G5", "cleanup.policy=compact"),))
-    internal = replace(skipped, topic="__consumer_offsets")
+    skipped = HOLD._replace(action="skip", reasons=(Reason("G5", "cleanup.policy=compact"),))
+    internal = skipped._replace(topic="__consumer_offsets")
     print_plan(plan(internal, skipped), PlanOutput.table, every_row=False)
     text = capsys.readouterr().out
     assert "Never touched\n  orders 0\n    G5  cleanup.policy=compact" in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -60,7 +59,7 @@ def stock(rows: list[dict] = ROWS, incomplete: dict | None = None) -> Stock:
 
 
 def facts(tp: TopicPartition, start: int = 0, end: int = 30) -> PartitionFacts:
-    return replace(Log(start, [NOW] * (end - start)).facts(Settings(), topic()), partition=tp.partition)
+    return Log(start, [NOW] * (end - start)).facts(Settings(), topic())._replace(partition=tp.partition)
 
 
 def tails(found: Stock, chosen: Settings, **leaders: int | None) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:

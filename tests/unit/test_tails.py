@@ -101,7 +101,7 @@ def test_a_topics_oldest_segments_go_until_it_fits(drawn: list, most: int) -> No
 
 def with_tails(**tails: Tail | Unknown) -> PartitionFacts:
     keys = {"each": "retention.bytes", "topic": "retention.topic.bytes"}
-    return replace(LOG.facts(BYTES), tails={keys[name]: tail for name, tail in tails.items()})
+    return LOG.facts(BYTES)._replace(tails={keys[name]: tail for name, tail in tails.items()})
 
 
 def test_the_larger_of_the_two_bounds_goes_and_says_where_it_is_from() -> None:
@@ -123,7 +123,7 @@ def test_a_size_that_is_unknown_or_was_not_read_holds() -> None:
 def test_size_is_guarded_by_the_floor() -> None:
     """G2: R5 too trims nothing unread, unless the policy says so."""
     held = replace(BYTES, unconsumed="hold")
-    facts = replace(with_tails(each=Tail(18, exact=True)), floor=replace(LOG, floor=13).facts(held).floor)
+    facts = with_tails(each=Tail(18, exact=True))._replace(floor=replace(LOG, floor=13).facts(held).floor)
     found = decide(facts, held, NOW)
     assert (found.trim_to, found.limited_by) == (13, "G2")
     assert decide(facts, replace(held, max_bytes=None), NOW).action == "keep"
@@ -136,7 +136,7 @@ WHOLE = replace(BYTES, whole_segments=True)
     ("bases", "trim_to"), [([0, 14, 17], 14), ([15], 15), ([16, 20], None), ([0, 10], None), ([], None)]
 )
 def test_a_bound_is_rounded_down_to_where_a_segment_begins(bases: list[int], trim_to: int | None) -> None:
-    facts = replace(with_tails(each=Tail(15, exact=True)), segment_bases=bases)
+    facts = with_tails(each=Tail(15, exact=True))._replace(segment_bases=bases)
     found = decide(facts, WHOLE, NOW)
     assert found.trim_to == trim_to
     assert found.action == ("keep" if trim_to is None else "trim")

@@ -35,12 +35,12 @@ def test_the_largest_event_time_may_lie_so_far_ahead_and_no_further(
     facts = Log(0, [OLD, OLD, NOW - HOUR]).facts(EVENT)
     newest = EventMax(NOW + ahead_ms, 7)
     lookups = {newest.time_ms - 24 * HOUR: LookUp(2)}
-    assert codes(replace(facts, newest=newest, data_lookups=lookups), EVENT) == expected
+    assert codes(facts._replace(newest=newest, data_lookups=lookups), EVENT) == expected
 
 
 def test_a_future_stamp_names_its_record_and_the_way_out() -> None:
-    facts = replace(Log(0, [OLD, NOW]).facts(EVENT), newest=EventMax(NOW + 9 * HOUR, 7))
-    facts = replace(facts, data_lookups={NOW - 15 * HOUR: LookUp(1)})
+    facts = Log(0, [OLD, NOW]).facts(EVENT)._replace(newest=EventMax(NOW + 9 * HOUR, 7))
+    facts = facts._replace(data_lookups={NOW - 15 * HOUR: LookUp(1)})
     (reason,) = decide(facts, EVENT, NOW).reasons
     assert "the record at offset 7" in reason.text
     assert "retention.eventtime.ignore.future: true" in reason.text
@@ -52,7 +52,7 @@ def test_append_times_are_no_event_times_unless_the_policy_says_so() -> None:
     assert codes(log.facts(EVENT, about), EVENT) == ("hold", None, ["R2"])
     by_word = replace(EVENT, event_source=EventSource("timestamp"))
     assert codes(log.facts(by_word, about), by_word) == ("trim", 2, [])
-    prefix = replace(log.facts(HEADER, about), event_prefix=LookUp(1))
+    prefix = log.facts(HEADER, about)._replace(event_prefix=LookUp(1))
     assert codes(prefix, HEADER) == ("trim", 1, [])
 
 
@@ -62,13 +62,13 @@ def test_a_topic_whose_timestamp_type_is_unknown_holds() -> None:
 
 
 def test_a_partition_without_a_data_record_asks_for_nothing() -> None:
-    facts = replace(Log(0, [OLD, OLD]).facts(EVENT), newest=None)
+    facts = Log(0, [OLD, OLD]).facts(EVENT)._replace(newest=None)
     assert codes(facts, EVENT) == ("keep", None, ["R2"])
 
 
 def test_a_lower_bound_of_the_largest_time_is_said_to_be_one() -> None:
     facts = Log(0, [OLD, OLD, NOW]).facts(EVENT)
-    at_least = replace(facts, newest=EventMax(NOW, 2, exact=False))
+    at_least = facts._replace(newest=EventMax(NOW, 2, exact=False))
     decision = decide(at_least, EVENT, NOW)
     assert decision.trim_to == 2
     assert "at least" in decision.reasons[0].text
@@ -93,7 +93,7 @@ def test_no_time_at_or_before_1970_is_looked_up_nor_taken_for_an_end(settings: S
         allow_ancient=True,
     )
     facts = Log(3, [5, 6]).facts(early)
-    facts = replace(facts, newest=EventMax(NOW))
+    facts = facts._replace(newest=EventMax(NOW))
     wanted = wanted_lookups(facts, early, NOW)
     assert all(time_ms > 0 for time_ms in wanted.times | wanted.data)
     assert decide(facts, early, NOW).trim_to is None
@@ -102,14 +102,14 @@ def test_no_time_at_or_before_1970_is_looked_up_nor_taken_for_an_end(settings: S
 def test_a_future_record_that_ends_a_prefix_is_named_by_every_rule_that_goes_by_age() -> None:
     settings = Settings(forced_age_ms=24 * HOUR)
     facts = Log(0, [NOW + 9 * HOUR, OLD]).facts(settings)
-    blocked = replace(facts, lookups={**facts.lookups, NOW - 24 * HOUR: LookUp(0, None, NOW + 9 * HOUR)})
+    blocked = facts._replace(lookups={**facts.lookups, NOW - 24 * HOUR: LookUp(0, None, NOW + 9 * HOUR)})
     assert codes(blocked, settings) == ("keep", None, ["G4"])
 
 
 def test_clocks_that_differ_stop_what_goes_by_time() -> None:
     settings = Settings(forced_age_ms=24 * HOUR)
     off = Unknown((Reason("G8", "5 min apart"),))
-    assert codes(replace(Log(0, [OLD]).facts(settings), clock=off), settings) == ("hold", None, ["G8"])
+    assert codes(Log(0, [OLD]).facts(settings)._replace(clock=off), settings) == ("hold", None, ["G8"])
     assert compare_clocks(NOW, NOW + 60_000, NOW) is None
     assert compare_clocks(NOW, NOW + 60_001, NOW) is not None
     assert compare_clocks(NOW, NOW - 60_001, NOW) is not None

@@ -42,18 +42,17 @@ def test_an_unknown_never_trims_more_than_the_fact_would_have(log: Log, chosen: 
         )
     )
     if lost == "lookups":
-        less: PartitionFacts = replace(
-            facts,
+        less: PartitionFacts = facts._replace(
             lookups=dict.fromkeys(facts.lookups, blind),
             data_lookups=dict.fromkeys(facts.data_lookups, blind),
         )
     elif lost == "topic_id":
-        less = replace(facts, topic=topic(topic_id=blind))
+        less = facts._replace(topic=topic(topic_id=blind))
     elif lost in ("cleanup_policy", "timestamp_type"):
-        less = replace(facts, topic=replace(facts.topic, **{lost: blind}))  # type: ignore[arg-type]
+        less = facts._replace(topic=replace(facts.topic, **{lost: blind}))  # type: ignore[arg-type]
     else:
         unknown: dict[str, Any] = {lost: blind}
-        less = replace(facts, **unknown)
+        less = facts._replace(**unknown)
     decision = decide(less, chosen, NOW)
     assert (decision.trim_to or 0) <= (full.trim_to or 0)
     if lost in ("topic_id", "high_watermark", "log_start", "cleanup_policy"):
@@ -79,19 +78,19 @@ def test_whatever_is_unknown_holds_and_its_reason_is_told(lost: dict[str, Any]) 
     """One fact missing of those that R1 rests on: never a trim, never a keep, never without a word."""
     facts = Log(0, [OLD] * 5, None, 5).facts(R1)
     assert decide(facts, R1, NOW).trim_to == 5
-    decision = decide(replace(facts, **lost), R1, NOW)
+    decision = decide(facts._replace(**lost), R1, NOW)
     assert (decision.action, decision.trim_to, decision.reasons) == ("hold", None, BLIND.reasons)
 
 
 def test_the_lower_of_both_ends_limits_whichever_was_read_first() -> None:
     """H and L are read at the same time: on a log that is written to, L may be the higher number."""
     facts = Log(0, [OLD] * 5, None, 9).facts(R1, lookups={NOW - 24 * HOUR: LookUp(9)})
-    assert decide(replace(facts, high_watermark=5, last_stable_offset=8), R1, NOW).trim_to == 5
-    assert decide(replace(facts, high_watermark=8, last_stable_offset=5), R1, NOW).trim_to == 5
+    assert decide(facts._replace(high_watermark=5, last_stable_offset=8), R1, NOW).trim_to == 5
+    assert decide(facts._replace(high_watermark=8, last_stable_offset=5), R1, NOW).trim_to == 5
 
 
 def test_an_unknown_last_stable_offset_stops_every_trigger() -> None:
-    facts = replace(Log(0, [OLD] * 5, None, 5).facts(R1), last_stable_offset=Unknown.because("offsets", "time-out"))
+    facts = Log(0, [OLD] * 5, None, 5).facts(R1)._replace(last_stable_offset=Unknown.because("offsets", "time-out"))
     decision = decide(facts, R1, NOW)
     assert (decision.action, decision.reasons) == ("hold", (Reason("offsets", "time-out"),))
 

@@ -48,11 +48,11 @@ def decided(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> Decision:
 
 
 def with_usage(log: Log, chosen: Settings, usage: Maybe[Usage | None]) -> PartitionFacts:
-    facts = replace(log.facts(chosen), usage=usage)
+    facts = log.facts(chosen)._replace(usage=usage)
     wanted = wanted_lookups(facts, chosen, NOW)
     lookups = dict(facts.lookups)
     lookups |= {time: LookUp(log.offset_at(time)) for time in wanted.times}
-    return replace(facts, lookups=lookups)
+    return facts._replace(lookups=lookups)
 
 
 A = Settings(forced_age_ms=10 * HOUR)
@@ -97,5 +97,5 @@ def test_a_disk_that_could_not_be_read_holds_what_it_would_add() -> None:
 
 def test_a_conflict_of_times_stops_the_shorter_time_too() -> None:
     """RULES.md R1: T longer than the forced retention is unknown, however full the disk is."""
-    facts = replace(with_usage(LOG, T, FULL), topic=topic(retention_ms=HOUR))
+    facts = with_usage(LOG, T, FULL)._replace(topic=topic(retention_ms=HOUR))
     assert {one.code: isinstance(one.allowed, Unknown) for one in weigh(facts, T, NOW)} == {"R1": True, "R7": True}
