@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
+from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Search
+from retention_cli.brokers.wire import Pending
 from retention_cli.decide import Wanted
 from retention_cli.model import ANCIENT_MS, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 
 Facts = Mapping[TopicPartition, PartitionFacts]
 KnownData = Callable[[TopicPartition], Container[int]]
 """Gives the offsets of a partition at which a data record is known to stand."""
+
+V = TypeVar("V")
+S = TypeVar("S", bound=Spec)
+
+_PARTITIONS_A_CALL: Final = 5_000
+"""While the answers of so many are looked at, brokers are at work on the next."""
 
 
 class Answered(NamedTuple):
@@ -51,10 +59,10 @@ def look_up(
         start = facts[tp].log_start
         for time_ms in (one for one in times.times | times.data if one < 0):
             yield from _both(times, Answered(tp, time_ms, start if isinstance(start, Unknown) else LookUp(start)))
-    rounds = _rounds({tp: [t for t in one.times | one.data if t >= 0] for tp, one in wanted.items()})
+    times_of = {tp: [t for t in one.times | one.data if t >= 0] for tp, one in wanted.items()}
     silent: dict[TopicPartition, list[int]] = {}
     marked: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for asked, answers in zip(rounds, reader.list_offsets(rounds, leaders), strict=True):
+    for asked, answers in _ahead(reader, (_rounds(part) for part in _parts(times_of)), leaders):
         for tp, answer in answers.items():
             time_ms = asked[tp]
             if isinstance(answer, Found):
@@ -86,6 +94,27 @@ def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:
         yield one._replace(data=True)
 
 
+def _ahead(
+    reader: ClusterReader, calls: Iterable[Sequence[Mapping[TopicPartition, S]]], leaders: Leaders
+) -> Iterator[tuple[Mapping[TopicPartition, S], dict[TopicPartition, Answer]]]:
+    """Yield what was asked with its answers, while the brokers are at the next call."""
+    before: Sequence[Mapping[TopicPartition, S]] = ()
+    under_way: Pending[list[dict[TopicPartition, Answer]]] | None = None
+    for asked in calls:
+        answers = [] if under_way is None else under_way.result()
+        under_way = reader.list_offsets_soon(asked, leaders)
+        yield from zip(before, answers, strict=True)
+        before = asked
+    if under_way is not None:
+        yield from zip(before, under_way.result(), strict=True)
+
+
+def _parts(wanted: Mapping[TopicPartition, V]) -> Iterator[dict[TopicPartition, V]]:
+    waiting = iter(wanted.items())
+    while part := dict(islice(waiting, _PARTITIONS_A_CALL)):
+        yield part
+
+
 def _rounds(wanted: Mapping[TopicPartition, Collection[int]]) -> list[dict[TopicPartition, int]]:
     """Cut several times per partition into mappings with one each: a request names a partition once."""
     rounds: list[dict[TopicPartition, int]] = []
@@ -107,19 +136,20 @@ def _settle(
     maxima: Mapping[TopicPartition, Answer],
 ) -> Iterator[Answered]:
     """Settle look-ups that said −1: by MAX_TIMESTAMP where that is enough, else by reading."""
-    newest = {tp: maxima[tp] for tp in silent if tp in maxima}
-    if asked := [tp for tp in silent if tp not in newest]:
-        newest |= reader.list_offsets([dict.fromkeys(asked, "max-timestamp")], leaders)[0]
     unsettled: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for tp, times in silent.items():
-        start, end, latest = facts[tp].log_start, facts[tp].high_watermark, newest[tp]
-        for time_ms in times:
-            if isinstance(latest, Found) and latest.timestamp is not None and latest.timestamp < time_ms:
-                yield Answered(tp, time_ms, end if isinstance(end, Unknown) else LookUp(end))
-            elif isinstance(start, Unknown):
-                yield Answered(tp, time_ms, Unknown.because("lookup", "the log's ends are unknown"))
-            else:
-                unsettled.setdefault(tp, []).append((time_ms, start))
+    asked: dict[TopicPartition, Spec] = {tp: "max-timestamp" for tp in silent if tp not in maxima}
+    known = {tp: maxima[tp] for tp in silent if tp in maxima}
+    answered = (answers for _, answers in _ahead(reader, ([part] for part in _parts(asked)), leaders))
+    for newest in (known, *answered):
+        for tp, latest in newest.items():
+            start, end = facts[tp].log_start, facts[tp].high_watermark
+            for time_ms in silent[tp]:
+                if isinstance(latest, Found) and latest.timestamp is not None and latest.timestamp < time_ms:
+                    yield Answered(tp, time_ms, end if isinstance(end, Unknown) else LookUp(end))
+                elif isinstance(start, Unknown):
+                    yield Answered(tp, time_ms, Unknown.because("lookup", "the log's ends are unknown"))
+                else:
+                    unsettled.setdefault(tp, []).append((time_ms, start))
     for one in _search(reader, facts, unsettled, scan_records, deadline):
         yield one._replace(data=False)
 

@@ -20,7 +20,6 @@ Spec = Literal["earliest", "latest", "last-stable", "max-timestamp"] | int
 """What to look up; a number is a time in Unix ms."""
 
 _TIMESTAMPS: Final = {"earliest": -2, "latest": -1, "last-stable": -1, "max-timestamp": -3}
-_READ_COMMITTED: Final = 1
 
 
 class Found(NamedTuple):
@@ -87,7 +86,9 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
     def made(jobs: Sequence[Job[tuple[int, _Slice]]]) -> Iterator[Job[tuple[int, _Slice]]]:
         for job in jobs:  # a request is made when its turn comes, so that not all of them lie in memory
             number, cut = job.about
-            yield Job(_request(next(iter(wanted[number].values())), cut), job.about)
+            spec = next(iter(wanted[number].values()))
+            request = offset_answers.Request(cut, committed=spec == "last-stable", timed=spec == "max-timestamp")
+            yield Job(request, job.about)
 
     await wire.fan_out({leader: made(jobs) for leader, jobs in work.items()}, on_reply)
     return found
@@ -113,17 +114,6 @@ def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leade
             else:
                 rows.append(row)
         yield cut
-
-
-def _request(spec: Spec, cut: _Slice) -> Any:
-    timed = spec == "max-timestamp"
-    return offset_answers.Request(
-        replica_id=-1,
-        isolation_level=_READ_COMMITTED if spec == "last-stable" else 0,
-        topics=list(cut.items()),  # the client takes tuples too, at half the cost of its own classes
-        min_version=offset_answers.MAX_TIMESTAMP_VERSION if timed else offset_answers.ROWS_VERSION,
-        max_version=offset_answers.MAX_TIMESTAMP_VERSION if timed else offset_answers.FIXED_VERSION,
-    )
 
 
 async def epoch_ends(

@@ -111,7 +111,13 @@ class ClusterReader:
         self, wanted: Sequence[log_offsets.Wanted], leaders: log_offsets.Leaders
     ) -> list[dict[TopicPartition, log_offsets.Answer]]:
         """Look offsets up, each at its partition's leader; for each mapping, one answer or error per partition."""
-        return self._wire.run(log_offsets.list_offsets, self._wire, wanted, leaders)
+        return self.list_offsets_soon(wanted, leaders).result()
+
+    def list_offsets_soon(
+        self, wanted: Sequence[log_offsets.Wanted], leaders: log_offsets.Leaders
+    ) -> Pending[list[dict[TopicPartition, log_offsets.Answer]]]:
+        """Begin to look offsets up. One such call at a time: brokers take so many requests of a client at once."""
+        return self._wire.start(log_offsets.list_offsets, self._wire, wanted, leaders)
 
     def epoch_ends(
         self, wanted: Sequence[tuple[TopicPartition, int]], leaders: log_offsets.Leaders

@@ -1,4 +1,4 @@
-"""Our decoder of ListOffsets answers beside the client's own, on answers of every kind."""
+"""Our ListOffsets beside the client's own: requests to the byte, answers of every kind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.consumer import ListOffsetsResponse
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
-from retention_cli.brokers.offset_answers import decode
+from retention_cli.brokers.offset_answers import Request, decode
 
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = Topic.ListOffsetsPartitionResponse
@@ -72,3 +72,33 @@ def test_broken_bytes_are_an_error_and_nothing_else(noise: bytes, version: int) 
     except ValueError:  # so is a name that is no UTF-8
         return
     assert all(len(row) == 4 for _name, rows in topics for row in rows)
+
+
+ASKED = st.dictionaries(
+    st.text(max_size=200),
+    st.lists(
+        st.tuples(st.integers(0, 2**31 - 1), st.integers(-1, 2**31 - 1), st.integers(-3, 2**63 - 1)), max_size=140
+    ),
+    max_size=5,
+)
+
+
+@given(ASKED | st.integers(126, 130).map(lambda n: {str(i): [] for i in range(n)}), VERSIONS, st.booleans())
+def test_requests_are_the_clients_own_to_the_byte(asked: Any, version: int, committed: bool) -> None:
+    topic_class = ListOffsetsRequest.ListOffsetsTopic
+    row_class = topic_class.ListOffsetsPartition
+    topics = [
+        topic_class(
+            name=name,
+            partitions=[row_class(partition_index=n, current_leader_epoch=e, timestamp=t) for n, e, t in rows],
+        )
+        for name, rows in asked.items()
+    ]
+    theirs = ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=topics)
+    ours = Request(asked, committed=committed, timed=version == 7)
+    for one in (ours, theirs):
+        one.API_VERSION = version
+        one.with_header(correlation_id=9, client_id="kretain")
+    for framed in (False, True):
+        assert ours.encode(header=True, framed=framed) == theirs.encode(header=True, framed=framed)
+    assert ours.encode() == theirs.encode()
