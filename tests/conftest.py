@@ -15,6 +15,7 @@ from tests.kafka.world import World
 
 QUICK = {
     "log.cleaner.backoff.ms": "500",
+    "log.initial.task.delay.ms": "500",
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "100",
     "offsets.commit.timeout.ms": "10000",

@@ -27,6 +27,7 @@ _DETAILS: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 _TASK: Final = "most recent failure: "
 _CALLED: Final = "An error occurred while calling "
 _CLASS: Final = re.compile(r"\borg\.apache\.spark\.[\w.]*(?:Exception|Error): ")
+_DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _NO_JVM: Final = "[JAVA_GATEWAY_EXITED]"
 _AT_START: Final = re.compile(r'Exception in thread "main" (?:[\w.$]+: )?(.+)')
 _QUIET_LOG: Final = """\
@@ -128,7 +129,6 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         "spark.app.name": "kretain",
         "spark.redaction.regex": REDACTED,
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
         # What a task has read is not read again by another one that was meant to be quicker.
         "spark.speculation": "false",
     }
@@ -143,8 +143,9 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         os.environ["PYSPARK_PYTHON"] = python  # the only place where PySpark itself looks
     elif master.startswith(("local", "spark://")):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    driver = f"-Dlog4j2.configurationFile={log.as_uri()} {given.get(_DRIVER_OPTIONS, '')}".strip()
     builder = SparkSession.builder
-    for key, value in (defaults | given | {"spark.master": master}).items():
+    for key, value in (defaults | given | {"spark.master": master, _DRIVER_OPTIONS: driver}).items():
         builder = builder.config(key, value)
     with _stderr_to(folder / LOG):
         session = builder.getOrCreate()

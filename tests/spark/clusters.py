@@ -30,7 +30,8 @@ from retention_cli.embedded.node import free_ports
 HOST = "127.0.0.1"
 READY_SECONDS = 180
 STOP_SECONDS = 20
-_SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""For a JVM that does little: what it runs is compiled once, and not well."""
 
 
 class SparkNotReadyError(Exception):
@@ -150,7 +151,7 @@ def environment(folder: Path) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_LOCAL_IP": HOST,
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _SMALL,
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

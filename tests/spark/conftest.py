@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from retention_cli.spark.session import open_session
+from tests.spark.clusters import QUICK_START
 
 
 @pytest.fixture(scope="session")
 def local_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Spark in this process, with two workers."""
-    session = open_session("local[2]", {}, tmp_path_factory.mktemp("spark"))
+    session = open_session("local[2]", {"spark.driver.extraJavaOptions": QUICK_START}, tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

@@ -11,6 +11,7 @@ import pytest
 from retention_cli.spark import engine
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms
+from tests.spark.clusters import QUICK_START
 from tests.spark.engines import Engines, reasons_of
 
 
@@ -141,3 +142,9 @@ def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
 def test_batches_are_counted_in_rows(local_spark: Any) -> None:
     """With a limit in bytes Spark adds up a batch's buffers after every row: ten times the work, for rows like ours."""
     assert local_spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(2**31 - 1)
+
+
+def test_java_options_of_ones_own_stand_beside_ours(local_spark: Any) -> None:
+    options = local_spark.conf.get("spark.driver.extraJavaOptions")
+    assert "-Dlog4j2.configurationFile=" in options
+    assert options.endswith(QUICK_START)

@@ -18,14 +18,20 @@ from retention_cli.embedded import EmbeddedKafka
 from retention_cli.spark.connections import ConnectionRef, Readers
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
-from tests.spark.clusters import Standalone, environment, spark_connect, spark_standalone, standalone
+from tests.spark.clusters import QUICK_START, Standalone, environment, spark_connect, spark_standalone, standalone
 from tests.spark.disks import ceiling, inventory_of, topics_of_ages
 
 __all__ = ["spark_connect", "spark_standalone"]
 SECRET = "hush-5f0c9a"
 SMALL = tuple(
     word
-    for setting in ("executor.memory=512m", "driver.host=127.0.0.1", "sql.shuffle.partitions=8")
+    for setting in (
+        "executor.memory=512m",
+        "driver.host=127.0.0.1",
+        "sql.shuffle.partitions=8",
+        f"driver.extraJavaOptions={QUICK_START}",
+        f"executor.extraJavaOptions={QUICK_START}",
+    )
     for word in ("--spark-conf", f"spark.{setting}")
 )
 
@@ -63,11 +69,14 @@ class Command:
         return normal(done.stdout)
 
     def same(self, policy: Path, url: str, *more: str) -> dict[str, Any]:
-        """Brokers sweep as they like: a pair counts where this process says the same before and after."""
-        for _ in range(4):
-            before = self.plan(policy, state="local")
-            spark = self.plan(policy, "--spark", "--master", url, *more, state="spark")
-            if before == self.plan(policy, state="local"):
+        """Brokers sweep as they like: a pair counts where this process says the same before and after.
+
+        Each plan has a memory of its own: the second one of a leftover says more than the first.
+        """
+        for number in range(4):
+            before = self.plan(policy, state=f"before-{number}")
+            spark = self.plan(policy, "--spark", "--master", url, *more, state=f"spark-{number}")
+            if before == self.plan(policy, state=f"after-{number}"):
                 assert spark.splitlines() == before.splitlines()
                 return dict(json.loads(spark))
         raise AssertionError("the cluster would not stand still")
