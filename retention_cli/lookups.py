@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
@@ -140,7 +140,7 @@ def _settle(
     asked: dict[TopicPartition, Spec] = {tp: "max-timestamp" for tp in silent if tp not in maxima}
     known = {tp: maxima[tp] for tp in silent if tp in maxima}
     answered = (answers for _, answers in _ahead(reader, ([part] for part in _parts(asked)), leaders))
-    for newest in (known, *answered):
+    for newest in chain([known], answered):
         for tp, latest in newest.items():
             start, end = facts[tp].log_start, facts[tp].high_watermark
             for time_ms in silent[tp]:
