@@ -297,13 +297,11 @@ def _deleted(facts: PartitionFacts) -> PartitionFacts:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Spare the collector walking through hundreds of thousands of rows that live for a moment, and the facts after."""
+    """Spare the collector walking through hundreds of thousands of rows that live for a moment."""
     was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
-            gc.freeze()  # what is left are facts: they are put with the oldest, and not walked through at once
-            gc.unfreeze()
             gc.enable()

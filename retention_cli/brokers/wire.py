@@ -138,9 +138,12 @@ class Wire:
     def close(self) -> None:
         """End the connections. Harmless when repeated."""
         logging.getLogger("kafka").removeHandler(self._heard)
+        loop: threading.Thread | None = self._net._io_thread  # noqa: SLF001  (nothing else says whether it has ended)
         with contextlib.suppress(RuntimeError, OSError, kafka_errors.KafkaError):
             self._net.call_soon_threadsafe(self._manager.close)
             self._net.stop(timeout_ms=2000)
+            if loop is None or not loop.is_alive():  # a name server may still hold it up
+                self._net.close()
 
     def run(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, timeout_s: float | None = None) -> T:
         """Run a coroutine on the client's loop and return what it returns; Ctrl-C gets through.

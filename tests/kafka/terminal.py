@@ -26,10 +26,12 @@ class Terminal:
         env = {**(os.environ if environ is None else environ), "TERM": "xterm-256color"}
         env.pop("COLUMNS", None)
         self.shown = ""
+        self._shown = select.poll()
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             termios.tcsetwinsize(1, (lines, columns))
             os.execvpe(command[0], list(command), env)
+        self._shown.register(self._master, select.POLLIN)
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +69,7 @@ class Terminal:
 
     def _read(self) -> bool:
         """Take in what there is; False at the end."""
-        if select.select([self._master], [], [], 0.1)[0]:
+        if self._shown.poll(100):
             try:
                 some = os.read(self._master, 65536)
             except OSError:  # how Linux says that nobody holds the other end any more

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,18 +232,21 @@ def test_a_record_stamped_exactly_at_the_cutoff_is_not_older(world: World, monke
     topic = world.topic("exact")
     stamp = now_ms() - 24 * HOUR
     world.produce_at(topic, [stamp - HOUR, stamp - HOUR, stamp])
-    honest = ClusterReader.list_offsets
+    honest, silenced = ClusterReader.list_offsets_soon, list[int]()
 
     def silent(self: ClusterReader, wanted: Any, leaders: Any) -> Any:
-        answers = honest(self, wanted, leaders)
-        return [
+        answers = honest(self, wanted, leaders).result()
+        silenced.extend(time_ms for asked in wanted for time_ms in asked.values() if isinstance(time_ms, int))
+        quiet = [
             {tp: NotFound() if isinstance(asked[tp], int) else answer for tp, answer in one.items()}
             for asked, one in zip(wanted, answers, strict=True)
         ]
+        return SimpleNamespace(result=lambda: quiet)
 
-    monkeypatch.setattr(ClusterReader, "list_offsets", silent)  # as after a trim (FACTS: 621 of 1,302)
+    monkeypatch.setattr(ClusterReader, "list_offsets_soon", silent)  # as after a trim (FACTS: 621 of 1,302)
     for cutoff, wanted in ((stamp, 2), (stamp + 1, 3), (stamp - HOUR, 0), (stamp - HOUR + 1, 2)):
         assert looked_up(world, topic, [cutoff])[cutoff].offset == wanted
+        assert cutoff in silenced
 
 
 def test_records_that_went_before_they_could_be_read_make_a_look_up_unknown(world: World) -> None:

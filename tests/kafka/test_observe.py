@@ -6,7 +6,7 @@ The cluster is real; a test steps in between two of the reader's own calls.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -33,11 +33,13 @@ def topic(world: World) -> str:
 
 
 @pytest.fixture
-def before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Let something happen right before the reader's first call of a method; returns the calls that there were."""
+def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[int]]]:
+    """Let something happen right before a call of one of the reader's methods; returns the calls that there were."""
+    expected: list[tuple[str, int, list[int]]] = []
 
     def step_in(method: str, act: Callable[[], object], call: int = 1) -> list[int]:
         honest, calls = getattr(ClusterReader, method), list[int]()
+        expected.append((method, call, calls))
 
         def stepped(self: ClusterReader, *arguments: Any, **more: Any) -> Any:
             calls.append(len(calls) + 1)
@@ -48,15 +50,19 @@ def before(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
         monkeypatch.setattr(ClusterReader, method, stepped)
         return calls
 
-    return step_in
+    yield step_in
+    for method, call, calls in expected:
+        assert len(calls) >= call, f"{method} was called {len(calls)} times: nothing happened"
 
 
 @pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def answer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """Change what one of the reader's calls answers, by its number."""
+    expected: list[tuple[str, list[int]]] = []
 
     def changed(method: str, change: Callable[[int, Any], Any]) -> None:
         honest, calls = getattr(ClusterReader, method), list[int]()
+        expected.append((method, calls))
 
         def other(self: ClusterReader, *arguments: Any, **more: Any) -> Any:
             calls.append(1)
@@ -64,7 +70,9 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         monkeypatch.setattr(ClusterReader, method, other)
 
-    return changed
+    yield changed
+    for method, calls in expected:
+        assert calls, f"{method} was never called: nothing was changed"
 
 
 def codes(decision: Decision) -> set[str]:
@@ -107,7 +115,7 @@ def test_a_group_that_reads_on_while_we_plan_is_no_leftover(world: World, topic:
 def test_young_records_that_arrive_after_h_was_read_are_not_trimmed(world: World, topic: str, before: Callable) -> None:
     """H is read before look-ups: whatever the look-up then finds, nothing beyond that H goes."""
     world.commit(f"{topic}-a", topic, 10)
-    before("list_offsets", lambda: world.produce(topic, 5), call=3)  # 1: the ends, 2: look-ups, 3: MAX_TIMESTAMP
+    before("list_offsets_soon", lambda: world.produce(topic, 5), call=3)  # 1: the ends, 2: look-ups, 3: MAX_TIMESTAMP
     decision = world.decide(consumed(topic), topic)
     assert (decision.high_watermark, decision.trim_to) == (10, 10)
 
@@ -123,7 +131,7 @@ def test_a_topic_made_anew_while_it_was_read_is_decided_by_its_new_facts(
         world.produce(topic, OLD)
         wait_until(lambda: not ids_everywhere(world, topic) & {None, old}, "the new one on every broker")
 
-    before("list_offsets", make_anew, call=2)  # after the ends
+    before("list_offsets_soon", make_anew, call=2)  # after the ends
     decision = world.decide(consumed(topic), topic)
     assert decision.topic_id not in (None, old)
     assert (decision.action, codes(decision)) == ("hold", {"F4"}), "its commits went with it"
@@ -136,7 +144,7 @@ def test_a_topic_deleted_while_it_was_read_is_held(world: World, topic: str, bef
         world.delete(topic)
         wait_until(lambda: ids_everywhere(world, topic) == {None}, "the end of it on every broker")
 
-    before("list_offsets", delete, call=2)
+    before("list_offsets_soon", delete, call=2)
     policy = consumed(topic).replace(f'"{topic}"', f'["{topic}", "{other}"]')
     decision = world.decide(policy, topic)
     assert (decision.action, codes(decision)) == ("hold", {"metadata"})

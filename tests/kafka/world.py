@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,8 +123,15 @@ class World:
         wait_until(lambda: everywhere(self.bootstrap, name, led), f"leaders of {name}")
 
     def delete(self, name: str) -> None:
-        self.admin.delete_topics([name])[name].result(60)
-        wait_until(lambda: everywhere(self.bootstrap, name, lambda one: not one.partitions), f"end of {name}")
+        def gone() -> bool:
+            try:
+                self.admin.delete_topics([name])[name].result(60)
+            except KafkaException as error:  # the client sends it again where an answer is late
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+            return everywhere(self.bootstrap, name, lambda one: not one.partitions)
+
+        wait_until(gone, f"end of {name}")
 
     def produce(
         self,
@@ -324,7 +332,7 @@ class World:
         self, policy: str, *topics: str, at_ms: int | None = None, remember: bool = True, timeout_s: float = 30.0
     ) -> Plan:
         memories = Memories(self.state_dir) if remember else None
-        with reader_for(self.bootstrap, timeout_s) as reader:
+        with reader_for(self.bootstrap, timeout_s) as reader, closing(memories or Memories(self.state_dir)):
             return make_plan(
                 reader,
                 self.selection(policy, *topics),
@@ -352,9 +360,9 @@ class World:
         def selection() -> Selection:
             return self.selection(policy if isinstance(policy, str) else policy())
 
-        more.setdefault("memories", Memories(self.state_dir))
-        orders = Orders(selection=selection, state_dir=self.state_dir, clock_ms=now_ms, dry_run=dry_run, **more)
-        with reader_for(self.bootstrap) as reader:
+        with reader_for(self.bootstrap) as reader, closing(Memories(self.state_dir)) as memories:
+            more.setdefault("memories", memories)
+            orders = Orders(selection=selection, state_dir=self.state_dir, clock_ms=now_ms, dry_run=dry_run, **more)
             return carry_out(reader, plan, orders, lambda _report: 0)
 
     def cli(self, *arguments: str, stdin: str | None = None, check: int | None = None, **environ: str) -> Cli:
