@@ -143,7 +143,7 @@ class Floor:
 _NO_TIMESTAMP_TYPE: Final = Unknown.because("topic-settings", "message.timestamp.type was not read")
 NO_EVENT_TIMES: Final = Unknown.because("R2", "event times were not read")
 NO_SIZE: Final = Unknown.because("size", "not read")
-NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _NO_BASES: Final = Unknown.because("granularity", NO_INVENTORY)
 
 
@@ -180,15 +180,15 @@ class PartitionFacts(NamedTuple):
     high_watermark: Maybe[int]
     last_stable_offset: Maybe[int]
     floor: Maybe[Floor]
-    lookups: Mapping[int, Maybe[LookUp]] = NONE
-    data_lookups: Mapping[int, Maybe[LookUp]] = NONE
+    lookups: Mapping[int, Maybe[LookUp]] = _NOTHING
+    data_lookups: Mapping[int, Maybe[LookUp]] = _NOTHING
     newest: Maybe[EventMax | None] = NO_EVENT_TIMES
     event_prefix: Maybe[LookUp] = NO_EVENT_TIMES
     samples: Maybe[Sequence[Sample]] = ()
     clock: Unknown | None = None
     size_bytes: Maybe[int] = NO_SIZE
     usage: Maybe[Usage | None] = None
-    tails: Mapping[str, Maybe[Tail]] = NONE
+    tails: Mapping[str, Maybe[Tail]] = _NOTHING
     segment_bases: Maybe[Sequence[int]] = _NO_BASES
     has_leader: bool = True
 
@@ -196,30 +196,6 @@ class PartitionFacts(NamedTuple):
     def tp(self) -> TopicPartition:
         """The partition's name."""
         return TopicPartition(self.topic.name, self.partition)
-
-    def with_lookups(
-        self, lookups: Mapping[int, Maybe[LookUp]], data_lookups: Mapping[int, Maybe[LookUp]]
-    ) -> PartitionFacts:
-        """Return the facts with these look-ups: ``_replace``, at a third of its cost."""
-        return PartitionFacts(
-            self.topic,
-            self.partition,
-            self.log_start,
-            self.high_watermark,
-            self.last_stable_offset,
-            self.floor,
-            lookups,
-            data_lookups,
-            self.newest,
-            self.event_prefix,
-            self.samples,
-            self.clock,
-            self.size_bytes,
-            self.usage,
-            self.tails,
-            self.segment_bases,
-            self.has_leader,
-        )
 
     @property
     def empty(self) -> bool:

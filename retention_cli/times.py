@@ -69,4 +69,4 @@ def read_times(
         if one.record is not None:
             memory[one.tp].add_data(one.record)
     for tp, (plain, data) in found.items():
-        facts[tp] = facts[tp].with_lookups(plain, data)
+        facts[tp] = facts[tp]._replace(lookups=plain, data_lookups=data)

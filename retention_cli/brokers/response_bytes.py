@@ -66,15 +66,6 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
     return value | byte << shift, position + 1
 
 
-def compact(size: int) -> bytes:
-    """Return the length of a compact string or array as it is sent."""
-    value, parts = size + 1, bytearray()
-    while value >= 0x80:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*parts, value))
-
-
 def length(data: bytes, position: int) -> tuple[int, int]:
     """Read the length of a compact string or array; of none at all it is 0."""
     byte = data[position]

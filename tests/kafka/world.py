@@ -331,14 +331,13 @@ class World:
     def plan(
         self, policy: str, *topics: str, at_ms: int | None = None, remember: bool = True, timeout_s: float = 30.0
     ) -> Plan:
-        memories = Memories(self.state_dir) if remember else None
-        with reader_for(self.bootstrap, timeout_s) as reader, closing(memories or Memories(self.state_dir)):
+        with reader_for(self.bootstrap, timeout_s) as reader, closing(Memories(self.state_dir)) as memories:
             return make_plan(
                 reader,
                 self.selection(policy, *topics),
                 at_ms or now_ms(),
                 past_day=lambda _cluster: Amount(),
-                memories=memories,
+                memories=memories if remember else None,
                 clock_ms=now_ms if at_ms is None else lambda: at_ms,
             )
 
