@@ -57,6 +57,8 @@ class Orders:
         memories: what is remembered of clusters.
         stock: the inventory of segments, or what reads batches for R5, None where neither was given.
         archiver: what archives, None for this process by itself.
+        deleter_for: gives what deletes; it is called where the trim is no rehearsal, and nowhere else.
+        broker_clock_for: gives what compares our clock with the brokers' (RULES.md G8).
     """
 
     selection: Callable[[], Selection]
@@ -68,6 +70,8 @@ class Orders:
     memories: Memories | None = None
     stock: Stock | BatchSizes | None = None
     archiver: ArchiverFor | None = None
+    deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
+    broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
@@ -121,9 +125,9 @@ def carry_out(
     folder = cluster_folder(orders.state_dir, plan.cluster_id)
     if orders.dry_run:
         return _trimmer(reader, plan, orders, run, None, None, progress).carry_out()
-    with trim_lock(folder, timestamp(now_ms)), BrokerClock(reader, orders.clock_ms) as clock:
+    with trim_lock(folder, timestamp(now_ms)), orders.broker_clock_for(reader, orders.clock_ms) as clock:
         journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
-        trimmer = _trimmer(reader, plan, orders, run, Deleter(reader.wire), journal, progress, clock)
+        trimmer = _trimmer(reader, plan, orders, run, orders.deleter_for(reader), journal, progress, clock)
         journal.begin(plan, orders.source)
         try:
             report = replace(trimmer.carry_out(), clock="checked" if clock.compared else UNCHECKED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -44,7 +43,7 @@ class RecordScanner:
         settings: by topic.
         memory: what is remembered of each partition, and is added to.
         now_ms: the clock of G4.
-        deadline: until when records may be read (``time.monotonic``); None: until all of them are.
+        deadline: until when records may be read (of the reader's clock); None: until all of them are.
         progress: is told how many records are read.
     """
 
@@ -250,4 +249,4 @@ def soon(reader: ClusterReader, deadline: float | None, partitions: int) -> floa
     """
     if deadline is not None:
         return deadline
-    return time.monotonic() + reader.timeout_s * (1 + partitions // PARTITIONS_AT_ONCE)
+    return reader.clock.monotonic() + reader.timeout_s * (1 + partitions // PARTITIONS_AT_ONCE)

@@ -31,7 +31,7 @@ class EventTimeReader:
         settings: by topic.
         memory: what is remembered of each partition, and is added to.
         now_ms: the clock of G4.
-        deadline: until when records may be read (``time.monotonic``); None: until all of them are.
+        deadline: until when records may be read (of the reader's clock); None: until all of them are.
         progress: is told how many records are read.
     """
 

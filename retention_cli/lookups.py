@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
@@ -173,7 +172,7 @@ def _search(
                 yield Answered(tp, time_ms, LookUp(start), data=True)
             else:  # for old stamps (G9) the record at S alone is asked
                 searches[tp] = Search(start, end, time_ms, 1 if time_ms == ANCIENT_MS else scan_records[tp.topic])
-        for tp, reached in reader.search_records(searches, max(1.0, deadline - time.monotonic())).items():
+        for tp, reached in reader.search_records(searches, max(1.0, deadline - reader.clock.monotonic())).items():
             time_ms = asked[tp][0]
             if isinstance(reached, RequestFailedError):
                 text = f"an ambiguous look-up could not be settled by reading: {reached}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -12,6 +11,7 @@ from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.clock import SYSTEM
 from retention_cli.floors.kafka_groups import EpochChecks
 from retention_cli.memory import Memory
 from retention_cli.model import Floor, Maybe, PartitionFacts, TopicPartition, Unknown
@@ -29,18 +29,13 @@ MemoryFor = Callable[[str], Memory]
 """Gives what is remembered of a cluster, by its id."""
 
 
-def wall_clock_ms() -> int:
-    """Return our wall clock, Unix ms."""
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What one reading of a cluster found.
 
     ``facts`` are those of every partition of every managed topic, by name and index. ``topics_seen`` names all
     topics of the cluster. ``sizes_problem`` says why some sizes are missing. ``began`` is when reading began
-    (``time.monotonic``): nothing in it is older.
+    (of the reader's clock): nothing in it is older.
     """
 
     cluster_id: str
@@ -121,7 +116,7 @@ class Request:
     patience_s: float | None = None
     memory_for: MemoryFor | None = None
     scan_all: bool = False
-    clock_ms: Callable[[], int] = wall_clock_ms
+    clock_ms: Callable[[], int] = SYSTEM.wall_ms
     clock: Unknown | None = None
     prepared: Prepared | None = None
     disks: Disks | None = None

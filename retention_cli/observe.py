@@ -7,7 +7,6 @@ so that a commit beyond H is a leftover (F5); H before look-ups, so that "nothin
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -52,13 +51,13 @@ def observe(
         BrokerError: the cluster's metadata could not be read at all.
     """
     with _no_garbage_collection():
-        began = time.monotonic()
+        began = reader.clock.monotonic()
         deadline = began + (reader.timeout_s if request.patience_s is None else request.patience_s)
         reading = _Reading(reader, request, progress, listener)
         result = reading.read(deadline)
         attempts = 1
-        while reading.unsettled and request.prepared is None and (attempts == 1 or time.monotonic() < deadline):
-            time.sleep(_AGAIN_AFTER_S)
+        while reading.unsettled and request.prepared is None and (attempts == 1 or reader.clock.monotonic() < deadline):
+            reader.clock.sleep(_AGAIN_AFTER_S)
             attempts += 1
             again = reading.unsettled
             reading = _Reading(reader, replace(request, only=again, sizes=False), progress, None)
@@ -107,7 +106,7 @@ class _Reading:
         self._ends_read_ms = 0
 
     def read(self, deadline: float) -> Observation:
-        began = time.monotonic()
+        began = self._reader.clock.monotonic()
         prepared = self._request.prepared
         metadata = self._reader.metadata() if prepared is None else prepared.metadata
         self._choose(metadata)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -80,7 +79,7 @@ def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -
     def on_record(tp: TopicPartition, message: Any) -> None:
         found.append(Stored(tp.partition, message.offset(), message.key(), message.value(), message.timestamp()[1]))
 
-    for tp, error in reader.read_ranges(ranges, time.monotonic() + reader.timeout_s, on_record).items():
+    for tp, error in reader.read_ranges(ranges, reader.clock.monotonic() + reader.timeout_s, on_record).items():
         if error is not None:
             raise RequestFailedError(f"{tp} could not be read: {error}", retriable=True)
     return sorted(found, key=lambda one: one[:2])
@@ -132,7 +131,7 @@ def initialize(
 
 def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tuple[TopicMetadata, bool]:
     """Return the topic when all its partitions have leaders, and whether we made it. Brokers learn of it in turn."""
-    deadline = time.monotonic() + reader.timeout_s
+    deadline = reader.clock.monotonic() + reader.timeout_s
     tried = made = False
     while True:
         seen = reader.metadata([spec.name]).topics.get(spec.name)
@@ -140,9 +139,9 @@ def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tupl
             return seen, made
         if seen is None and not tried:
             made, tried = writer.create(spec), True
-        if time.monotonic() > deadline:
+        if reader.clock.monotonic() > deadline:
             raise RequestFailedError(f"topic {spec.name} has no leader after {reader.timeout_s:g} s", retriable=True)
-        time.sleep(0.1)
+        reader.clock.sleep(0.1)
 
 
 def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Initialized:

@@ -12,13 +12,14 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.clock import SYSTEM
 from retention_cli.decide import decide
 from retention_cli.disk_policy import needs_disks
 from retention_cli.disk_rules import DiskRun
 from retention_cli.disks.outcome import DiskOutcome
 from retention_cli.guards.limits import Amount, over_limits, total
 from retention_cli.model import Decision, Reason, TopicPartition, Unknown
-from retention_cli.observation import Observation, Request, wall_clock_ms
+from retention_cli.observation import Observation, Request
 from retention_cli.observe import observe
 from retention_cli.plan import Plan
 from retention_cli.policy.model import Policy, matches
@@ -105,7 +106,7 @@ def make_plan(
     *,
     past_day: PastDay,
     memories: Memories | None = None,
-    clock_ms: Callable[[], int] = wall_clock_ms,
+    clock_ms: Callable[[], int] = SYSTEM.wall_ms,
     stock: Stock | BatchSizes | None = None,
     progress: Progress = silent,
 ) -> Plan:
@@ -219,7 +220,7 @@ def unread_by_group(reader: ClusterReader, policy: Policy, decisions: Sequence[D
 class Recheck:
     """Fresh decisions for some partitions, and what sending to them needs.
 
-    ``began`` is when reading began (``time.monotonic``): no fact is older. ``unreadable`` are partitions whose
+    ``began`` is when reading began (of the reader's clock): no fact is older. ``unreadable`` are partitions whose
     leader is missing or did not answer. ``managed_records`` counts what was observed. ``archives`` gives the URL of
     each topic that the policy wants archived before it is trimmed. ``disks`` are what R6 comes to, where a rule
     speaks of disks.
@@ -264,6 +265,7 @@ def recheck(
         only if disks is None else None,
         patience_s=patience_s,
         memory_for=memories,
+        clock_ms=reader.clock.wall_ms,
         clock=clock,
         disks=disks,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping
 
 from retention_cli import lookups
@@ -40,7 +39,7 @@ def read_times(
         memory: of each partition; added to.
         now_ms: the clock of all cutoffs.
         without: partitions that could not be read: nothing more is asked about their event times.
-        deadline: for settling look-ups by reading (``time.monotonic``).
+        deadline: for settling look-ups by reading (of the reader's clock).
         scan_all: read event times out of records for as long as it takes, not until the deadline.
         progress: is told what is read.
     """
@@ -63,7 +62,7 @@ def read_times(
     found: dict[TopicPartition, tuple[dict[int, Maybe[LookUp]], dict[int, Maybe[LookUp]]]]
     found = {tp: ({}, {}) for tp in wanted}
     limits = {name: one.scan_records for name, one in settings.items()}
-    until = soon(reader, None if scan_all else max(deadline, time.monotonic() + 1), len(wanted))
+    until = soon(reader, None if scan_all else max(deadline, reader.clock.monotonic() + 1), len(wanted))
     for one in lookups.look_up(reader, facts, wanted, leaders, limits, until, lambda tp: memory[tp].data_at, maxima):
         found[one.tp][one.data][one.time_ms] = one.answer
         if one.record is not None:

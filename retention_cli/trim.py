@@ -6,7 +6,6 @@ its request goes out; the plan can only narrow what that decision allows.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -107,7 +106,7 @@ class Trimmer:
         try:
             while waiting := [tp for tp in self._planned if tp not in self._rows]:
                 if tried := max(self._tries.get(tp, 0) for tp in waiting):
-                    time.sleep(_AGAIN_AFTER_S[min(tried, len(_AGAIN_AFTER_S)) - 1])
+                    self.reader.clock.sleep(_AGAIN_AFTER_S[min(tried, len(_AGAIN_AFTER_S)) - 1])
                 self._round(waiting)
         except KeyboardInterrupt:
             interrupted, stopped = True, "interrupted before its turn"
@@ -152,10 +151,10 @@ class Trimmer:
 
     def _round(self, waiting: Sequence[TopicPartition]) -> None:
         """Recheck what waits, and trim as much of it as that recheck is good for."""
-        began = time.monotonic()
+        began = self.reader.clock.monotonic()
         fresh = self.recheck(waiting)
         self._disks = fresh.disks
-        self._recheck_s += time.monotonic() - began
+        self._recheck_s += self.reader.clock.monotonic() - began
         targets: dict[TopicPartition, Target] = {}
         for tp in waiting:
             decision = fresh.decisions.get(tp)
@@ -195,7 +194,7 @@ class Trimmer:
         sent = False
         for batch in _batches(targets, fresh.leaders):
             good_until = fresh.began + RECHECK_SECONDS
-            if good_until - time.monotonic() >= SEND_SECONDS:
+            if good_until - self.reader.clock.monotonic() >= SEND_SECONDS:
                 self._send(batch, fresh.leaders, good_until)
                 sent = True
             elif not sent:  # this recheck was good for nothing; where the next ones are too, say so
@@ -248,7 +247,7 @@ class Trimmer:
         assert self.deleter is not None and self.journal is not None  # noqa: S101, PT018  (a dry run never comes here)
         self.journal.batch(self._batches + 1, batch)  # what can't be announced is not sent
         self._batches += 1
-        left_s = good_until - time.monotonic()
+        left_s = good_until - self.reader.clock.monotonic()
         if left_s <= 0:  # the disk under the audit log stalled
             late = (Reason("trim", "not sent: its recheck was too old by the time that it was announced"),)
             unsent = [row_of(tp, "failed", target.offset, reasons=late) for tp, target in batch.items()]
@@ -265,13 +264,13 @@ class Trimmer:
             self._rows[tp] = _judge(tp, target, None, None)
         said: dict[TopicPartition, DeleteOutcome] = {}
         interrupted = False
-        began = time.monotonic()
+        began = self.reader.clock.monotonic()
         try:
             self.deleter.delete(by_leader, said.__setitem__, timeout_s=min(left_s, self.reader.timeout_s))
         except KeyboardInterrupt:
             interrupted = True
         starts = self._read_back(batch, leaders)
-        self._delete_s += time.monotonic() - began
+        self._delete_s += self.reader.clock.monotonic() - began
         judged = {tp: _judge(tp, target, said.get(tp), starts.get(tp)) for tp, target in batch.items()}
         for tp, row in judged.items():
             answer = said.get(tp)

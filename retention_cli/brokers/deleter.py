@@ -9,6 +9,7 @@ from typing import Any
 from kafka.protocol.admin import DeleteRecordsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.wire import Job, Wire, error_named
 from retention_cli.model import TopicPartition
 
@@ -28,6 +29,11 @@ class Deleter:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+
+    @classmethod
+    def for_reader(cls, reader: ClusterReader) -> Deleter:
+        """Return one that shares a reader's connections."""
+        return cls(reader.wire)
 
     def delete(
         self,

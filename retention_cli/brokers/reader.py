@@ -22,6 +22,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
 from retention_cli.brokers.wire import Pending, Wire
+from retention_cli.clock import SYSTEM, Clock
 from retention_cli.model import TopicPartition
 from retention_cli.segments.runs import Runs
 
@@ -34,11 +35,15 @@ class ClusterReader:
     Args:
         settings: where and as whom.
         timeout_s: for one request, and for a coordinator or leader that moves.
+        clock: what whoever reads waits and gives up by.
     """
 
-    def __init__(self, settings: ConnectionSettings, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, timeout_s: float = DEFAULT_TIMEOUT_S, clock: Clock = SYSTEM
+    ) -> None:
         self.settings = settings
         self.timeout_s = timeout_s
+        self.clock = clock
         self._wire = Wire(settings, timeout_s)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
@@ -61,7 +60,7 @@ def read_group_floors(
         memory: remembers each group, and recalls those that are gone (F6).
         now_ms: our wall clock, for the memory.
     """
-    deadline = time.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
+    deadline = reader.clock.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
     recall = Recall(memory or NoMemory(), rules, now_ms)
     before, attempts = metadata, 0
     while True:
@@ -69,11 +68,11 @@ def read_group_floors(
         fold, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener, recall)
         if doubt is None:
             return fold
-        late = attempts > 1 and (doubt.again == "once" or time.monotonic() > deadline)
+        late = attempts > 1 and (doubt.again == "once" or reader.clock.monotonic() > deadline)
         if doubt.again == "no" or late:
             fold.fail_all(doubt.reason)
             return fold
-        time.sleep(_AGAIN_AFTER_S)
+        reader.clock.sleep(_AGAIN_AFTER_S)
         before = reader.metadata([OFFSETS_TOPIC])
 
 
@@ -108,7 +107,7 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
     if (leaderless := _without_leader(before)) is not None:
         return Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
     # A broker that died is listed until the controller notices: ask briefly, then look at who is there again.
-    listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(deadline)))
+    listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
     counted = tuple(group for group in listed if not matches(rules.ignore, group.name))
     if counted and OFFSETS_TOPIC not in before.topics:
         brand_new = OFFSETS_TOPIC in reader.metadata([OFFSETS_TOPIC]).topics
@@ -151,7 +150,7 @@ def _read_once(
         if isinstance(listing, Doubt):
             return fold, listing
         fold = FloorFold(scopes, listing.latest(rules))
-        read_groups(reader, listing.counted, fold, _left(deadline), progress, listener, recall)
+        read_groups(reader, listing.counted, fold, _left(reader, deadline), progress, listener, recall)
         if (doubt := changed_since(reader, before)) is not None:
             return fold, doubt
         recall.add_gone(fold, listing.names)
@@ -160,8 +159,8 @@ def _read_once(
     return fold, None
 
 
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
+def _left(reader: ClusterReader, deadline: float) -> float:
+    return max(0.0, deadline - reader.clock.monotonic())
 
 
 def read_groups(

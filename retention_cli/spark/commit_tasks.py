@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.groups import ListedGroup
+from retention_cli.clock import SYSTEM
 from retention_cli.floors.kafka_groups import Recall, read_groups
 from retention_cli.floors.rows import CommitRow, CommitRows
 from retention_cli.group_memory import GroupMemory
-from retention_cli.observation import wall_clock_ms
 from retention_cli.progress import silent
 from retention_cli.spark.connections import Readers
 from retention_cli.spark.jobs import ClusterJob
@@ -87,7 +87,7 @@ def _read(job: ClusterJob, readers: Readers, rows: list[dict[str, Any]]) -> Iter
     sink = _Batches(job)
     try:
         reader = readers.get(job.cluster)
-        recall = Recall(memory, job.policy.groups, wall_clock_ms())
+        recall = Recall(memory, job.policy.groups, SYSTEM.wall_ms())
         read_groups(reader, groups, sink, job.timeout_s, silent, None, recall)
     except BrokerError as error:
         sink = _Batches(job)  # what part of the slice was read proves nothing of the rest: all of it is unknown

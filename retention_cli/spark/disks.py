@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from retention_cli.brokers.log_offsets import Answer, Found, Spec
 from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.clock import SYSTEM
 from retention_cli.decide import Limit
 from retention_cli.disk_policy import needs_disks
 from retention_cli.disk_state import BYTES, TOPIC_BYTES, DiskState, sized_topics
 from retention_cli.disks.outcome import DiskOutcome, Space
 from retention_cli.memory import PartitionMemory
 from retention_cli.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
-from retention_cli.observation import wall_clock_ms
 from retention_cli.progress import Progress
 from retention_cli.remembered import Remembered
 from retention_cli.spark.fact_rows import Row, laid_row, reason_rows, unknown_of
@@ -244,14 +244,14 @@ def look(session: Any, prepared: Prepared) -> ClusterDisks:
         inventory = read_inventory(session, target.inventory)
         inventory.check_cluster(prepared.cluster)
     facts, leaders = _ends(prepared)
-    remembered = Remembered(prepared.memory, prepared.settings, leaders, wall_clock_ms(), prepared.job.now_ms)
+    remembered = Remembered(prepared.memory, prepared.settings, leaders, SYSTEM.wall_ms(), prepared.job.now_ms)
     for tp, one in facts.items():
         topic_id = known(one.topic.topic_id)
         remembered.partitions[tp] = (
             PartitionMemory() if topic_id is None else prepared.memory.partition(tp.topic, topic_id, tp.partition)
         )
     state = DiskState(policy.disks, exact=inventory is not None)
-    state.look(target.reader, facts, prepared.settings, leaders, remembered, wall_clock_ms)
+    state.look(target.reader, facts, prepared.settings, leaders, remembered, SYSTEM.wall_ms)
     return ClusterDisks(session, prepared, state, inventory, leaders)
 
 

@@ -13,11 +13,11 @@ from retention_cli.batch_sizes import BatchSizes
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.clock import SYSTEM
 from retention_cli.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.floors.rows import CommitRow, CommitRows
 from retention_cli.memory import Memory, NoMemory
 from retention_cli.model import Reason, TopicPartition
-from retention_cli.observation import wall_clock_ms
 from retention_cli.planning import PastDay, Selection, check_matches
 from retention_cli.policy.settings import Settings
 from retention_cli.spark.connections import ConnectionRef
@@ -174,7 +174,7 @@ def own_rows(prepared: Prepared) -> list[CommitRow]:
     if prepared.doubt is not None:
         sink.fail_all(prepared.doubt.reason)
     elif prepared.listing is not None:
-        recall = Recall(prepared.memory, prepared.selection.policy.groups, wall_clock_ms())
+        recall = Recall(prepared.memory, prepared.selection.policy.groups, SYSTEM.wall_ms())
         recall.add_gone(sink, prepared.listing.names)
     return sink.take()
 

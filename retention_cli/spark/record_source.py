@@ -16,10 +16,10 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import Columns, Ended
 from retention_cli.brokers.records import Range
+from retention_cli.clock import SYSTEM
 from retention_cli.columns import numpy
 from retention_cli.event_scan import read_time
 from retention_cli.model import TopicPartition
-from retention_cli.observation import wall_clock_ms
 from retention_cli.policy.settings import event_source
 from retention_cli.profiling.reading import Wanted, choose, locate
 from retention_cli.spark.record_slices import OFFSETS_A_SLICE, Ranges, cut_records, packed
@@ -69,7 +69,7 @@ class RecordsReader(SlicedReader):
         """
         low, _ = self.pushed.bounds("timestamp")
         earliest = [one for one in (self._from_ms, low) if one is not None]
-        wanted = Wanted((), wall_clock_ms(), from_ms=max(0, *earliest, 0) if earliest else None)
+        wanted = Wanted((), SYSTEM.wall_ms(), from_ms=max(0, *earliest, 0) if earliest else None)
         with self.options.reader() as reader:
             metadata = reader.metadata()
             found = locate(reader, metadata, self._names(metadata), wanted)

@@ -6,10 +6,10 @@ import base64
 from collections.abc import Sequence
 from typing import Any, Final
 
+from retention_cli.clock import SYSTEM
 from retention_cli.group_memory import GroupMemory
 from retention_cli.memory import PartitionMemory
 from retention_cli.model import Sample
-from retention_cli.observation import wall_clock_ms
 from retention_cli.spark.fact_rows import memory_of
 from retention_cli.spark.prepare import Prepared
 from retention_cli.state.ledger import Ledger
@@ -32,7 +32,7 @@ def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
     ledgers = {one.cluster: one.memory for one in prepared if isinstance(one.memory, Ledger)}
     if not ledgers:
         return
-    now_ms = wall_clock_ms()
+    now_ms = SYSTEM.wall_ms()
     changed = commits.where((commits.kind == "memory") & commits.cluster.isin(*ledgers))
     for row in changed.select("cluster", "group", "text").toLocalIterator():
         ledger = ledgers[row["cluster"]]
@@ -61,7 +61,7 @@ def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
     for cluster, one in remembering.items():
         one.memory.note_leftovers(ends[cluster])
         if one.target.memories is not None:
-            one.target.memories.save(wall_clock_ms())
+            one.target.memories.save(SYSTEM.wall_ms())
 
 
 def _absorb(mine: PartitionMemory, theirs: PartitionMemory) -> None:

@@ -25,12 +25,13 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.clock import SYSTEM
 from retention_cli.decide import Wanted
 from retention_cli.floors.kafka_groups import Doubt, Recall, list_counted, read_groups
 from retention_cli.floors.rows import CommitRows
 from retention_cli.memory import NoMemory
 from retention_cli.model import Floor, Maybe, PartitionFacts, TopicPartition, Unknown
-from retention_cli.observation import Prepared, Request, wall_clock_ms
+from retention_cli.observation import Prepared, Request
 from retention_cli.observe import observe
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS, GroupRules, Settings
@@ -89,7 +90,7 @@ class CommitsReader(SlicedReader):
         sink = CommitRows(one.partitions)
         try:
             with self.options.reader_at(one.cluster) as reader:
-                recall = Recall(NoMemory(), GroupRules(), wall_clock_ms())
+                recall = Recall(NoMemory(), GroupRules(), SYSTEM.wall_ms())
                 read_groups(reader, one.groups, sink, self.options.timeout_s, silent, None, recall)
         except BrokerError as error:
             sink = CommitRows(one.partitions)
@@ -169,7 +170,7 @@ class OffsetsReader(SlicedReader):
             request = Request(
                 lambda _topic: settings,
                 GroupRules(),
-                wall_clock_ms(),
+                SYSTEM.wall_ms(),
                 only=places.keys(),
                 sizes=False,
                 lookups=False,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from retention_cli.clock import SYSTEM
 from retention_cli.memory import Memory, NoMemory, lost
 from retention_cli.model import Reason
 from retention_cli.state.folder import StateError, cluster_folder
@@ -17,11 +18,6 @@ Kind = Literal["local", "cluster"]
 """Where it is remembered: on this machine, or in the topic that all share (the policy's ``state``)."""
 
 
-def wall_clock_ms() -> int:
-    """Return our wall clock, Unix ms."""
-    return time.time_ns() // 1_000_000
-
-
 class Memories:
     """Gives each cluster's memory, opened once. A ledger that is there and can't be read is lost, not new.
 
@@ -31,14 +27,23 @@ class Memories:
         state_dir: where ledgers lie, and the caches of those that are shared.
         topic: the cluster's, where the memory is shared; None: it is this machine's own.
         will_save: whether what is seen is to be remembered, too.
+        clock_ms: our wall clock, for what others are told.
     """
 
-    def __init__(self, state_dir: Path, topic: SharedTopic | None = None, *, will_save: bool = True) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        topic: SharedTopic | None = None,
+        *,
+        will_save: bool = True,
+        clock_ms: Callable[[], int] = SYSTEM.wall_ms,
+    ) -> None:
         self.kind: Kind = "local" if topic is None else "cluster"
         self.notes: list[Reason] = []
         self._state_dir = state_dir
         self._topic = topic
         self._will_save = will_save
+        self._clock_ms = clock_ms
         self._open: dict[str, Memory] = {}
 
     def __call__(self, cluster_id: str) -> Memory:
@@ -105,7 +110,7 @@ class Memories:
             return Ledger(folder)
         from retention_cli.state.cluster_ledger import ClusterLedger
 
-        return ClusterLedger(folder, self._topic, wall_clock_ms, will_save=self._will_save)
+        return ClusterLedger(folder, self._topic, self._clock_ms, will_save=self._will_save)
 
     def _collect_notes(self) -> None:
         for memory in self._open.values():

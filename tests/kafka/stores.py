@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,8 @@ CLUSTER = "the-cluster"
 """The tests' facts are made up, so they need no cluster of that id: the folder's name alone comes from it."""
 
 
-def memories_of(state_dir: Path, kind: Kind, reader: ClusterReader) -> Memories:
-    return Memories(state_dir, StateTopic(reader) if kind == "cluster" else None)
+def memories_of(state_dir: Path, kind: Kind, reader: ClusterReader, clock_ms: Callable[[], int] = now_ms) -> Memories:
+    return Memories(state_dir, StateTopic(reader) if kind == "cluster" else None, clock_ms=clock_ms)
 
 
 def new_topic_id() -> str:
@@ -52,9 +52,9 @@ class Store:
         return Store(self.kind, self.bootstrap, self.state_dir if self.kind == "local" else self.state_dir / name)
 
     @contextmanager
-    def opened(self) -> Iterator[tuple[Ledger, Memories]]:
+    def opened(self, clock_ms: Callable[[], int] = now_ms) -> Iterator[tuple[Ledger, Memories]]:
         with reader_for(self.bootstrap) as reader:
-            memories = memories_of(self.state_dir, self.kind, reader)
+            memories = memories_of(self.state_dir, self.kind, reader, clock_ms)
             try:
                 memory = memories(CLUSTER)
                 assert isinstance(memory, Ledger), memories.notes or memory.lost

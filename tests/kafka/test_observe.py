@@ -5,7 +5,6 @@ The cluster is real; a test steps in between two of the reader's own calls.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, topic_id_text
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.model import Decision
-from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
+from tests.kafka.world import HOUR, LateClock, World, consumed, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10
 
@@ -248,25 +247,13 @@ def test_a_recheck_is_as_old_as_its_first_read(
     world: World, topic: str, before: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reading that takes 31 s is no recheck: nothing is sent on it."""
-    import retention_cli.observe as observing
     import retention_cli.trim as trimming
 
-    passed: list[float] = []
-
-    class Clock:
-        sleep = staticmethod(time.sleep)
-        time_ns = staticmethod(time.time_ns)
-
-        @staticmethod
-        def monotonic() -> float:
-            return time.monotonic() + sum(passed)
-
+    clock = LateClock()
     plan = world.plan(consumed(topic))
-    before("sizes_soon", lambda: passed.append(31))
-    monkeypatch.setattr(observing, "time", Clock)
-    monkeypatch.setattr(trimming, "time", Clock)
+    before("sizes_soon", lambda: clock.passed.append(31))
     monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
     monkeypatch.setattr(trimming, "ATTEMPTS", 1)
-    row = world.trim(plan, consumed(topic)).rows[0]
+    row = world.trim(plan, consumed(topic), clock=clock).rows[0]
     assert (row.outcome, world.ends(topic)[0]) == ("failed", 0)
     assert "a recheck takes longer than 30 s" in row.reasons[0].text

@@ -127,10 +127,9 @@ def test_times_from_a_machine_whose_clock_is_wrong_are_not_taken(store: Store, w
         assert "behind the brokers'" in said
 
 
-def test_a_machine_whose_clock_is_wrong_is_told(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retention_cli.state.memories.wall_clock_ms", lambda: now_ms() + 10 * 60_000)
+def test_a_machine_whose_clock_is_wrong_is_told(store: Store) -> None:
     topic_id = new_topic_id()
-    with store.opened() as (ledger, memories):
+    with store.opened(clock_ms=lambda: now_ms() + 10 * 60_000) as (ledger, memories):
         ledger.begin({"orders": topic_id})
         ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
         memories.save(now_ms())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from retention_cli.brokers import deleter
 from retention_cli.brokers.errors import RequestFailedError
 from tests.kafka.test_trim import OLD, audit, only
-from tests.kafka.world import World, consumed
+from tests.kafka.world import LateClock, World, consumed
 
 
 @pytest.fixture
@@ -43,9 +42,11 @@ def test_a_request_that_nobody_answered_and_that_was_carried_out_late_is_told_as
         if late:
             carried.append(late.pop()())
 
-    monkeypatch.setattr("retention_cli.trim.time.sleep", carry_out_meanwhile)
+    clock = LateClock(meanwhile=carry_out_meanwhile)
     more = f"\n  - {{match: {topic}, hold: a case}}\n"
-    report = world.trim(world.plan(consumed(topic)), lambda: consumed(topic) + (more if held and carried else ""))
+    report = world.trim(
+        world.plan(consumed(topic)), lambda: consumed(topic) + (more if held and carried else ""), clock=clock
+    )
     row = only(report)
     assert world.ends(topic) == (8, 10)
     assert (row.outcome, row.log_start, row.records) == ("trimmed", 8, 8)
@@ -81,28 +82,19 @@ def test_a_batch_whose_announcement_took_too_long_is_rechecked_not_sent(
     import retention_cli.trim as trimming
     from retention_cli.state.journal import AuditJournal
 
-    stalled: list[float] = []
-
-    class Clock:
-        sleep = staticmethod(time.sleep)
-
-        @staticmethod
-        def monotonic() -> float:
-            return time.monotonic() + sum(stalled)
-
+    clock = LateClock()
     honest = AuditJournal.batch
 
     def stall_once(self: AuditJournal, number: int, targets: Any) -> None:
         honest(self, number, targets)
-        if not stalled:
+        if not clock.passed:
             world.commit(f"{topic}-a", topic, 3)
-            stalled.append(31)
+            clock.passed.append(31)
 
     monkeypatch.setattr(AuditJournal, "batch", stall_once)
     plan = world.plan(consumed(topic))
-    monkeypatch.setattr(trimming, "time", Clock)
     monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
-    row = only(world.trim(plan, consumed(topic)))
+    row = only(world.trim(plan, consumed(topic), clock=clock))
     assert world.ends(topic) == (0, 10), "the group went back while the disk stalled"
     assert row.outcome != "trimmed"
     assert audit(world)[2]["partitions"][0]["outcome"] == "failed"

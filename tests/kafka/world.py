@@ -24,6 +24,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.wire import Job
 from retention_cli.carry_out import Orders, carry_out
+from retention_cli.clock import SYSTEM, Clock, SystemClock
 from retention_cli.guards.limits import Amount
 from retention_cli.model import Decision
 from retention_cli.plan import Plan
@@ -56,9 +57,23 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) ->
         time.sleep(0.05)
 
 
-def reader_for(bootstrap: str, timeout_s: float = 30.0, **settings: str) -> ClusterReader:
+@dataclass
+class LateClock(SystemClock):
+    """This machine's clock, later by what has ``passed``; ``meanwhile`` is called where somebody waits."""
+
+    passed: list[float] = field(default_factory=list)
+    meanwhile: Callable[[float], object] = time.sleep
+
+    def monotonic(self) -> float:
+        return time.monotonic() + sum(self.passed)
+
+    def sleep(self, seconds: float) -> None:
+        self.meanwhile(seconds)
+
+
+def reader_for(bootstrap: str, timeout_s: float = 30.0, clock: Clock = SYSTEM, **settings: str) -> ClusterReader:
     given = {"bootstrap.servers": bootstrap, **{key.replace("_", "."): value for key, value in settings.items()}}
-    return ClusterReader(translate({key: Setting(value, "test") for key, value in given.items()}), timeout_s)
+    return ClusterReader(translate({key: Setting(value, "test") for key, value in given.items()}), timeout_s, clock)
 
 
 _asking: dict[str, ClusterReader] = {}
@@ -355,11 +370,19 @@ class World:
         plan = self.plan(policy, at_ms=at_ms, remember=remember, timeout_s=timeout_s)
         return next(one for one in plan.decisions if one.tp == (topic, partition))
 
-    def trim(self, plan: Plan, policy: str | Callable[[], str], *, dry_run: bool = False, **more: Any) -> TrimReport:
+    def trim(
+        self,
+        plan: Plan,
+        policy: str | Callable[[], str],
+        *,
+        dry_run: bool = False,
+        clock: Clock = SYSTEM,
+        **more: Any,
+    ) -> TrimReport:
         def selection() -> Selection:
             return self.selection(policy if isinstance(policy, str) else policy())
 
-        with reader_for(self.bootstrap) as reader, closing(Memories(self.state_dir)) as memories:
+        with reader_for(self.bootstrap, clock=clock) as reader, closing(Memories(self.state_dir)) as memories:
             more.setdefault("memories", memories)
             orders = Orders(selection=selection, state_dir=self.state_dir, clock_ms=now_ms, dry_run=dry_run, **more)
             return carry_out(reader, plan, orders, lambda _report: 0)
