@@ -1,0 +1,154 @@
+"""The cluster in memory: topics, groups, coordinators, its clock, and what of requests gets lost."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tests.simulation.logs import NO_STAMP, Partition, Record
+
+BROKERS = (1, 2, 3)
+OFFSETS_PARTITIONS = 2
+BEGAN_MS = 1_800_000_000_000
+HOUR = 3_600_000
+Tp = tuple[str, int]
+
+Lost = Literal["before", "after", "late", "refused"]
+"""A delete that never arrives, one whose answer gets lost, one that is carried out later, one that is refused."""
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic of one id."""
+
+    name: str
+    topic_id: str
+    partitions: list[Partition]
+    append_time: bool = False
+    cleanup: str = "delete"
+    retention_ms: int = -1
+
+
+@dataclass(slots=True)
+class Group:
+    """A consumer group: what it has committed (offset, leader epoch), and which topics live members read."""
+
+    name: str
+    kind: Literal["classic", "consumer"] = "classic"
+    commits: dict[Tp, tuple[int, int | None]] = field(default_factory=dict)
+    members: set[str] = field(default_factory=set)
+
+    @property
+    def coordinator(self) -> int:
+        """Which partition of __consumer_offsets keeps it."""
+        return sum(self.name.encode()) % OFFSETS_PARTITIONS
+
+
+class SimKafka:
+    """The cluster. Everything that happens to it is a method; nothing here is random."""
+
+    def __init__(self) -> None:
+        self.cluster_id = "simulated"
+        self.now_ms = BEGAN_MS
+        self.elapsed_s = 0.0
+        self.topics: dict[str, Topic] = {}
+        self.groups: dict[str, Group] = {}
+        self.offsets_leaders: list[tuple[int | None, int]] = [(BROKERS[n % 3], 0) for n in range(OFFSETS_PARTITIONS)]
+        self.loading = False
+        self.may_describe = True
+        self.unstable: set[str] = set()
+        self.failing: dict[str, int] = {}
+        self.lost: list[Lost] = []
+        self.policy_messages: list[tuple[bytes, bytes | None]] = []
+        self._uids = itertools.count(1)
+        self._ids = itertools.count(1)
+        self._txns = itertools.count(1)
+
+    # -- time ------------------------------------------------------------------------
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+        self.elapsed_s += milliseconds / 1000
+
+    # -- topics ------------------------------------------------------------------------
+
+    def create(self, name: str, partitions: int, *, append_time: bool = False, cleanup: str = "delete") -> Topic:
+        topic_id = f"id{next(self._ids):020d}"
+        logs = [Partition.new(BROKERS[(n + i) % 3] for i in range(2)) for n in range(partitions)]
+        self.topics[name] = Topic(name, topic_id, logs, append_time, cleanup)
+        return self.topics[name]
+
+    def delete(self, name: str, *, clear_commits: bool) -> None:
+        del self.topics[name]
+        if clear_commits:
+            for group in self.groups.values():
+                group.commits = {tp: one for tp, one in group.commits.items() if tp[0] != name}
+
+    def partition(self, tp: Tp) -> Partition | None:
+        topic = self.topics.get(tp[0])
+        return topic.partitions[tp[1]] if topic is not None and tp[1] < len(topic.partitions) else None
+
+    # -- records -----------------------------------------------------------------------
+
+    def append(
+        self,
+        tp: Tp,
+        *,
+        stamp: int | None = None,
+        event_ms: int | None = None,
+        header: bytes | None = None,
+        txn: int | None = None,
+    ) -> Record | None:
+        """Append a data record stamped by its producer (None: now), unless the topic stamps append times."""
+        topic, log = self.topics[tp[0]], self.partition(tp)
+        if log is None:
+            return None
+        when = self.now_ms if topic.append_time else (self.now_ms if stamp is None else stamp)
+        event = event_ms if event_ms is not None else when
+
+        def made(offset: int, epoch: int) -> Record:
+            return Record(
+                next(self._uids), offset, epoch, when, "data", topic.append_time, self.now_ms, event, header, txn
+            )
+
+        return log.append(made)
+
+    def begin_transaction(self, tp: Tp) -> int | None:
+        log = self.partition(tp)
+        if log is None:
+            return None
+        txn = next(self._txns)
+        log.txns[txn] = "open"
+        return txn
+
+    def end_transaction(self, tp: Tp, txn: int, state: Literal["committed", "aborted"]) -> None:
+        """Write the marker, stamped with wall-clock time, and let the transaction's records be."""
+        log, topic = self.partition(tp), self.topics.get(tp[0])
+        if log is None or topic is None or log.txns.get(txn) != "open" or log.leader is None:
+            return
+        append_time = topic.append_time
+
+        def made(offset: int, epoch: int) -> Record:
+            return Record(next(self._uids), offset, epoch, self.now_ms, "marker", append_time, self.now_ms, None, None)
+
+        log.append(made)
+        log.txns[txn] = state
+
+    def compact(self, tp: Tp, every: int) -> None:
+        """Clean: every so many-th data record below the active segment is superseded. Offsets stay."""
+        log = self.partition(tp)
+        if log is None:
+            return
+        for broker in log.in_sync:
+            replica = log.replicas[broker]
+            last = max(0, replica.end - 1)
+            replica.records = [
+                one
+                for n, one in enumerate(replica.records)
+                if one.kind != "data" or one.txn is not None or n % every or one.offset == last
+            ]
+
+    def without_stamp(self, tp: Tp) -> None:
+        """Append a record of an old format: it carries no timestamp at all."""
+        self.append(tp, stamp=NO_STAMP, event_ms=self.now_ms)

@@ -1,0 +1,424 @@
+"""The simulated cluster behind the engine's own interfaces: what reads, what deletes, and a clock that may jump.
+
+Each answer is made when the request is carried out; before it, the hub lets others act.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from retention_cli.brokers import commits, content, groups, log_offsets, metadata, records
+from retention_cli.brokers.deleter import Answered, Deleter, Outcome
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.model import TopicPartition
+from tests.simulation.hub import Hub
+from tests.simulation.kafka import BROKERS, SimKafka
+from tests.simulation.logs import NO_STAMP, Partition, Record
+
+_LATE = RequestFailedError("timed out", retriable=True)
+_RECORDS_A_FETCH = 3
+
+
+class SimClock:
+    """An operator's clock: the cluster's, and how far it is off. Waiting lets time pass, and others act."""
+
+    def __init__(self, kafka: SimKafka, hub: Hub) -> None:
+        self.off_ms = 0
+        self._kafka = kafka
+        self._hub = hub
+
+    def monotonic(self) -> float:
+        return self._kafka.elapsed_s
+
+    def wall_ms(self) -> int:
+        return self._kafka.now_ms + self.off_ms
+
+    def sleep(self, seconds: float) -> None:
+        self._hub.pause("sleep")
+        self._kafka.pass_time(int(seconds * 1000))
+
+
+class Ready:
+    """Work that is done already."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        del timeout_s
+        return self._value
+
+
+class Message:
+    """A record as confluent-kafka gives it."""
+
+    __slots__ = ("_record", "_topic")
+
+    def __init__(self, topic: str, record: Record) -> None:
+        self._topic = topic
+        self._record = record
+
+    def offset(self) -> int:
+        return self._record.offset
+
+    def leader_epoch(self) -> int:
+        return self._record.epoch
+
+    def timestamp(self) -> tuple[int, int]:
+        if self._record.stamp == NO_STAMP:
+            return 0, NO_STAMP
+        return (2 if self._record.append_time else 1), self._record.stamp
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return None if self._record.header is None else [("et", self._record.header)]
+
+    def value(self) -> bytes:
+        return b"x"
+
+    def key(self) -> bytes | None:
+        return None
+
+
+class SimReader(ClusterReader):
+    """What one kretain reads by. It has no connections."""
+
+    def __init__(self, kafka: SimKafka, hub: Hub, clock: SimClock) -> None:
+        self.settings = ConnectionSettings("simulated:9092")
+        self.timeout_s = 5.0
+        self.clock = clock
+        self.began: Callable[[], None] = lambda: None
+        self._kafka = kafka
+        self._hub = hub
+
+    @property
+    def wire(self) -> Any:
+        raise AssertionError("the engine reached past the reader")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def _ask(self, call: str) -> None:
+        """Carry out a request, or lose it.
+
+        Raises:
+            RequestFailedError: it got lost.
+        """
+        self._hub.pause(call)
+        if self._kafka.failing.get(call, 0) > 0:
+            self._kafka.failing[call] -= 1
+            raise RequestFailedError(f"{call}: timed out", retriable=True)
+
+    # -- the cluster ---------------------------------------------------------------
+
+    def brokers(self) -> list[int]:
+        return list(BROKERS)
+
+    def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
+        if topics is None:
+            self.began()
+        self._ask("metadata")
+        wanted = None if topics is None else set(topics)
+        found = {
+            name: TopicMetadata(
+                name,
+                topic.topic_id,
+                internal=False,
+                partitions={
+                    n: PartitionMetadata(one.leader, one.epoch, tuple(one.replicas))
+                    for n, one in enumerate(topic.partitions)
+                },
+            )
+            for name, topic in self._kafka.topics.items()
+            if wanted is None or name in wanted
+        }
+        if wanted is None or OFFSETS_TOPIC in wanted:
+            leaders = {n: PartitionMetadata(*one) for n, one in enumerate(self._kafka.offsets_leaders)}
+            found[OFFSETS_TOPIC] = TopicMetadata(OFFSETS_TOPIC, "offsets", internal=True, partitions=leaders)
+        return ClusterMetadata(self._kafka.cluster_id, frozenset(BROKERS), found)
+
+    def may_describe_cluster(self) -> bool:
+        self._ask("may_describe_cluster")
+        return self._kafka.may_describe
+
+    def topic_configs(
+        self, topics: Sequence[str], patience_s: float | None = None
+    ) -> dict[str, TopicConfig | RequestFailedError]:
+        found: dict[str, TopicConfig | RequestFailedError] = {}
+        self._hub.pause("topic_configs")
+        for name in topics:
+            topic = self._kafka.topics.get(name)
+            if topic is None:
+                found[name] = RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
+            else:
+                kind = "LogAppendTime" if topic.append_time else "CreateTime"
+                found[name] = TopicConfig(frozenset(topic.cleanup.split(",")), topic.retention_ms, kind)  # type: ignore[arg-type]
+        return found
+
+    # -- groups ----------------------------------------------------------------------
+
+    def _coordinated(self, name: str) -> bool:
+        group = self._kafka.groups.get(name)
+        return group is not None and self._kafka.offsets_leaders[group.coordinator][0] is not None
+
+    def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
+        found = []
+        for broker in sorted(brokers):
+            self._hub.pause(f"list_groups {broker}")
+            if self._kafka.loading:
+                self._kafka.pass_time(int(1000 * (patience_s or 0)))
+                raise BrokerError(f"broker {broker} did not list its groups: COORDINATOR_LOAD_IN_PROGRESS")
+            for name, group in self._kafka.groups.items():
+                if self._kafka.offsets_leaders[group.coordinator][0] == broker:
+                    state = "Stable" if group.members else "Empty"
+                    found.append(groups.ListedGroup(name, group.kind, "consumer", state))
+        found.sort(key=lambda one: one.name)
+        return found if self._kafka.may_describe else found[:1]
+
+    def describe_members(
+        self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
+    ) -> None:
+        for one in listed:
+            self._hub.pause("describe_members")
+            group = self._kafka.groups.get(one.name)
+            on_group(one.name, frozenset() if group is None else frozenset(group.members))
+
+    def share_group_topics(self, names: Sequence[str], on_group: groups.OnMembers) -> None:
+        for name in names:
+            on_group(name, frozenset())
+
+    def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
+        for name in names:
+            try:
+                self._ask("read_commits")
+            except RequestFailedError as error:
+                on_group(commits.CommitsUnknown(name, str(error), None))
+                continue
+            group = self._kafka.groups.get(name)
+            if name in self._kafka.unstable or (group is not None and not self._coordinated(name)):
+                self._kafka.pass_time(int(1000 * (patience_s or 0)))
+                on_group(commits.CommitsUnknown(name, "UNSTABLE_OFFSET_COMMIT", None))
+                continue
+            rows: dict[str, list[tuple[int, int, int | None]]] = {}
+            for (topic, partition), (offset, epoch) in sorted(group.commits.items()) if group is not None else ():
+                rows.setdefault(topic, []).append((partition, offset, epoch))
+            on_group(commits.GroupCommits(name, rows))
+
+    # -- offsets -----------------------------------------------------------------------
+
+    def _led(self, tp: TopicPartition, leaders: Leaders) -> Partition | RequestFailedError:
+        """Return the partition, where the broker that is asked leads it in the epoch that it is asked in."""
+        log, asked = self._kafka.partition(tp), leaders[tp]
+        if log is None:
+            return RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
+        if log.leader is None or asked.leader is None:
+            return RequestFailedError("has no leader", retriable=True)
+        if (log.leader, log.epoch) != (asked.leader, asked.leader_epoch):
+            return RequestFailedError("FENCED_LEADER_EPOCH", retriable=True, answered=True)
+        return log
+
+    def _offset(self, log: Partition, spec: log_offsets.Spec) -> log_offsets.Answer:
+        match spec:
+            case "earliest":
+                return Found(log.log.start)
+            case "latest":
+                return Found(log.high_watermark)
+            case "last-stable":
+                return Found(log.last_stable)
+            case "max-timestamp":
+                found = log.log.max_timestamp(log.high_watermark)
+            case time_ms:
+                found = log.log.offset_at(time_ms, log.high_watermark)
+        return NotFound() if found is None else Found(found.offset, found.stamp)
+
+    def list_offsets(
+        self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders
+    ) -> list[dict[TopicPartition, log_offsets.Answer]]:
+        found: list[dict[TopicPartition, log_offsets.Answer]] = []
+        for one in wanted:
+            answers: dict[TopicPartition, log_offsets.Answer] = {}
+            for tp, spec in one.items():
+                try:
+                    self._ask(f"list_offsets {spec if isinstance(spec, str) else 'time'}")
+                except RequestFailedError as error:
+                    answers[tp] = error
+                    continue
+                log = self._led(tp, leaders)
+                answers[tp] = log if isinstance(log, RequestFailedError) else self._offset(log, spec)
+            found.append(answers)
+        return found
+
+    def list_offsets_soon(self, wanted: Sequence[log_offsets.Wanted], leaders: Leaders) -> Any:
+        return Ready(self.list_offsets(wanted, leaders))
+
+    def epoch_ends(
+        self, wanted: Sequence[tuple[TopicPartition, int]], leaders: Leaders
+    ) -> dict[tuple[TopicPartition, int], log_offsets.Answer]:
+        found: dict[tuple[TopicPartition, int], log_offsets.Answer] = {}
+        for tp, epoch in wanted:
+            try:
+                self._ask("epoch_ends")
+            except RequestFailedError as error:
+                found[tp, epoch] = error
+                continue
+            log = self._led(tp, leaders)
+            if isinstance(log, RequestFailedError):
+                found[tp, epoch] = log
+            else:
+                end = log.log.epoch_end(epoch)
+                found[tp, epoch] = NotFound() if end is None else Found(end)
+        return found
+
+    def sizes_soon(self, leaders: Leaders) -> Any:
+        self._hub.pause("sizes")
+        sizes = {}
+        for tp in leaders:
+            log = self._kafka.partition(tp)
+            if log is not None and log.leader is not None:
+                sizes[tp] = 100 * len(log.log.records)
+        return Ready((sizes, None))
+
+    # -- records -----------------------------------------------------------------------
+
+    def _read(
+        self, tp: TopicPartition, start: int, end: int, on_record: Callable[[Record], bool]
+    ) -> int | RequestFailedError | None:
+        """Hand over data records, a few a fetch; return where the log ended, None where it was told to stop."""
+        position = start
+        while True:
+            try:
+                self._ask("fetch")
+            except RequestFailedError as error:
+                return error
+            log = self._kafka.partition(tp)
+            if log is None or log.leader is None:
+                return _LATE
+            if not log.log.start <= position <= log.log.end:
+                return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=True)
+            some = [one for one in log.committed() if one.offset >= position][:_RECORDS_A_FETCH]
+            for one in some:
+                position = one.offset + 1
+                if on_record(one):
+                    return None
+            if len(some) < _RECORDS_A_FETCH:
+                return log.last_stable
+            if position >= end:
+                return None
+
+    def search_records(
+        self, searches: Mapping[TopicPartition, records.Search], seconds: float
+    ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
+        found: dict[TopicPartition, records.Reached | RequestFailedError] = {}
+        for tp, search in searches.items():
+            count = 0
+
+            def take(one: Record, tp: TopicPartition = tp, search: records.Search = search) -> bool:
+                nonlocal count
+                if one.offset >= search.end:
+                    found[tp] = records.Reached(search.end, stopped=False)
+                elif one.stamp >= search.time_ms:
+                    bound = search.start if count == 0 else one.offset
+                    found[tp] = records.Reached(bound, stopped=False, timestamp=one.stamp, record=one.offset)
+                else:
+                    count += 1
+                    if count >= search.limit:
+                        found[tp] = records.Reached(one.offset + 1, stopped=True)
+                return tp in found
+
+            ended = self._read(tp, search.start, search.end, take)
+            if tp not in found:
+                found[tp] = (
+                    ended
+                    if isinstance(ended, RequestFailedError)
+                    else records.Reached(search.end if ended is None else min(ended, search.end), stopped=False)
+                )
+        return found
+
+    def read_ranges(
+        self,
+        ranges: Mapping[TopicPartition, records.Range],
+        deadline: float | None,
+        on_record: records.OnRecord,
+        *,
+        scan: bool = False,
+    ) -> dict[TopicPartition, RequestFailedError | None]:
+        found: dict[TopicPartition, RequestFailedError | None] = {}
+        for tp, span in ranges.items():
+            if span.start >= span.end:
+                found[tp] = None
+                continue
+
+            def take(one: Record, tp: TopicPartition = tp, span: records.Range = span) -> bool:
+                if one.offset >= span.end:
+                    return True
+                return bool(on_record(tp, Message(tp.topic, one))) or one.offset + 1 >= span.end
+
+            ended = self._read(tp, span.start, span.end, take)
+            found[tp] = ended if isinstance(ended, RequestFailedError) else None
+        return found
+
+    def read_whole(
+        self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]
+    ) -> int | RequestFailedError:
+        raise NotImplementedError("archives are not simulated")
+
+
+class SimDeleter(Deleter):
+    """Carries deletes out, or loses them on the way there or back. ``carried`` is told of each that took effect."""
+
+    def __init__(self, kafka: SimKafka, hub: Hub, carried: Callable[[TopicPartition, int], Callable[[], None]]) -> None:
+        self._kafka = kafka
+        self._hub = hub
+        self._carried = carried
+        self.late: list[Callable[[], Outcome]] = []
+
+    def delete(
+        self,
+        by_leader: Mapping[int, Mapping[TopicPartition, int]],
+        on_outcome: Callable[[TopicPartition, Outcome], None],
+        *,
+        timeout_s: float,
+    ) -> None:
+        for leader, offsets in by_leader.items():
+            for tp, offset in offsets.items():
+                self._hub.pause("delete_records")
+                how = self._kafka.lost.pop() if self._kafka.lost else None
+                outcome = self._one(leader, tp, offset, how)
+                self._hub.pause("delete_records answered")
+                if how in ("before", "after", "late"):
+                    self._kafka.pass_time(int(timeout_s * 1000))
+                    outcome = _LATE
+                on_outcome(tp, outcome)
+
+    def _one(self, leader: int, tp: TopicPartition, offset: int, how: str | None) -> Outcome:
+        carry = self._carried(tp, offset)
+        if how == "late":
+            self.late.append(functools.partial(self._effect, leader, tp, offset, carry))
+        if how in ("before", "late"):
+            return _LATE
+        if how == "refused":
+            return RequestFailedError("KAFKA_STORAGE_ERROR", retriable=True, answered=True)
+        return self._effect(leader, tp, offset, carry)
+
+    def _effect(self, leader: int, tp: TopicPartition, offset: int, carry: Callable[[], None]) -> Outcome:
+        log = self._kafka.partition(tp)
+        if log is None:
+            return RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
+        if log.leader != leader:
+            return RequestFailedError("NOT_LEADER_OR_FOLLOWER", retriable=True, answered=True)
+        if offset > log.high_watermark:
+            return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=False, answered=True)
+        carry()
+        return Answered(log.move_start(offset))
+
+
+__all__ = ["Message", "SimClock", "SimDeleter", "SimReader", "metadata"]
