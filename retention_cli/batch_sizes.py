@@ -45,13 +45,19 @@ def read_here(
 @dataclass(frozen=True, slots=True)
 class _Kept:
     topic_id: str
+    leader_epoch: int
     end: int
     runs: Runs
+
+    def is_of(self, topic_id: str, leader_epoch: int, end: int) -> bool:
+        return (self.topic_id, self.leader_epoch) == (topic_id, leader_epoch) and self.end <= end
 
 
 @dataclass(slots=True)
 class BatchSizes:
     """What was read of logs in one command. A recheck goes by what the plan has read: what came since is kept whole.
+
+    After an election all is read anew: the log may have lost its tail (RULES.md M1).
 
     Args:
         read: how batches are read.
@@ -127,7 +133,7 @@ class BatchSizes:
                 found[tp] = end
             elif topic_id is None:
                 found[tp] = Unknown.because("R5", "its topic's id is not known")
-            elif (kept := self._kept.get(tp)) is not None and kept.topic_id == topic_id and kept.end <= end:
+            elif (kept := self._kept.get(tp)) is not None and kept.is_of(topic_id, leaders[tp].leader_epoch, end):
                 found[tp] = kept.runs
             else:
                 wanted[tp] = RunsWanted(start, end, max(1, sizes.get(tp, 0) // RUNS_A_LOG))
@@ -148,7 +154,7 @@ class BatchSizes:
             found[tp] = read
             topic_id = known(facts[tp].topic.topic_id)
             if topic_id is not None:
-                self._kept[tp] = _Kept(topic_id, wanted[tp].end, read)
+                self._kept[tp] = _Kept(topic_id, leaders[tp].leader_epoch, wanted[tp].end, read)
         return found
 
 

@@ -154,6 +154,9 @@ def _trimmer(
     past = past_day(orders.state_dir, plan.cluster_id, orders.clock_ms())
     limits = Limits()
     managed = 0
+    planned = {
+        one.tp: one.leader_epoch for one in plan.decisions if one.action == "trim" and one.leader_epoch is not None
+    }
 
     def again(partitions: Collection[TopicPartition]) -> Recheck:
         nonlocal limits, managed
@@ -166,6 +169,7 @@ def _trimmer(
             selection,
             orders.clock_ms(),
             only,
+            epochs=planned,
             patience_s=RECHECK_PATIENCE_S,
             memories=orders.memories,
             stock=orders.stock,

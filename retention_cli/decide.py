@@ -11,8 +11,10 @@ from typing import Final, NamedTuple, assert_never
 
 from retention_cli.guards import GUARDS, frozen, untouchable
 from retention_cli.model import (
+    ANCIENT_MS,
     Action,
     Decision,
+    Floor,
     GuardCode,
     Maybe,
     PartitionFacts,
@@ -41,10 +43,14 @@ class Weighed(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The times (Unix ms) whose ``offset_at`` a decision needs; ``data`` are those for ``data_lookups``."""
+    """The times (Unix ms) whose ``offset_at`` a decision needs; ``data`` are those for ``data_lookups``.
+
+    ``front`` says that of 2000-01-01 it is only asked whether the first record is older (RULES.md G9).
+    """
 
     times: frozenset[int] = frozenset()
     data: frozenset[int] = frozenset()
+    front: bool = False
 
 
 _NOTHING: Final = Wanted()
@@ -74,9 +80,12 @@ def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wa
     on = [trigger for trigger in TRIGGERS if trigger.on(facts, settings)]
     times = {time for trigger in on for time in trigger.cutoffs(facts, settings, now_ms)}
     data = {time for trigger in on for time in trigger.data_cutoffs(facts, settings, now_ms)}
+    front = False
     if times or data or facts.tails or not isinstance(facts.event_prefix, Unknown):
-        times.update(time for guard in GUARDS for time in guard.cutoffs(facts, settings, now_ms))
-    return Wanted(frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0))
+        guarding = {time for guard in GUARDS for time in guard.cutoffs(facts, settings, now_ms)}
+        front = ANCIENT_MS in guarding
+        times |= guarding
+    return Wanted(frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0), front)
 
 
 def weigh(facts: PartitionFacts, settings: Settings, now_ms: int) -> list[Weighed]:
@@ -188,7 +197,7 @@ def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
     if (freeze := frozen(settings)) is not None:
         return _decision(facts, "hold", reasons=(freeze,))
     if facts.empty:
-        return _decision(facts, "keep")
+        return _decision(facts, "keep", reasons=_lost(facts.floor))
     missing = [
         fact
         for fact in (settings.unsettled, touch, facts.topic.topic_id, facts.log_start, facts.high_watermark)
@@ -197,6 +206,11 @@ def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
     if missing:
         return _decision(facts, "hold", reasons=_reasons(reason for fact in missing for reason in fact.reasons))
     return None
+
+
+def _lost(floor: Maybe[Floor]) -> tuple[Reason, ...]:
+    """Return what a group had yet to read when it went: told also where nothing is left (RULES.md F5)."""
+    return () if isinstance(floor, Unknown) else tuple(note for note in floor.notes if note.code == "F5")
 
 
 def _weighed(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
@@ -246,10 +260,17 @@ def _guarded(
             allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts, settings)
     if allowed <= log_start and limited_by is not None:  # nothing is left to ask an unknown guard about
         note = Reason(limited_by, f"{trigger.rule} would trim to {asked:,}, but {held_back}")
-        return Weighed(trigger.rule, trigger.code, asked, None, limited_by, (*notes, note))
+        return Weighed(
+            trigger.rule, trigger.code, asked, None, limited_by, (*notes, note, *_of_floor(limited_by, facts))
+        )
     if stopped:
         return Weighed(trigger.rule, trigger.code, asked, Unknown(tuple(stopped)), limited_by, notes)
-    return Weighed(trigger.rule, trigger.code, asked, allowed, limited_by, notes)
+    return Weighed(trigger.rule, trigger.code, asked, allowed, limited_by, (*notes, *_of_floor(limited_by, facts)))
+
+
+def _of_floor(limited_by: GuardCode | None, facts: PartitionFacts) -> tuple[Reason, ...]:
+    """Return what is odd about a floor that limits: whose consumer is gone, for one, and what to do (RULES.md F6)."""
+    return facts.floor.notes if limited_by == "G2" and not isinstance(facts.floor, Unknown) else ()
 
 
 def _whole_segments(one: Weighed, facts: PartitionFacts, log_start: int) -> Weighed:
@@ -301,6 +322,7 @@ def _decision(
         rule=rule,
         limited_by=limited_by,
         reasons=reasons,
+        leader_epoch=facts.leader_epoch,
     )
 
 

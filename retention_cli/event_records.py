@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer
+from retention_cli.brokers.log_offsets import Answer, Leaders
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.records import PARTITIONS_AT_ONCE, Range
+from retention_cli.brokers.records import (
+    CREATE_TIME,
+    PARTITIONS_AT_ONCE,
+    Message,
+    Range,
+    UnreadableHeadersError,
+    headers_of,
+    read_last,
+)
 from retention_cli.event_scan import EventScan, read_time
 from retention_cli.memory import PartitionMemory
-from retention_cli.model import EventMax, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
+from retention_cli.model import (
+    ANCIENT_MS,
+    EventMax,
+    EventPrefix,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    TopicPartition,
+    Unknown,
+)
 from retention_cli.policy.settings import EventSource, Settings
 from retention_cli.progress import Progress
+from retention_cli.proven_reads import of_another_log, read_proven
 from retention_cli.triggers.event_time import TIMESTAMP
 from retention_cli.units import format_duration
-
-_CREATE_TIME: Final = 1
-"""confluent-kafka's TIMESTAMP_CREATE_TIME."""
 
 
 @dataclass(slots=True)
@@ -30,7 +44,7 @@ class EventTimes:
     """
 
     newest: dict[TopicPartition, Maybe[EventMax | None]] = field(default_factory=dict)
-    prefix: dict[TopicPartition, Maybe[LookUp]] = field(default_factory=dict)
+    prefix: dict[TopicPartition, Maybe[EventPrefix]] = field(default_factory=dict)
     stamps: dict[TopicPartition, Answer] = field(default_factory=dict)
 
 
@@ -40,6 +54,7 @@ class RecordScanner:
 
     Args:
         reader: the cluster.
+        leaders: who leads each partition.
         settings: by topic.
         memory: what is remembered of each partition, and is added to.
         now_ms: the clock of G4.
@@ -48,6 +63,7 @@ class RecordScanner:
     """
 
     reader: ClusterReader
+    leaders: Leaders
     settings: Mapping[str, Settings]
     memory: Mapping[TopicPartition, PartitionMemory]
     now_ms: int
@@ -70,12 +86,12 @@ class RecordScanner:
                 continue
             said = self._said_source(tp, sources[tp])
             scans[tp] = EventScan.from_bytes(self.memory[tp].scan, said, one.log_start)
-            if scans[tp].end > max(stable, one.log_start):  # the log was cut: what was read of it may be gone
-                scans[tp] = EventScan(said, one.log_start, restarts=scans[tp].restarts + 1)
+            if scans[tp].end > max(stable, one.log_start):  # what was read is not stable any more
+                scans[tp] = EventScan(said, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
             ends[tp] = stable
         if not scans:
             return
-        stopped = self._read_new(scans, ends, sources)
+        stopped = self._read_new(scans, ends, sources, facts)
         for tp, scan in scans.items():
             newest = scan.newest
             if (error := stopped.get(tp)) is not None and newest is not None:
@@ -95,9 +111,10 @@ class RecordScanner:
 
     def _read_new(
         self,
-        scans: Mapping[TopicPartition, EventScan],
+        scans: dict[TopicPartition, EventScan],
         ends: Mapping[TopicPartition, int],
         sources: Mapping[TopicPartition, EventSource],
+        facts: Mapping[TopicPartition, PartitionFacts],
     ) -> dict[TopicPartition, RequestFailedError]:
         ranges = {tp: Range(scan.end, ends[tp]) for tp, scan in scans.items() if scan.end < ends[tp]}
         total = sum(one.end - one.start for one in ranges.values())
@@ -107,22 +124,14 @@ class RecordScanner:
             tp: self.now_ms + self.settings[tp.topic].max_ahead_ms if self.settings[tp.topic].ignore_future else None
             for tp in ranges
         }
-        adders = {tp: (scans[tp].add, sources[tp], ceilings[tp]) for tp in ranges}
+        adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], self.settings[tp.topic]) for tp in ranges}
+        last: dict[TopicPartition, Message] = {}
 
-        def on_record(tp: TopicPartition, message: Any) -> None:
+        def on_record(tp: TopicPartition, message: Message) -> None:
             nonlocal read
-            add, source, ceiling = adders[tp]
-            kind = source.kind
-            add(
-                message.offset(),
-                read_time(
-                    source,
-                    stamp_of(message, self.settings[tp.topic]) if kind == "timestamp" else 0,
-                    message.headers() if kind == "header" else None,
-                    message.value() if kind == "json" else None,
-                ),
-                ceiling,
-            )
+            add, source, ceiling, settings = adders[tp]
+            last[tp] = message
+            add(message.offset(), time_of(message, source, settings), ceiling)
             read += 1
             if not read & 4095:
                 self.progress("event times in records", read, total)
@@ -137,6 +146,12 @@ class RecordScanner:
                 else:
                     stopped[tp] = error
         finally:  # also after a Ctrl-C: the next run goes on from here
+            read_to = {tp: one for tp, message in last.items() if (one := read_last(message)) is not None}
+            for tp, why in of_another_log(self.reader, read_to, self.leaders).items():
+                stopped[tp] = RequestFailedError(why, retriable=True)
+                start = facts[tp].log_start  # as it was before
+                said = scans[tp].source
+                scans[tp] = EventScan.from_bytes(self.memory[tp].scan, said, 0 if isinstance(start, Unknown) else start)
             for tp in ranges:
                 self.memory[tp].set_scan(scans[tp].as_bytes())
         return stopped
@@ -154,29 +169,29 @@ class RecordScanner:
         for tp, scan in scans.items():
             newest, keep_ms = scan.newest, self.settings[tp.topic].event_time_ms
             start = facts[tp].log_start
+            settings = self.settings[tp.topic]
             if newest is None or keep_ms is None or isinstance(start, Unknown):
-                found.prefix[tp] = LookUp(0)
+                found.prefix[tp] = EventPrefix(0)
                 unreadable = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
                 if unreadable is not None:
-                    found.prefix[tp] = LookUp(0, _unreadable(unreadable, sources[tp]))
+                    found.prefix[tp] = EventPrefix(0, _unreadable(unreadable, sources[tp]))
                 continue
-            searches[tp] = _PrefixSearch(scan, start, newest.time_ms - keep_ms, self.settings[tp.topic].skip_unreadable)
+            cutoff_ms = newest.time_ms - keep_ms
+            searches[tp] = _PrefixSearch(scan, start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient)
         while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
 
-            def on_record(tp: TopicPartition, message: Any) -> bool:
-                source = sources[tp]
-                time_ms = read_time(source, message.timestamp()[1], message.headers(), message.value())
+            def on_record(tp: TopicPartition, message: Message) -> bool:
+                time_ms = time_of(message, sources[tp], self.settings[tp.topic])
                 return searches[tp].take(message.offset(), time_ms)
 
-            for tp, error in self.reader.read_ranges(
-                gaps, soon(self.reader, self.deadline, len(gaps)), on_record
-            ).items():
+            until = soon(self.reader, self.deadline, len(gaps))
+            for tp, error in read_proven(self.reader, gaps, until, on_record, self.leaders).items():
                 searches[tp].gap_read(error)
         for tp, one in searches.items():
             note = None if one.unreadable is None else _unreadable(one.unreadable, sources[tp])
             if note is None and one.offset >= scans[tp].end and tp in stopped:
                 note = Reason("R2", f"event times are read up to {one.offset:,}; the next run goes on from there")
-            found.prefix[tp] = one.failed or LookUp(one.offset, note, one.ended_by)
+            found.prefix[tp] = one.failed or EventPrefix(one.offset, note, one.ended_by, *one.first_ancient())
 
 
 @dataclass(slots=True)
@@ -187,17 +202,26 @@ class _PrefixSearch:
     offset: int
     cutoff_ms: int
     skip: bool
+    no_ancient: bool
     unreadable: int | None = None
     ended_by: int | None = None
     failed: Unknown | None = None
     done: bool = False
     _gap_end: int = 0
+    _ancient: tuple[int, int] | None = None
+
+    def first_ancient(self) -> tuple[int | None, int | None]:
+        """Return the first record in the prefix whose time lies before 2000, and that time where it was read again."""
+        known = self.scan.ancient_before(self.offset)
+        if self._ancient is not None and (known is None or self._ancient[0] <= known):
+            return self._ancient
+        return known, None
 
     def gap(self) -> Range | None:
         """Return the offsets that must be read to go on, None where the prefix is found."""
         if self.done:
             return None
-        there = self.scan.prefix(self.offset, self.cutoff_ms, skip=self.skip)
+        there = self.scan.prefix(self.offset, self.cutoff_ms, skip=self.skip, ancient=self.no_ancient)
         if isinstance(there, int):
             self.offset, self.done = there, True
             return None
@@ -211,6 +235,8 @@ class _PrefixSearch:
         elif time_ms is not None and time_ms >= self.cutoff_ms:
             self.offset, self.ended_by = offset, time_ms
         else:
+            if time_ms is not None and time_ms < ANCIENT_MS and self._ancient is None:
+                self._ancient = (offset, time_ms)
             return False
         self.done = True
         return True
@@ -233,13 +259,26 @@ def _unreadable(offset: int, source: EventSource) -> Reason:
     )
 
 
-def stamp_of(message: Any, settings: Settings) -> int:
+def time_of(message: Message, source: EventSource, settings: Settings) -> int | None:
+    """Return a record's event time in Unix ms, None where it has none that can be read: that is its own matter."""
+    match source.kind:
+        case "timestamp":
+            return read_time(source, stamp_of(message, settings), None, None)
+        case "json":
+            return read_time(source, 0, None, message.value())
+    try:
+        return read_time(source, 0, headers_of(message), None)
+    except UnreadableHeadersError:
+        return None
+
+
+def stamp_of(message: Message, settings: Settings) -> int:
     """Return a record's timestamp in Unix ms, −1 where a broker has overwritten it: the topic was LogAppendTime once.
 
     Where the policy says that event times are the timestamps, they are taken as they are.
     """
     kind, stamp = message.timestamp()
-    return int(stamp) if kind == _CREATE_TIME or settings.event_source is not None else -1
+    return int(stamp) if kind == CREATE_TIME or settings.event_source is not None else -1
 
 
 def soon(reader: ClusterReader, deadline: float | None, partitions: int) -> float:

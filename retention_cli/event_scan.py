@@ -3,6 +3,8 @@
 Reading every record again in each run would be too slow, remembering each one's time too much. So a partition's
 offsets are cut into blocks of some thousand, and of each block its largest event time is kept: blocks that are
 old enough are passed over, and only the one in which the prefix ends is read again.
+
+Of which log it is, the partition's memory knows (:mod:`retention_cli.memory`): what was cut off it ends here, too.
 """
 
 from __future__ import annotations
@@ -13,20 +15,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from retention_cli.model import EventMax
+from retention_cli.model import ANCIENT_MS, EventMax
 from retention_cli.policy.settings import EventSource
 from retention_cli.units import UnitError, parse_time_ms
 
+VERSION: Final = 2
+"""Of :meth:`EventScan.as_bytes`."""
 BLOCKS_AT_MOST: Final = 256
 FIRST_BLOCK_RECORDS: Final = 1_000
 _MAX_TIME_MS: Final = 2**63 - 1
+_LONGEST_TEXT: Final = 64
 
 
 @dataclass(slots=True)
 class Block:
     """Data records from ``start`` to ``end`` (exclusive): how many, the largest time, the first unreadable one.
 
-    ``newest_ms`` is None where no record in it has a readable event time.
+    ``newest_ms`` is None where no record in it has a readable event time. ``ancient`` is the first one's offset whose
+    event time lies before 2000 (RULES.md G9).
     """
 
     start: int
@@ -34,17 +40,20 @@ class Block:
     records: int = 0
     newest_ms: int | None = None
     unreadable: int | None = None
+    ancient: int | None = None
 
 
 @dataclass(slots=True)
 class EventScan:
     """How far one partition's event times were read, by one source (and, where there is one, one ceiling of G4).
 
-    ``end`` is the next offset to read. ``newest`` is the largest event time ever read, also of records that are
-    gone by now. ``restarts`` counts how often it was begun anew because records were lost.
+    ``start`` is the first offset that it speaks of: S, when it was begun or last read on. ``end`` is the next offset to
+    read. ``newest`` is the largest event time ever read, also of records that are gone by now. ``restarts`` counts how
+    often it was begun anew because records were lost, or came back.
     """
 
     source: str
+    start: int
     end: int
     newest: EventMax | None = None
     blocks: list[Block] = field(default_factory=list)
@@ -67,6 +76,8 @@ class EventScan:
             return
         if block.newest_ms is None or time_ms > block.newest_ms:
             block.newest_ms = time_ms
+        if time_ms < ANCIENT_MS and block.ancient is None:
+            block.ancient = offset
         if (self.newest is None or time_ms > self.newest.time_ms) and (ceiling_ms is None or time_ms <= ceiling_ms):
             self.newest = EventMax(time_ms, offset)
 
@@ -77,18 +88,40 @@ class EventScan:
     def drop_before(self, log_start: int) -> None:
         """Forget blocks of records that are gone."""
         self.blocks = [block for block in self.blocks if block.end > log_start]
+        self.start = max(self.start, log_start)
         self.end = max(self.end, log_start)
 
-    def prefix(self, log_start: int, cutoff_ms: int, *, skip: bool) -> Block | int:
-        """Return where the prefix of records older than the cutoff ends, or the block in which it does.
+    def cut(self, end: int) -> EventScan:
+        """Return what it says of a log that lost its tail (RULES.md M2): nothing, where its newest record was there.
 
-        A record without a readable event time ends it, unless those are to be skipped.
+        A block that reaches beyond the cut is read again.
+        """
+        if self.end <= end:
+            return self
+        if self.newest is None or (self.newest.offset or 0) >= end or self.start >= end:
+            return EventScan(self.source, self.start, self.start, restarts=self.restarts + 1)
+        kept = [block for block in self.blocks if block.end <= end]
+        reached = kept[-1].end if kept else self.start
+        more = (self.newest, kept, self.block_records, self.restarts + 1)
+        return EventScan(self.source, self.start, min(reached, end), *more)
+
+    def ancient_before(self, offset: int) -> int | None:
+        """Return the first offset from its start on, before ``offset``, whose event time lies before 2000."""
+        found = (block.ancient for block in self.blocks if block.end <= offset and block.ancient is not None)
+        return next((one for one in found if one >= self.start), None)
+
+    def prefix(self, log_start: int, cutoff_ms: int, *, skip: bool, ancient: bool = False) -> Block | int:
+        """Return where the prefix of records older than the cutoff ends, or a block that must be read for that.
+
+        A record without a readable event time ends it, unless those are to be skipped. Where times before 2000 matter
+        (``ancient``), a block of which the first such time is gone by now may hold others.
         """
         for block in self.blocks:
             if block.end <= log_start:
                 continue
             young = block.newest_ms is not None and block.newest_ms >= cutoff_ms
-            if young or (block.unreadable is not None and not skip):
+            hidden = ancient and block.ancient is not None and block.ancient < log_start
+            if young or hidden or (block.unreadable is not None and not skip):
                 return Block(max(block.start, log_start), block.end)
         return max(self.end, log_start)
 
@@ -103,16 +136,22 @@ class EventScan:
     def as_bytes(self) -> bytes:
         """Return it as compressed JSON."""
         newest = None if self.newest is None else [self.newest.time_ms, self.newest.offset]
-        blocks = [[one.start, one.end, one.records, one.newest_ms, one.unreadable] for one in self.blocks]
-        data = [self.source, self.end, newest, self.block_records, self.restarts, blocks]
+        blocks = [[one.start, one.end, one.records, one.newest_ms, one.unreadable, one.ancient] for one in self.blocks]
+        data = [VERSION, self.source, self.start, self.end, newest, self.block_records, self.restarts, blocks]
         return zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
 
     @classmethod
     def from_bytes(cls, raw: bytes | None, source: str, log_start: int) -> EventScan:
-        """Return what :meth:`as_bytes` wrote; a scan that begins anew where it is of another source, or broken."""
+        """Return what :meth:`as_bytes` wrote, laid at S.
+
+        It begins anew where it is of another source, or broken; and where S has moved back: what lies before its start
+        was never read, or is another's by now (RULES.md M3). The largest time that was ever there stays.
+        """
         scan = read_scan(raw)
         if scan is None or scan.source != source:
-            return cls(source, log_start)
+            return cls(source, log_start, log_start)
+        if log_start < scan.start:
+            return cls(source, log_start, log_start, scan.newest, restarts=scan.restarts + 1)
         scan.drop_before(log_start)
         return scan
 
@@ -120,10 +159,12 @@ class EventScan:
 def read_scan(raw: bytes | None) -> EventScan | None:
     """Return what :meth:`EventScan.as_bytes` wrote, None where it is something else."""
     try:
-        said, end, newest, block_records, restarts, blocks = json.loads(zlib.decompress(raw or b""))
+        version, said, start, end, newest, block_records, restarts, blocks = json.loads(zlib.decompress(raw or b""))
         largest = EventMax(*newest) if newest else None
-        scan = EventScan(said, end, largest, [Block(*one) for one in blocks], block_records, restarts)
-    except (zlib.error, ValueError, TypeError):
+        scan = EventScan(said, start, end, largest, [Block(*one) for one in blocks], block_records, restarts)
+    except (zlib.error, ValueError, TypeError, RecursionError):
+        return None
+    if version != VERSION:  # an older one says nothing of its start, nor of old times
         return None
     return scan if _is_sound(scan) else None
 
@@ -131,9 +172,9 @@ def read_scan(raw: bytes | None) -> EventScan | None:
 def _is_sound(scan: EventScan) -> bool:
     """Whether everything in it is what it should be: it may come from elsewhere."""
     newest = scan.newest or EventMax(0)
-    numbers = [scan.end, scan.block_records, scan.restarts, newest.time_ms, newest.offset or 0]
+    numbers = [scan.start, scan.end, scan.block_records, scan.restarts, newest.time_ms, newest.offset or 0]
     for one in scan.blocks:
-        numbers += (one.start, one.end, one.records, one.newest_ms or 0, one.unreadable or 0)
+        numbers += (one.start, one.end, one.records, one.newest_ms or 0, one.unreadable or 0, one.ancient or 0)
     return isinstance(scan.source, str) and all(isinstance(number, int) for number in numbers)
 
 
@@ -164,12 +205,14 @@ def _in_pairs(blocks: Sequence[Block]) -> Iterator[Block]:
         pair = blocks[i : i + 2]
         times = [one.newest_ms for one in pair if one.newest_ms is not None]
         unreadable = [one.unreadable for one in pair if one.unreadable is not None]
+        ancient = [one.ancient for one in pair if one.ancient is not None]
         yield Block(
             pair[0].start,
             pair[-1].end,
             sum(one.records for one in pair),
             max(times, default=None),
             min(unreadable, default=None),
+            min(ancient, default=None),
         )
 
 
@@ -193,6 +236,8 @@ def read_time(source: EventSource, timestamp_ms: int, headers: Any, value: bytes
 
 def _time_in_text(raw: bytes | None) -> int | None:
     if raw is None:
+        return None
+    if len(raw) > _LONGEST_TEXT:  # nobody's time, and Python refuses to read a number of some thousand digits
         return None
     if raw.isdigit():  # the usual case, without a detour
         time_ms = int(raw)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.records import Range
+from retention_cli.brokers.records import Message, Range
 from retention_cli.event_records import EventTimes, RecordScanner, soon, stamp_of
 from retention_cli.memory import PartitionMemory
 from retention_cli.model import EventMax, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.policy.settings import EventSource, Settings
 from retention_cli.progress import Progress
+from retention_cli.proven_reads import read_proven
 from retention_cli.triggers.event_time import TIMESTAMP, source_of
 
 _WINDOWS: Final = (128, 2_048, 32_768)
@@ -59,7 +60,9 @@ class EventTimeReader:
             poisoned = [tp for tp in stamped if self._is_poisoned(tp, found.newest[tp])]
             scanned |= dict.fromkeys(poisoned, TIMESTAMP)
         if scanned:
-            records = RecordScanner(self.reader, self.settings, self.memory, self.now_ms, self.deadline, self.progress)
+            records = RecordScanner(
+                self.reader, self.leaders, self.settings, self.memory, self.now_ms, self.deadline, self.progress
+            )
             records.scan({tp: facts[tp] for tp in scanned}, scanned, found)
         return found
 
@@ -94,20 +97,22 @@ class EventTimeReader:
         """Fetch the records at the maxima; return the partitions where none of data stands there."""
         data: set[TopicPartition] = set()
 
-        def on_record(tp: TopicPartition, message: Any) -> bool:
+        def on_record(tp: TopicPartition, message: Message) -> bool:
             told = stamp_of(message, self.settings[tp.topic])
             if message.offset() == unsure[tp].offset and told == unsure[tp].timestamp:
                 data.add(tp)
             return True
 
         ranges = {tp: Range(one.offset, one.offset + 1) for tp, one in unsure.items()}
-        ended = self.reader.read_ranges(ranges, soon(self.reader, self.deadline, len(ranges)), on_record)
+        until = soon(self.reader, self.deadline, len(ranges))
+        ended = read_proven(self.reader, ranges, until, on_record, self.leaders)
+        data -= {tp for tp, error in ended.items() if error is not None}
         for tp in data:
             newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
             self.memory[tp].add_newest(newest)
             self.memory[tp].add_data(newest.offset or 0)
             found.newest[tp] = newest
-        failed = {tp: error for tp, error in ended.items() if error is not None and tp not in data}
+        failed = {tp: error for tp, error in ended.items() if error is not None}
         for tp, error in failed.items():
             found.newest[tp] = Unknown.because(
                 "R2", f"the record with the largest timestamp could not be read: {error}"
@@ -124,7 +129,7 @@ class EventTimeReader:
         """Take the largest time among the last data records before L, and what is remembered: "at least"."""
         best: dict[TopicPartition, EventMax] = {}
 
-        def on_record(tp: TopicPartition, message: Any) -> None:
+        def on_record(tp: TopicPartition, message: Message) -> None:
             stamp = stamp_of(message, self.settings[tp.topic])
             if stamp >= 0 and (tp not in best or stamp > best[tp].time_ms):
                 best[tp] = EventMax(stamp, message.offset())
@@ -135,8 +140,9 @@ class EventTimeReader:
             if not ranges:
                 break
             until = soon(self.reader, self.deadline, len(ranges))
-            for tp, error in self.reader.read_ranges(ranges, until, on_record).items():
+            for tp, error in read_proven(self.reader, ranges, until, on_record, self.leaders).items():
                 if error is not None:
+                    best.pop(tp, None)
                     found.newest[tp] = Unknown.because("R2", f"the newest records could not be read: {error}")
             waiting = [tp for tp in ranges if tp not in best and tp not in found.newest and _more(facts[tp], size)]
         for tp in partitions:

@@ -1,4 +1,8 @@
-"""One group's memory as a document: its commits, those that are gone, and leftovers (RULES.md F5, F6). Pure."""
+"""One group's memory as a document: what counted of its commits, what is gone, what was refused (F5, F6). Pure.
+
+A commit that is seen is open until the pass has read its log's end: then it counts, or is refused. Only what counted
+is ever a position. What counted before stays beside a commit that is refused: once that is deleted, it is the last.
+"""
 
 from __future__ import annotations
 
@@ -6,131 +10,272 @@ import hashlib
 import json
 import marshal
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
-from retention_cli.memory import Commits, RecalledGroup, Rows
+from retention_cli.memory import Commits, LogNow, LogOf, RecalledGroup, Rows
 
 Place = tuple[str, int]
 """A topic's name and a partition."""
+
+_VERSION: Final = 2
+
+
+class Position(NamedTuple):
+    """A committed offset, its own leader epoch (None: it carries none), and the one under which it was seen to count.
+
+    A commit that was never seen to count has no such ``proven`` epoch.
+    """
+
+    offset: int
+    own: int | None
+    proven: int | None = None
+
+    @property
+    def commit(self) -> tuple[int, int | None]:
+        """What the group has committed."""
+        return self.offset, self.own
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch by which it is asked about again: its own, else its leader's; None where it never counted."""
+        return None if self.proven is None else self.proven if self.own is None else self.own
+
+
+class Gone(NamedTuple):
+    """A position of a commit that is there no more, and when it was last seen (Unix ms)."""
+
+    position: Position
+    seen_ms: int
 
 
 @dataclass(slots=True)
 class GroupMemory:
     """A group as it was last seen, at ``seen_ms`` (Unix ms).
 
-    ``ids`` names each topic's id then, ``commits`` the offsets. ``gone`` are commits that were there once: offset
-    and when they were last seen. ``leftovers`` are offsets that belong to an older log of that name.
+    ``ids`` names each topic's id then. ``counted`` are positions that counted, ``open`` commits that nobody has judged
+    yet, ``refused`` those that belong to another log (F5), ``gone`` those that were there once (F6).
     """
 
     seen_ms: int = 0
     digest: bytes = b""
     ids: dict[str, str] = field(default_factory=dict)
-    commits: dict[Place, int] = field(default_factory=dict)
-    gone: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    leftovers: dict[Place, int] = field(default_factory=dict)
+    counted: dict[Place, Position] = field(default_factory=dict)
+    open: dict[Place, Position] = field(default_factory=dict)
+    refused: dict[Place, Position] = field(default_factory=dict)
+    gone: dict[Place, Gone] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing to recall while the group stands where it stands."""
+        return not (self.gone or self.refused)
+
+    @property
+    def open_topics(self) -> frozenset[str]:
+        """The topics of which some commit was never judged."""
+        return frozenset(topic for topic, _partition in self.open)
+
+    def live(self) -> dict[Place, tuple[int, int | None]]:
+        """Return the commits that were there at the last look."""
+        found = {place: one.commit for place, one in self.counted.items()}
+        for others in (self.open, self.refused):
+            found |= {place: one.commit for place, one in others.items()}
+        return found
 
     def update(self, commits: Commits, ids: Mapping[str, str], digest: bytes, now_ms: int) -> None:
-        """Take in what the group has committed by now. A topic made anew takes its gone commits with it."""
-        now = {(topic, row[0]): row[1] for topic, rows in commits.items() for row in rows}
-        same = {topic: ids.get(topic) == one for topic, one in self.ids.items()}
-        for place, offset in self.commits.items():
-            if place not in now:
-                self.gone[place] = (offset, self.seen_ms)
-            elif self.ids.get(place[0]) != ids.get(place[0]) and now[place] == offset:
-                self.leftovers[place] = offset  # it was committed to the topic that is gone
-        # What was deleted with its topic is no one's; what can't be told is kept.
-        self.gone = {
-            place: one
-            for place, one in self.gone.items()
-            if place not in now and (same.get(place[0], True) or place[0] not in ids)
-        }
-        self.leftovers = {place: offset for place, offset in self.leftovers.items() if now.get(place) == offset}
-        kept = {topic: one for topic, one in self.ids.items() if any(place[0] == topic for place in self.gone)}
-        self.ids = kept | {topic: ids[topic] for topic in commits if topic in ids}
-        self.commits, self.digest, self.seen_ms = now, digest, now_ms
+        """Take in what the group has committed by now. A topic made anew takes its positions with it."""
+        now = {(topic, row[0]): (row[1], row[2]) for topic, rows in commits.items() for row in rows}
+        anew = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
+        self._made_anew(anew, now)
+        self._mark_gone(now)
+        for place, commit in now.items():
+            if place in self.refused:
+                if self.refused[place].commit == commit:
+                    continue
+                del self.refused[place]
+            known = self.open.get(place) or self.counted.get(place)
+            if known is None or known.commit != commit:
+                self.open[place] = Position(*commit)
+        kept = {place[0] for place in self.gone}
+        self.ids = {topic: one for topic, one in self.ids.items() if topic in kept and topic not in anew}
+        self.ids |= {topic: ids[topic] for topic in (*commits, *kept) if topic in ids}
+        self.digest, self.seen_ms = digest, now_ms
+
+    def _made_anew(self, anew: set[str], now: Mapping[Place, tuple[int, int | None]]) -> None:
+        """Forget what was committed to topics that are gone; what still stands there unchanged is refused (F5)."""
+        if not anew:
+            return
+        for place, commit in self.live().items():
+            if place[0] in anew and now.get(place) == commit:
+                self.refused[place] = Position(*commit)
+        for some in (self.counted, self.open, self.gone):
+            for place in [place for place in some if place[0] in anew]:
+                del some[place]
+
+    def _mark_gone(self, now: Mapping[Place, tuple[int, int | None]]) -> None:
+        """Move commits that are there no more to those that are gone, and back (F6). A refused one just goes."""
+        for place in [place for place in {**self.counted, **self.open} if place not in now]:
+            counted, opened = self.counted.pop(place, None), self.open.pop(place, None)
+            position = opened or counted
+            if position is not None:
+                self.gone[place] = Gone(position, self.seen_ms)
+        for place in [place for place in self.refused if place not in now]:
+            del self.refused[place]
+        for place in [place for place in self.gone if place in now]:
+            position = self.gone.pop(place).position
+            if position.proven is not None:
+                self.counted[place] = position
+
+    def judge(self, log_of: LogOf) -> bool:
+        """Judge open commits by what was read of their logs since; return whether any was."""
+        left: dict[Place, Position] = {}
+        for place, position in self.open.items():
+            log = log_of(place)
+            verdict = None if log is None else _verdict(position, log)
+            if log is None or verdict is None:
+                left[place] = position
+            elif verdict:
+                self.counted[place] = Position(position.offset, position.own, log.leader_epoch)
+            else:
+                self.refused[place] = position
+        judged, self.open = len(left) < len(self.open), left
+        return judged
+
+    def refuse_beyond(self, cuts: Collection[Place], log_of: LogOf) -> bool:
+        """Refuse commits that counted before their log was cut, and lie beyond the cut; return whether there were any.
+
+        They have not changed since, and carry no leader epoch by which that could be seen each time. What the group had
+        read of the log before the cut, it has read.
+        """
+        found = False
+        for place in cuts:
+            known, log = self.counted.get(place), log_of(place)
+            if known is None or known.own is not None or log is None or log.cut is None or known.offset <= log.cut:
+                continue
+            if place not in self.open and place not in self.refused and known.proven != log.leader_epoch:
+                self.refused[place] = known._replace(proven=None)
+                self.counted[place] = Position(log.cut, None, log.leader_epoch)
+                found = True
+        return found
 
     def recalled(self, ids: Mapping[str, str], since_ms: int) -> RecalledGroup:
-        """Return what counts beside the commits that are there."""
+        """Return what counts beside the commits that are there, and which of these don't."""
         rows: Rows = {}
-        for (topic, partition), (offset, seen_ms) in sorted(self.gone.items()):
-            if seen_ms >= since_ms and self.ids.get(topic) == ids.get(topic):
-                rows.setdefault(topic, []).append((partition, offset, None))
-        return RecalledGroup(rows, dict(self.leftovers))
+        for place, (position, seen_ms) in sorted(self.gone.items()):
+            if seen_ms >= since_ms:
+                self._recall(place, position, ids, rows)
+        return RecalledGroup(rows, {place: one.commit for place, one in self.refused.items()})
 
     def last_commits(self, ids: Mapping[str, str], since_ms: int) -> Rows:
         """Return everything that a group which is gone still counts for."""
         rows = self.recalled(ids, since_ms).gone
-        for (topic, partition), offset in sorted(self.commits.items()):
-            if self.ids.get(topic) == ids.get(topic):
-                rows.setdefault(topic, []).append((partition, offset, None))
+        for place, position in sorted({**self.counted, **self.open}.items()):
+            self._recall(place, position, ids, rows)
         return rows
+
+    def _recall(self, place: Place, position: Position, ids: Mapping[str, str], rows: Rows) -> None:
+        topic, partition = place
+        known, now = self.ids.get(topic), ids.get(topic)
+        if now is None or (known is not None and known != now):
+            return
+        epoch = None if known is None else position.epoch  # of a topic without an id nobody knows which it was
+        rows.setdefault(topic, []).append((partition, position.offset, epoch))
 
     def merged(self, other: GroupMemory) -> GroupMemory:
         """Return what both remember: the same, whichever is asked.
 
-        The commits are those that were seen last; what the earlier look knew and the later one doesn't is gone.
+        The commits are those that were seen last; what the earlier look knew and the later one doesn't is gone. A
+        commit that either has refused is refused for as long as it has not changed.
         """
-        first, last = sorted((self, other), key=lambda one: (one.seen_ms, one.digest, sorted(one.commits.items())))
-        both = replace(first, gone=dict(first.gone), leftovers=dict(first.leftovers))
-        both.update(_rows(last.commits), last.ids, last.digest, last.seen_ms)
-        for place, (offset, seen_ms) in last.gone.items():
+        first, last = sorted((self, other), key=lambda one: (one.seen_ms, one.digest, one.as_bytes()))
+        live = last.live()
+        both = first.copied()
+        both.update(_rows(live), last.ids, last.digest, last.seen_ms)
+        for place, position in last.counted.items():
+            both.counted[place] = position
+        for place in live:
+            if place in last.refused or both.refused.get(place, _NOTHING).commit == live[place]:
+                both.refused[place] = last.refused.get(place) or both.refused[place]
+                both.open.pop(place, None)
+                if both.counted.get(place, _NOTHING).commit == live[place]:
+                    del both.counted[place]
+                    if place in first.counted and first.counted[place].commit != live[place]:
+                        both.counted[place] = first.counted[place]
+            elif place in last.open:
+                both.open[place] = last.open[place]
+            else:
+                both.open.pop(place, None)
+        for place, one in last.gone.items():
             known = both.gone.get(place)
-            if place not in both.commits and (known is None or (seen_ms, -offset) > (known[1], -known[0])):
-                both.gone[place] = (offset, seen_ms)
-        both.leftovers |= last.leftovers
+            if place not in live and (known is None or _lower_later(one, known)):
+                both.gone[place] = one
         both.ids |= {topic: one for topic, one in last.ids.items() if topic not in both.ids}
         return both
+
+    def copied(self) -> GroupMemory:
+        """Return a copy of its own."""
+        places = (dict(self.counted), dict(self.open), dict(self.refused), dict(self.gone))
+        return GroupMemory(self.seen_ms, self.digest, dict(self.ids), *places)
 
     def covers(self, other: GroupMemory) -> bool:
         """Return whether the other knows nothing that this one doesn't, but for when the group was seen."""
         both = self.merged(other)
-        mine = (self.commits, self.gone.keys(), self.leftovers)
-        return (both.commits, both.gone.keys(), both.leftovers) == mine
+        mine = (self.counted, self.open, self.refused, self.gone.keys())
+        return (both.counted, both.open, both.refused, both.gone.keys()) == mine
 
     def as_data(self) -> dict[str, Any]:
         """Return it as JSON's own types."""
         return {
+            "format": _VERSION,
             "seen": self.seen_ms,
             "digest": self.digest.hex(),
             "ids": self.ids,
-            "commits": _by_topic(self.commits),
-            "gone": _by_topic(self.gone),
-            "leftovers": _by_topic(self.leftovers),
+            "counted": _by_topic(self.counted, list),
+            "open": _by_topic(self.open, lambda one: list(one.commit)),
+            "refused": _by_topic(self.refused, lambda one: list(one.commit)),
+            "gone": _by_topic(self.gone, lambda one: [*one.position, one.seen_ms]),
         }
 
     @classmethod
     def from_data(cls, data: Any) -> GroupMemory:
-        """Return what :meth:`as_data` made.
+        """Return what :meth:`as_data` made, or an older version did.
 
         Raises:
             ValueError: it is something else.
         """
         try:
-            group = cls(
-                seen_ms=data["seen"],
-                digest=bytes.fromhex(data["digest"]),
-                ids=dict(data["ids"]),
-                commits=_flat(data["commits"]),
-                gone={place: (one[0], one[1]) for place, one in _flat(data["gone"]).items()},
-                leftovers=_flat(data["leftovers"]),
-            )
+            group = cls(seen_ms=data["seen"], digest=bytes.fromhex(data["digest"]), ids=dict(data["ids"]))
+            if data.get("format") == _VERSION:
+                group.counted = {place: Position(*one) for place, one in _flat(data["counted"])}
+                group.open = {place: Position(*one) for place, one in _flat(data["open"])}
+                group.refused = {place: Position(*one) for place, one in _flat(data["refused"])}
+                group.gone = {place: Gone(Position(*one[:3]), one[3]) for place, one in _flat(data["gone"])}
+            else:
+                group._read_older(data)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"a group's memory can't be read: {error}") from None
         if not group._is_sound():
             raise ValueError("a group's memory can't be read: an offset is no number")
         return group
 
+    def _read_older(self, data: Any) -> None:
+        """Take over what the first format knew. It has no epochs: nothing of it was seen to count (RULES.md M1)."""
+        self.digest = b""
+        self.open = {place: Position(offset, None) for place, (offset,) in _flat(data["commits"])}
+        self.gone = {place: Gone(Position(one[0], None), one[1]) for place, (one,) in _flat(data["gone"])}
+        for place, (offset,) in _flat(data["leftovers"]):
+            self.refused[place] = Position(offset, None)
+            self.open.pop(place, None)
+
     def _is_sound(self) -> bool:
-        numbers = [
-            self.seen_ms,
-            *self.commits.values(),
-            *self.leftovers.values(),
-            *(n for pair in self.gone.values() for n in pair),
-        ]
-        places = (*self.commits, *self.gone, *self.leftovers)
-        return all(isinstance(number, int) for number in numbers) and all(isinstance(place[1], int) for place in places)
+        positions = [*self.counted.values(), *self.open.values(), *self.refused.values()]
+        positions += [one.position for one in self.gone.values()]
+        numbers = [self.seen_ms, *(one.seen_ms for one in self.gone.values()), *(one.offset for one in positions)]
+        numbers += [number for one in positions for number in one[1:] if number is not None]
+        places = (*self.counted, *self.open, *self.refused, *self.gone)
+        ids = all(isinstance(one, str) for one in self.ids.values())
+        return ids and all(type(number) is int for number in (*numbers, *(place[1] for place in places)))
 
     def as_bytes(self) -> bytes:
         """Return it as compressed JSON."""
@@ -145,8 +290,22 @@ class GroupMemory:
         """
         try:
             return cls.from_data(json.loads(zlib.decompress(raw)))
-        except (zlib.error, UnicodeDecodeError) as error:
+        except (zlib.error, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"a group's memory can't be read: {error}") from None
+
+
+_NOTHING: Final = Position(-1, None)
+
+
+def _verdict(position: Position, log: LogNow) -> bool | None:
+    """Return whether a commit counts; None where that can't be told (RULES.md F5)."""
+    if position.own is not None and position.own in log.unasked_epochs:
+        return None
+    if position.offset > log.high_watermark:
+        return False
+    if position.own is not None:
+        return position.own not in log.unknown_epochs
+    return log.cut is None or position.offset <= log.cut
 
 
 def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
@@ -156,19 +315,25 @@ def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
     return hashlib.blake2b(marshal.dumps(whole, 2), digest_size=16).digest()
 
 
-def _rows(commits: Mapping[Place, int]) -> Rows:
+def _lower_later(one: Gone, other: Gone) -> bool:
+    return (one.seen_ms, -one.position.offset) > (other.seen_ms, -other.position.offset)
+
+
+def _rows(live: Mapping[Place, tuple[int, int | None]]) -> Rows:
     rows: Rows = {}
-    for (topic, partition), offset in commits.items():
-        rows.setdefault(topic, []).append((partition, offset, None))
+    for (topic, partition), (offset, epoch) in live.items():
+        rows.setdefault(topic, []).append((partition, offset, epoch))
     return rows
 
 
-def _by_topic(places: Mapping[Place, Any]) -> dict[str, list[list[Any]]]:
+def _by_topic(places: Mapping[Place, Any], row: Callable[[Any], list[Any]]) -> dict[str, list[list[Any]]]:
     found: dict[str, list[list[Any]]] = {}
     for (topic, partition), value in places.items():
-        found.setdefault(topic, []).append([partition, value])
+        found.setdefault(topic, []).append([partition, *row(value)])
     return found
 
 
-def _flat(by_topic: Mapping[str, list[list[Any]]]) -> dict[Place, Any]:
-    return {(topic, row[0]): row[1] for topic, rows in by_topic.items() for row in rows}
+def _flat(by_topic: Mapping[str, list[list[Any]]]) -> Iterator[tuple[Place, list[Any]]]:
+    for topic, rows in by_topic.items():
+        for row in rows:
+            yield (topic, row[0]), row[1:]

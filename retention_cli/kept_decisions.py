@@ -76,4 +76,5 @@ def decision_of(row: Mapping[str, Any]) -> Decision:
         limited_by=row["limited_by"],
         reasons=tuple(Reason(one["code"], one["text"]) for one in row["reasons"] or ()),
         size_exact=bool(row.get("bytes_exact")),
+        leader_epoch=row["leader_epoch"],
     )

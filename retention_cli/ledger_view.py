@@ -128,8 +128,9 @@ def _seen(groups: dict[str, GroupMemory], topic: str, topic_id: str, partition: 
     for name, group in groups.items():
         if group.ids.get(topic) != topic_id:
             continue
-        if (offset := group.commits.get((topic, partition))) is not None:
-            found.append(Seen(name, offset, group.seen_ms, gone=False))
-        elif (gone := group.gone.get((topic, partition))) is not None:
-            found.append(Seen(name, *gone, gone=True))
+        place = (topic, partition)
+        if (position := group.open.get(place) or group.counted.get(place)) is not None:
+            found.append(Seen(name, position.offset, group.seen_ms, gone=False))
+        elif (gone := group.gone.get(place)) is not None:
+            found.append(Seen(name, gone.position.offset, gone.seen_ms, gone=True))
     return found

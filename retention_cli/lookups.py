@@ -10,10 +10,11 @@ from typing import Final, NamedTuple, TypeVar
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound, Spec
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.records import Search
+from retention_cli.brokers.records import Reached, Search
 from retention_cli.brokers.wire import Pending
 from retention_cli.decide import Wanted
 from retention_cli.model import ANCIENT_MS, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
+from retention_cli.proven_reads import of_another_log
 
 Facts = Mapping[TopicPartition, PartitionFacts]
 KnownData = Callable[[TopicPartition], Container[int]]
@@ -50,7 +51,8 @@ def look_up(
 
     H must have been read before. Where the broker says that there is no such record, its MAX_TIMESTAMP, asked
     after H (``maxima``: answers that are there already), must bear that out; else records are read,
-    ``scan_records`` of the topic at the most. Where the answer must be a data record, and what stands there may
+    ``scan_records`` of the topic at the most. For 2000-01-01 the first record at or after S is, unless the answer is S
+    itself: its own stamp decides. Where the answer must be a data record, and what stands there may
     be a transaction marker, they are read from there on. A time before 1970 is not asked about: to a broker −1
     is the end of the log, and no record is as old.
     """
@@ -60,11 +62,18 @@ def look_up(
             yield from _both(times, Answered(tp, time_ms, start if isinstance(start, Unknown) else LookUp(start)))
     times_of = {tp: [t for t in one.times | one.data if t >= 0] for tp, one in wanted.items()}
     silent: dict[TopicPartition, list[int]] = {}
+    fronts: dict[TopicPartition, list[tuple[int, int]]] = {}
     marked: dict[TopicPartition, list[tuple[int, int]]] = {}
     for asked, answers in _ahead(reader, (_rounds(part) for part in _parts(times_of)), leaders):
         for tp, answer in answers.items():
             time_ms = asked[tp]
-            if isinstance(answer, Found):
+            start = facts[tp].log_start
+            if _is_front(time_ms, wanted[tp]) and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
+                if isinstance(answer, Found) and answer.offset == start:
+                    yield from _both(wanted[tp], Answered(tp, time_ms, LookUp(start, timestamp=answer.timestamp)))
+                else:
+                    fronts[tp] = [(time_ms, start)]
+            elif isinstance(answer, Found):
                 found = LookUp(answer.offset, timestamp=answer.timestamp)
                 if time_ms in wanted[tp].times:
                     yield Answered(tp, time_ms, found)
@@ -78,11 +87,18 @@ def look_up(
             else:
                 text = f"the offset at a time could not be looked up: {answer}"
                 yield from _both(wanted[tp], Answered(tp, time_ms, Unknown.because("lookup", text)))
+    for one in _search(reader, facts, fronts, leaders, None, deadline):
+        yield from _both(wanted[one.tp], one._replace(data=False))
     if marked:
-        yield from _search(reader, facts, marked, scan_records, deadline)
+        yield from _search(reader, facts, marked, leaders, scan_records, deadline)
     if silent:
         for one in _settle(reader, facts, silent, leaders, scan_records, deadline, maxima):
             yield from _both(wanted[one.tp], one)
+
+
+def _is_front(time_ms: int, wanted: Wanted) -> bool:
+    """Return whether it is asked whether the first record is older (RULES.md G9): its own stamp decides."""
+    return time_ms == ANCIENT_MS and wanted.front
 
 
 def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:
@@ -149,7 +165,7 @@ def _settle(
                     yield Answered(tp, time_ms, Unknown.because("lookup", "the log's ends are unknown"))
                 else:
                     unsettled.setdefault(tp, []).append((time_ms, start))
-    for one in _search(reader, facts, unsettled, scan_records, deadline):
+    for one in _search(reader, facts, unsettled, leaders, scan_records, deadline):
         yield one._replace(data=False)
 
 
@@ -157,10 +173,11 @@ def _search(
     reader: ClusterReader,
     facts: Facts,
     wanted: Mapping[TopicPartition, Sequence[tuple[int, int]]],
-    scan_records: Mapping[str, int],
+    leaders: Leaders,
+    scan_records: Mapping[str, int] | None,
     deadline: float,
 ) -> Iterator[Answered]:
-    """Read records for times, each from an offset on."""
+    """Read records for times, each from an offset on: ``scan_records`` of the topic at the most, or one (None)."""
     for number in range(max((len(searches) for searches in wanted.values()), default=0)):
         asked = {tp: one[number] for tp, one in wanted.items() if number < len(one)}
         searches = {}
@@ -170,16 +187,22 @@ def _search(
                 yield Answered(tp, time_ms, Unknown.because("lookup", "the log's ends are unknown"), data=True)
             elif stable <= start:  # from there on an open transaction: nothing can be read, and nothing may go (G1)
                 yield Answered(tp, time_ms, LookUp(start), data=True)
-            else:  # for old stamps (G9) the record at S alone is asked
-                searches[tp] = Search(start, end, time_ms, 1 if time_ms == ANCIENT_MS else scan_records[tp.topic])
-        for tp, reached in reader.search_records(searches, max(1.0, deadline - reader.clock.monotonic())).items():
+            else:
+                searches[tp] = Search(start, end, time_ms, 1 if scan_records is None else scan_records[tp.topic])
+        answers = reader.search_records(searches, max(1.0, deadline - reader.clock.monotonic()))
+        last = {tp: one.last for tp, one in answers.items() if isinstance(one, Reached) and one.last is not None}
+        for tp, why in of_another_log(reader, last, leaders).items():
+            answers[tp] = RequestFailedError(why, retriable=True)
+        for tp, reached in answers.items():
             time_ms = asked[tp][0]
             if isinstance(reached, RequestFailedError):
                 text = f"an ambiguous look-up could not be settled by reading: {reached}"
                 yield Answered(tp, time_ms, Unknown.because("lookup", text), data=True)
             else:
-                note = _stopped(reached.offset) if reached.stopped and time_ms != ANCIENT_MS else None
-                found = LookUp(reached.offset, note, reached.timestamp)
+                note = _stopped(reached.offset) if reached.stopped and scan_records is not None else None
+                found = LookUp(reached.offset, note, reached.timestamp, reached.record)
+                if scan_records is None and reached.record is None:  # there is none whose stamp could be old
+                    found = LookUp(asked[tp][1])
                 yield Answered(tp, time_ms, found, data=True, record=reached.record)
 
 

@@ -6,32 +6,38 @@ remember together. Everything belongs to a topic id: a topic made anew starts an
 
 from __future__ import annotations
 
-import array
-import itertools
-import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, Protocol
 
 from retention_cli import replica_memory
 from retention_cli.disk_memory import DiskMemory
-from retention_cli.event_scan import further
-from retention_cli.model import EventMax, Sample, Unknown
+from retention_cli.event_scan import further, read_scan
+from retention_cli.model import EventMax, Sample, TopicPartition, Unknown
+from retention_cli.samples import SAMPLE_BYTES, SAMPLES_AT_MOST, both_samples, pack, samples_below, thinned, unpack
 
-SAMPLES_AT_MOST: Final = 64
-SAMPLE_BYTES: Final = 24
-_THINNED_TO: Final = 40
 _DATA_AT_MOST: Final = 8
+
+
+class Front(NamedTuple):
+    """Who stamped the record at ``offset``, which was S then: the broker (append time), or its producer (G3)."""
+
+    offset: int
+    append_time: bool
 
 
 @dataclass(slots=True)
 class PartitionMemory:
-    """What is remembered of one partition of one topic id.
+    """What is remembered of one partition of one topic id, and of which log it is.
 
-    ``packed`` are samples (:func:`unpack`), oldest first. ``newest`` is the largest timestamp of a data record ever
-    seen there (R2). ``data_at`` are offsets at which a data record is known to stand. ``scan`` is how far
-    event times were read out of records (:mod:`retention_cli.event_scan`). ``replicas`` is where its replicas' sizes
-    stood (:mod:`retention_cli.replica_memory`), where a rule wanted to know.
+    ``leader_epoch`` is the one under which all of this was last proven to be about the log (RULES.md M1, M2), None
+    where nothing is remembered yet; ``log_start`` was S then. ``packed`` are samples (:func:`unpack`), oldest first.
+    ``newest`` is the largest timestamp of a data record ever seen there (R2). ``data_at`` are offsets at which a data
+    record is known to stand. ``scan`` is how far event times were read out of records
+    (:mod:`retention_cli.event_scan`). ``replicas`` is where its replicas' sizes stood
+    (:mod:`retention_cli.replica_memory`), where a rule wanted to know. ``created`` says that the topic was last seen
+    with CreateTime, ``created_below`` was H when it was first seen without again: below it, timestamps may be
+    producers' (G3). Both only ever hold. ``front`` is who stamped the record at S.
     """
 
     packed: bytes = b""
@@ -39,12 +45,29 @@ class PartitionMemory:
     data_at: tuple[int, ...] = ()
     scan: bytes | None = None
     replicas: bytes = b""
+    leader_epoch: int | None = None
+    log_start: int = 0
+    created: bool = False
+    created_below: int = 0
+    front: Front | None = None
     changed: bool = False
 
     @property
     def samples(self) -> tuple[Sample, ...]:
         """The samples, oldest first."""
         return unpack(self.packed)
+
+    @property
+    def high_watermark(self) -> int:
+        """H, when it was last seen: the samples' last."""
+        return unpack(self.packed[-SAMPLE_BYTES:])[0].high_watermark if self.packed else 0
+
+    @property
+    def reach(self) -> int:
+        """Return the offset up to which it speaks of the log."""
+        scan = read_scan(self.scan)
+        newest = -1 if self.newest is None or self.newest.offset is None else self.newest.offset
+        return max(self.high_watermark, newest + 1, 0 if scan is None else scan.end, *(one + 1 for one in self.data_at))
 
     def add_sample(self, sample: Sample) -> None:
         """Remember a high watermark. One that says nothing new is dropped: the same H at a later time."""
@@ -80,127 +103,130 @@ class PartitionMemory:
         if replicas != self.replicas:
             self.replicas, self.changed = replicas, True
 
+    def set_front(self, front: Front) -> None:
+        """Remember who stamped the record at S."""
+        if front != self.front:
+            self.front, self.changed = front, True
+
+    def saw_stamps(self, high_watermark: int, *, append_time: bool) -> None:
+        """Remember whose times the topic's records carry by now: the brokers', or their producers' (RULES.md G3)."""
+        if append_time and self.created:
+            self.created_below, self.changed = max(self.created_below, high_watermark), True
+        if self.created == append_time:
+            self.created, self.changed = not append_time, True
+
+    # -- of which log it is (RULES.md M1 to M4) --------------------------------------------
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is remembered that a log's change could make wrong."""
+        return not (self.packed or self.newest or self.data_at or self.scan or self.replicas or self.front)
+
+    def lay_at(self, leader_epoch: int, log_start: int, now_ms: int, cut: int | None = None) -> None:
+        """Go on in this leader epoch, at this S: what is remembered was proven to be of this log, up to the cut.
+
+        Beyond the cut it is as if it had never been read; where S has moved back, prefixes begin anew (M3), and sizes
+        do so after any election: a replica that leads no more may have lost a tail that nobody had copied.
+
+        Args:
+            leader_epoch: the partition's.
+            log_start: S.
+            now_ms: our wall clock.
+            cut: where the log was cut since, None where it was not.
+        """
+        moved_on, moved_back = self.leader_epoch != leader_epoch, log_start < self.log_start
+        if self.leader_epoch is not None and (moved_on or moved_back or cut is not None):
+            self.changed = True
+            self.replicas = replica_memory.begun_anew(self.replicas, now_ms)
+            if moved_back or cut is not None:
+                self.front = None
+        if cut is not None:
+            self.packed = pack(samples_below(self.samples, cut))
+            self.newest = self.newest if self.newest is not None and (self.newest.offset or 0) < cut else None
+            self.data_at = tuple(offset for offset in self.data_at if offset < cut)
+            scan = read_scan(self.scan)
+            self.scan = None if scan is None else scan.cut(cut).as_bytes()
+        if self.log_start != log_start and self.leader_epoch is not None:
+            self.changed = True
+        self.leader_epoch, self.log_start = leader_epoch, log_start
+
+    def begin_anew(self, leader_epoch: int, log_start: int) -> None:
+        """Begin anew: of what is remembered nothing can be proven to be of this log. What only holds stays."""
+        self.packed, self.newest, self.data_at, self.scan, self.replicas, self.front = b"", None, (), None, b"", None
+        self.leader_epoch, self.log_start, self.changed = leader_epoch, log_start, True
+
+    # -- two memories of the same ---------------------------------------------------------
+
     def take(self, other: PartitionMemory) -> None:
         """Take over what somebody else remembers too."""
         both = self.merged(other)
         self.packed, self.newest, self.data_at = both.packed, both.newest, both.data_at
-        self.scan, self.replicas = both.scan, both.replicas
+        self.scan, self.replicas, self.front = both.scan, both.replicas, both.front
+        self.leader_epoch, self.log_start = both.leader_epoch, both.log_start
+        self.created, self.created_below = both.created, both.created_below
 
     def merged(self, other: PartitionMemory) -> PartitionMemory:
-        """Return what both remember: the same, whichever is asked. Of two sources of event times, this one's stays."""
+        """Return what both remember: the same, whichever is asked. Of two sources of event times, this one's stays.
+
+        Where they were proven under different leader epochs, the later one's alone counts: what the earlier one knows
+        may be of a tail that was lost in between.
+        """
+        created, created_below = self.created or other.created, max(self.created_below, other.created_below)
+        if self.leader_epoch != other.leader_epoch:
+            later = max(self, other, key=lambda one: -1 if one.leader_epoch is None else one.leader_epoch)
+            return replace(later, created=created, created_below=created_below, changed=False)
         seen = [one for one in (self.newest, other.newest) if one is not None]
+        fronts = [one for one in (self.front, other.front) if one is not None]
         return PartitionMemory(
-            packed=_both(self.packed, other.packed),
+            packed=both_samples(self.packed, other.packed),
             newest=max(seen, key=lambda one: one.rank, default=None),
             data_at=tuple(dict.fromkeys((*other.data_at, *self.data_at)))[-_DATA_AT_MOST:],
             scan=further(self.scan, other.scan),
             replicas=replica_memory.merged(self.replicas, other.replicas),
+            leader_epoch=self.leader_epoch,
+            log_start=max(self.log_start, other.log_start),
+            created=created,
+            created_below=created_below,
+            front=max(fronts, key=lambda one: (one.offset, not one.append_time), default=None),
         )
 
     def covers(self, other: PartitionMemory) -> bool:
         """Return whether the other knows nothing that this one doesn't."""
-        both = self.merged(other)
-        return (both.packed, both.newest, both.scan, both.replicas) == (
-            self.packed,
-            self.newest,
-            self.scan,
-            self.replicas,
-        )
-
-
-def _both(packed: bytes, other: bytes) -> bytes:
-    """Return the samples of both. Mostly one only goes on where the other ends."""
-    if packed.startswith(other):
-        return packed
-    if other.startswith(packed):
-        return other
-    # Of two in one millisecond the lower counts as the later: a fall may not go unseen.
-    samples = sorted({*unpack(packed), *unpack(other)}, key=lambda one: (one.wall_ms, -one.high_watermark, *one[2:]))
-    samples = _without_repeats(samples)
-    return pack(thinned(samples) if len(samples) > SAMPLES_AT_MOST else samples)
-
-
-def _without_repeats(samples: Sequence[Sample]) -> list[Sample]:
-    """Drop samples that only repeat the high watermark before them."""
-    return [
-        one
-        for number, one in enumerate(samples)
-        if not number or one.high_watermark != samples[number - 1].high_watermark
-    ]
-
-
-def pack(samples: Iterable[Sample]) -> bytes:
-    """Return samples as bytes: wall clock, high watermark and leader epoch, 8 bytes each, little-endian."""
-    flat = array.array("q", itertools.chain.from_iterable(samples))
-    if sys.byteorder != "little":
-        flat.byteswap()
-    return flat.tobytes()
-
-
-def unpack(packed: bytes) -> tuple[Sample, ...]:
-    """Return :func:`pack`'s samples.
-
-    Raises:
-        ValueError: they are none.
-    """
-    if len(packed) % SAMPLE_BYTES:
-        raise ValueError("samples are cut short")
-    flat = array.array("q")
-    flat.frombytes(packed)
-    if sys.byteorder != "little":
-        flat.byteswap()
-    numbers = iter(flat)
-    return tuple(map(Sample._make, zip(numbers, numbers, numbers, strict=True)))
-
-
-def thinned(samples: Sequence[Sample]) -> list[Sample]:
-    """Return fewer samples, the oldest and the newest among them: the older, the farther apart.
-
-    Dropping one never makes a wrong answer, it makes a bound lower (RULES.md G3).
-    """
-    samples = without_falls(samples)
-    now = samples[-1].wall_ms
-    share = 0.05
-    while True:
-        kept = [samples[-1]]
-        for sample in reversed(samples[1:-1]):
-            if kept[-1].wall_ms - sample.wall_ms >= share * (now - sample.wall_ms):
-                kept.append(sample)
-        if len(samples) > 1:
-            kept.append(samples[0])
-        if len(kept) <= _THINNED_TO:
-            return kept[::-1]
-        share *= 1.5
-
-
-def without_falls(samples: Sequence[Sample]) -> list[Sample]:
-    """Return samples whose high watermarks only rise, and say the same.
-
-    A high watermark that fell means that records were lost and others may stand at their offsets: nothing before
-    counts for more than what was left then. Of equal ones the earliest says most.
-    """
-    rising: list[Sample] = []
-    ceiling = samples[-1].high_watermark
-    for sample in reversed(samples):
-        ceiling = min(ceiling, sample.high_watermark)
-        if rising and rising[-1].high_watermark == ceiling:
-            rising.pop()
-        rising.append(sample._replace(high_watermark=ceiling))
-    return rising[::-1]
+        both, mine = self.merged(other), replace(self, changed=False)
+        return replace(both, data_at=(), log_start=0, front=None) == replace(mine, data_at=(), log_start=0, front=None)
 
 
 Commits = Mapping[str, Sequence[tuple[int, int, int | None]]]
 """A group's commits by topic: partition, committed offset, leader epoch where the commit carries one."""
 Rows = dict[str, list[tuple[int, int, int | None]]]
-"""Remembered commits, in the same form; they carry no leader epoch."""
+"""Remembered commits, likewise. The epoch is the one under which a commit was last seen to count: its own, or else the
+leader's. Without one it was never seen to: what it is worth is unknown."""
+
+
+class LogNow(NamedTuple):
+    """What a pass has found out of a partition's log, to judge the commits on it by (RULES.md F5).
+
+    ``unknown_epochs`` are leader epochs of commits that its leader does not know, ``unasked_epochs`` those that it
+    could not be asked about. ``cut`` is where the log was cut since the last pass, None where it was not.
+    """
+
+    high_watermark: int
+    leader_epoch: int
+    unknown_epochs: frozenset[int] = frozenset()
+    unasked_epochs: frozenset[int] = frozenset()
+    cut: int | None = None
+
+
+LogOf = Callable[[tuple[str, int]], LogNow | None]
+"""Gives a partition's log, by topic and number; None where this pass has not read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecalledGroup:
-    """What is remembered of a live group: commits that are there no more (F6), and leftovers (F5)."""
+    """What is remembered of a live group: commits that are gone (F6), and those that count for nothing (F5)."""
 
     gone: Rows = field(default_factory=dict)
-    leftovers: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    refused: Mapping[tuple[str, int], tuple[int, int | None]] = field(default_factory=dict)
 
 
 _NOTHING: Final = RecalledGroup()
@@ -232,8 +258,11 @@ class Memory(Protocol):
         """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when (Unix ms), commits."""
         ...
 
-    def note_leftovers(self, ends: Mapping[tuple[str, int], int]) -> None:
-        """Remember which commits lie beyond these high watermarks, until they change (RULES.md F5)."""
+    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
+        """Judge the commits that were seen by what has been read of their logs since: which count, which are refused.
+
+        ``topics`` are those whose logs were read, ``cuts`` the partitions whose logs were cut since the last pass.
+        """
         ...
 
 
@@ -246,7 +275,7 @@ class NoMemory:
     _disks: dict[str, DiskMemory] = field(default_factory=dict)
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
-        """Need no ids."""
+        """Do nothing: what lives as long as a process belongs to the ids that it was asked for."""
 
     def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
         """Return what was added in this process."""
@@ -267,8 +296,8 @@ class NoMemory:
         del present, since_ms
         return ()
 
-    def note_leftovers(self, ends: Mapping[tuple[str, int], int]) -> None:
-        """Forget them."""
+    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
+        """Do nothing: no commit is kept."""
 
 
 def lost(text: str) -> NoMemory:

@@ -68,12 +68,28 @@ class LookUp(NamedTuple):
     """The answer of ``offset_at(T)``: every record before ``offset`` is older than T (RULES.md, Look-ups).
 
     ``note`` says what a person should know of how it was found, such as that reading stopped early.
-    ``timestamp`` is the time (Unix ms) of the record that ends the prefix, where the broker named one.
+    ``timestamp`` is the time (Unix ms) of the record that ends the prefix, where the broker named one; ``record`` is
+    that record's own offset, where it was read.
     """
 
     offset: int
     note: Reason | None = None
     timestamp: int | None = None
+    record: int | None = None
+
+
+class EventPrefix(NamedTuple):
+    """Every record before ``offset`` has an event time older than R2's cutoff, read out of the records (RULES.md R2).
+
+    ``note`` and ``timestamp`` are as a :class:`LookUp`'s. ``ancient`` is the offset of the first record before it whose
+    event time lies before 2000, and ``ancient_ms`` that time (RULES.md G9); None where there is none.
+    """
+
+    offset: int
+    note: Reason | None = None
+    timestamp: int | None = None
+    ancient: int | None = None
+    ancient_ms: int | None = None
 
 
 class EventMax(NamedTuple):
@@ -117,14 +133,13 @@ class Tail(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """At our wall clock ``wall_ms`` (Unix ms) the high watermark was ``high_watermark``, in this leader epoch.
+    """At our wall clock ``wall_ms`` (Unix ms) the high watermark was ``high_watermark``.
 
-    Every offset below it was written at or before then (RULES.md G3). An epoch of −1 was not told.
+    Every offset below it was written at or before then (RULES.md G3).
     """
 
     wall_ms: int
     high_watermark: int
-    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +158,7 @@ class Floor:
 _NO_TIMESTAMP_TYPE: Final = Unknown.because("topic-settings", "message.timestamp.type was not read")
 NO_EVENT_TIMES: Final = Unknown.because("R2", "event times were not read")
 NO_SIZE: Final = Unknown.because("size", "not read")
+TIERED_SIZE: Final = Unknown.because("size", "it has remote storage, and brokers name the size of what is local alone")
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 _NO_BASES: Final = Unknown.because("granularity", NO_INVENTORY)
 
@@ -151,7 +167,8 @@ _NO_BASES: Final = Unknown.because("granularity", NO_INVENTORY)
 class TopicFacts:
     """What is true of a whole topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite.
 
-    ``timestamp_type`` is whose time the broker stamps records with (``message.timestamp.type``).
+    ``timestamp_type`` is whose time the broker stamps records with (``message.timestamp.type``). ``tiered`` says that
+    it has remote storage.
     """
 
     name: str
@@ -160,6 +177,7 @@ class TopicFacts:
     cleanup_policy: Maybe[CleanupPolicy]
     retention_ms: Maybe[int]
     timestamp_type: Maybe[TimestampType] = _NO_TIMESTAMP_TYPE
+    tiered: bool = False
 
 
 class PartitionFacts(NamedTuple):
@@ -169,9 +187,11 @@ class PartitionFacts(NamedTuple):
     ms to ``offset_at`` of it; ``data_lookups`` does so for R2 and R3, where the answer must be a data record and
     no transaction marker. ``newest`` is maxEventTime, None where the partition holds no data record and none is
     remembered. ``event_prefix`` is R2's bound where event times are read out of records. ``samples`` are the
-    ledger's, oldest first. ``clock`` is unknown where ours and the brokers' differ (G8). ``size_bytes`` is the
+    ledger's, oldest first. ``stamped_below`` is G3's: below it, timestamps are producers', also where the topic is
+    LogAppendTime by now. ``clock`` is unknown where ours and the brokers' differ (G8). ``size_bytes`` is the
     leader replica's size on disk. ``usage`` is R7's, None where no watermark is reached; ``tails`` are R5's, by the
     policy's key. ``segment_bases`` are the base offsets of the leader's segments, sorted, by an inventory.
+    ``leader_epoch`` is the one under which all of this was read, None where it was not told.
     """
 
     topic: TopicFacts
@@ -183,14 +203,16 @@ class PartitionFacts(NamedTuple):
     lookups: Mapping[int, Maybe[LookUp]] = _NOTHING
     data_lookups: Mapping[int, Maybe[LookUp]] = _NOTHING
     newest: Maybe[EventMax | None] = NO_EVENT_TIMES
-    event_prefix: Maybe[LookUp] = NO_EVENT_TIMES
+    event_prefix: Maybe[EventPrefix] = NO_EVENT_TIMES
     samples: Maybe[Sequence[Sample]] = ()
+    stamped_below: Maybe[int] = 0
     clock: Unknown | None = None
     size_bytes: Maybe[int] = NO_SIZE
     usage: Maybe[Usage | None] = None
     tails: Mapping[str, Maybe[Tail]] = _NOTHING
     segment_bases: Maybe[Sequence[int]] = _NO_BASES
     has_leader: bool = True
+    leader_epoch: int | None = None
 
     @property
     def tp(self) -> TopicPartition:
@@ -209,6 +231,7 @@ class Decision(NamedTuple):
     ``trim_to`` is the new log start offset, None unless ``action`` is trim. ``records`` counts the
     offsets that go, ``unconsumed`` those of them that some counting consumer has not read, ``size_bytes``
     what they take on the leader, None where that can't be told; ``size_exact`` where an inventory says so to the byte.
+    ``leader_epoch`` says of which life of the log all this is (RULES.md M1).
     """
 
     topic: str
@@ -228,6 +251,7 @@ class Decision(NamedTuple):
     limited_by: GuardCode | None
     reasons: tuple[Reason, ...]
     size_exact: bool = False
+    leader_epoch: int | None = None
 
     @property
     def tp(self) -> TopicPartition:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from retention_cli.decide import unread_below
-from retention_cli.model import Decision, Reason
+from retention_cli.model import Decision, Maybe, Reason, Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,14 @@ class Unchanged:
 Narrowed = Target | Held | Unchanged
 
 
-def narrow(planned: Decision, fresh: Decision | None) -> Narrowed:
+def narrow(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | None] = None) -> Narrowed:
     """Return what of a planned trim the fresh facts and today's policy still allow.
 
     Args:
         planned: the plan's row; its action is trim.
         fresh: today's decision, None where the topic or the partition is gone or no longer managed.
+        epoch_end: where the leader epoch ends in which it was planned, where that is not today's; None where the leader
+            does not know it (RULES.md M2).
     """
     if planned.trim_to is None:
         raise ValueError(f"{planned.tp} has nothing planned")
@@ -65,6 +67,8 @@ def narrow(planned: Decision, fresh: Decision | None) -> Narrowed:
         return _held("the topic was deleted and made anew since the plan")
     if fresh.action == "keep":
         return Unchanged(fresh.reasons, fresh.log_start)
+    if (other := _other_log(planned.trim_to, planned.leader_epoch, fresh.leader_epoch, epoch_end)) is not None:
+        return other
     if fresh.action != "trim" or fresh.trim_to is None or fresh.log_start is None:
         return Held(fresh.reasons)
     if planned.min_commit is not None:
@@ -82,6 +86,26 @@ def narrow(planned: Decision, fresh: Decision | None) -> Narrowed:
     if unread > planned.unconsumed:
         return _held(f"{unread:,} unread records would go, the plan showed {planned.unconsumed:,}; plan anew")
     return Target(offset, fresh)
+
+
+def _other_log(target: int, planned: int | None, now: int | None, epoch_end: Maybe[int | None]) -> Held | None:
+    """Return why the plan may speak of another log than is there now; None where it does not (RULES.md M1 to M4)."""
+    if planned is None or now is None:
+        return _held(
+            "the plan does not say in which leader epoch it was made, so that it can't be told of which log it is"
+        )
+    if planned == now:
+        return None
+    if isinstance(epoch_end, Unknown):
+        return _held(f"whether the log was cut since the plan can't be told: {epoch_end.reasons[0].text}")
+    if planned > now or epoch_end is None:
+        return _held(f"the plan was made in leader epoch {planned}, which this log never had; plan anew")
+    if epoch_end < target:
+        return _held(
+            f"the log was cut back to {epoch_end:,} since the plan (leader epoch {planned} ended there), which trims "
+            f"to {target:,}: other records stand there now; plan anew"
+        )
+    return None
 
 
 def _held(text: str, more: tuple[Reason, ...] = ()) -> Held:

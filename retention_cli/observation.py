@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -13,6 +13,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.clock import SYSTEM
 from retention_cli.floors.kafka_groups import EpochChecks
+from retention_cli.lineage import EpochEnds
 from retention_cli.memory import Memory
 from retention_cli.model import Floor, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.policy.settings import GroupRules, Settings
@@ -34,7 +35,9 @@ class Observation:
     """What one reading of a cluster found.
 
     ``facts`` are those of every partition of every managed topic, by name and index. ``topics_seen`` names all
-    topics of the cluster. ``sizes_problem`` says why some sizes are missing. ``began`` is when reading began
+    topics of the cluster. ``sizes_problem`` says why some sizes are missing. ``epoch_ends`` says where leader epochs
+    end that were asked about, ``cuts`` where logs were cut since the last pass (and which epoch ended there); of
+    ``doubts`` that could not be told. ``began`` is when reading began
     (of the reader's clock): nothing in it is older.
     """
 
@@ -46,6 +49,9 @@ class Observation:
     topics_seen: frozenset[str] = frozenset()
     sizes_problem: str | None = None
     ends_read_ms: int = 0
+    epoch_ends: EpochEnds = field(default_factory=dict)
+    cuts: Mapping[TopicPartition, tuple[int, int | None]] = field(default_factory=dict)
+    doubts: Collection[TopicPartition] = ()
 
 
 class Floors(EpochChecks, Protocol):
@@ -105,6 +111,7 @@ class Request:
         prepared: what was read before, of a slice. What changes under a slice is held, and not read again:
             its commits are not at hand.
         disks: lays in what rules want to know of disks; None where none does.
+        epochs: leader epochs of partitions to ask about besides: of what a plan that was saved speaks (RULES.md M2).
     """
 
     settings_for: SettingsFor
@@ -120,3 +127,4 @@ class Request:
     clock: Unknown | None = None
     prepared: Prepared | None = None
     disks: Disks | None = None
+    epochs: Mapping[TopicPartition, int] = field(default_factory=dict)

@@ -18,9 +18,11 @@ from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.floors.fold import FloorFold, TopicScope
-from retention_cli.floors.kafka_groups import CommitListener, check_epochs, read_group_floors
+from retention_cli.floors.kafka_groups import CommitListener, read_group_floors, tell_epochs
+from retention_cli.lineage import ask_epochs
 from retention_cli.memory import Memory, NoMemory
 from retention_cli.model import (
+    TIERED_SIZE,
     Maybe,
     PartitionFacts,
     Reason,
@@ -74,7 +76,15 @@ def _merged(first: Observation, newer: Observation, again: Collection[TopicParti
             if tp in newer.facts
             else _deleted(first.facts[tp])
         )
-    return replace(first, facts=facts, leaders={**first.leaders, **newer.leaders})
+    ends = {**first.epoch_ends, **newer.epoch_ends}
+    return replace(
+        first,
+        facts=facts,
+        leaders={**first.leaders, **newer.leaders},
+        epoch_ends=ends,
+        cuts={**first.cuts, **newer.cuts},
+        doubts={*first.doubts, *newer.doubts},
+    )
 
 
 @dataclass(slots=True)
@@ -121,15 +131,21 @@ class _Reading:
         request = self._request
         sizes_soon = self._reader.sizes_soon(leaders) if request.sizes else None
         self._read_ends(leaders)
-        check_epochs(self._reader, floors, self._asked(leaders))
+        remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
+        remembered.open({name: one.topic_id for name, one in self._topics.items()})
+        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(), *request.epochs.items())
+        ends = ask_epochs(self._reader, wanted, self._asked(leaders))
+        tell_epochs(floors, ends)
+        remembered.prove(ends, self._drafts)
+        for tp, cut in remembered.cuts.items():
+            floors.cut_at(tp, *cut)
         sizes: Mapping[TopicPartition, int] = {}
         sizes_problem = None
         if sizes_soon is not None:
             self._progress("sizes on disk")
             sizes, sizes_problem = sizes_soon.result()
         facts = self._facts(floors, sizes, Unknown.because("size", sizes_problem or "not read"))
-        remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
-        remembered.recall(facts, self._reader)
+        remembered.recall(facts)
         if request.disks is not None:
             facts = request.disks.lay(
                 self._reader,
@@ -156,7 +172,7 @@ class _Reading:
             )
         self._progress("metadata, again")
         facts = self._compare(facts, metadata, self._reader.metadata(self._topics))
-        remembered.add(facts)
+        remembered.add(facts, ends)
         facts |= {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
         return Observation(
             metadata.cluster_id,
@@ -167,6 +183,9 @@ class _Reading:
             frozenset(metadata.topics),
             sizes_problem,
             self._ends_read_ms,
+            ends,
+            remembered.cuts,
+            remembered.doubts,
         )
 
     def _choose(self, metadata: ClusterMetadata) -> None:
@@ -255,8 +274,9 @@ class _Reading:
                 last_stable_offset=draft.last_stable_offset,
                 floor=floors.floor(tp, draft.log_start, draft.high_watermark),
                 clock=self._request.clock,
-                size_bytes=sizes.get(tp, no_size),
+                size_bytes=TIERED_SIZE if self._topics[tp.topic].tiered else sizes.get(tp, no_size),
                 has_leader=draft.metadata.leader is not None,
+                leader_epoch=draft.metadata.leader_epoch,
             )
             for tp, draft in self._drafts.items()
         }
@@ -286,6 +306,7 @@ class _Reading:
             floor=unread,
             size_bytes=unread,
             has_leader=partition.leader is not None,
+            leader_epoch=partition.leader_epoch,
         )
 
 

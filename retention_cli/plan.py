@@ -126,6 +126,7 @@ def row_as_json(decision: Decision) -> dict[str, Any]:
         "topic": decision.topic,
         "topic_id": decision.topic_id,
         "partition": decision.partition,
+        "leader_epoch": decision.leader_epoch,
         "action": decision.action,
         "log_start": decision.log_start,
         "high_watermark": decision.high_watermark,

@@ -44,7 +44,7 @@ ROWS_A_GROUP: Final = 20_000
 
 _TEXTS: Final = ("cluster", "topic", "topic_id", "action", "min_commit_by", "rule", "limited_by")
 _NUMBERS: Final = (
-    *("partition", "log_start", "high_watermark", "last_stable_offset"),
+    *("partition", "leader_epoch", "log_start", "high_watermark", "last_stable_offset"),
     *("min_commit", "trim_to", "records", "bytes", "unconsumed"),
 )
 
@@ -73,6 +73,7 @@ def schema(metadata: Mapping[str, str] | None = None) -> Any:
             pa.field("topic", pa.string(), nullable=False),
             pa.field("topic_id", pa.string()),
             pa.field("partition", pa.int32(), nullable=False),
+            pa.field("leader_epoch", pa.int32()),
             pa.field("action", pa.string(), nullable=False),
             pa.field("log_start", pa.int64()),
             pa.field("high_watermark", pa.int64()),

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from retention_cli import policy_topic
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
-from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.clock import SYSTEM
@@ -18,7 +19,8 @@ from retention_cli.disk_policy import needs_disks
 from retention_cli.disk_rules import DiskRun
 from retention_cli.disks.outcome import DiskOutcome
 from retention_cli.guards.limits import Amount, over_limits, total
-from retention_cli.model import Decision, Reason, TopicPartition, Unknown
+from retention_cli.lineage import EpochEnds
+from retention_cli.model import Decision, Maybe, Reason, TopicPartition, Unknown
 from retention_cli.observation import Observation, Request
 from retention_cli.observe import observe
 from retention_cli.plan import Plan
@@ -233,6 +235,18 @@ class Recheck:
     managed_records: int
     archives: Mapping[str, str] = field(default_factory=dict)
     disks: Sequence[DiskOutcome] = ()
+    epoch_ends: EpochEnds = field(default_factory=dict)
+
+    def epoch_end(self, tp: TopicPartition, epoch: int | None) -> Maybe[int | None]:
+        """Return where a leader epoch ends; None where the leader does not know it."""
+        match None if epoch is None else self.epoch_ends.get((tp, epoch)):
+            case Found(offset):
+                return offset
+            case RequestFailedError() as error:
+                return Unknown.because("M4", f"where leader epoch {epoch} ends could not be asked: {error}")
+            case NotFound():
+                return None
+        return Unknown.because("M4", f"where leader epoch {epoch} ends was not asked")
 
 
 def recheck(
@@ -241,6 +255,7 @@ def recheck(
     now_ms: int,
     only: Collection[TopicPartition] | None,
     *,
+    epochs: Mapping[TopicPartition, int],
     patience_s: float,
     memories: Memories | None = None,
     clock: Unknown | None = None,
@@ -251,7 +266,8 @@ def recheck(
 
     Where rules speak of disks, all are observed: R6 and a topic's size are decided over all of them.
 
-    ``clock`` says why our clock can't be trusted, where it was compared with the brokers' (RULES.md G8).
+    ``clock`` says why our clock can't be trusted, where it was compared with the brokers' (RULES.md G8). ``epochs`` are
+    the leader epochs in which the partitions were planned: where they ended is asked (RULES.md M2).
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
@@ -268,6 +284,7 @@ def recheck(
         clock_ms=reader.clock.wall_ms,
         clock=clock,
         disks=disks,
+        epochs=epochs,
     )
     observation = observe(reader, request, progress)
     unreadable = {}
@@ -284,4 +301,5 @@ def recheck(
         managed_records(observation),
         {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
         () if disks is None else disks.outcomes,
+        observation.epoch_ends,
     )

@@ -1,16 +1,24 @@
-"""What is remembered of each partition, laid beside what is read of it, and added to (RULES.md G3, F5)."""
+"""What is remembered of each partition, proven to be of its log, laid beside what is read of it, and added to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
-from retention_cli.brokers.reader import ClusterReader
-from retention_cli.guards.wall_clock import telling
-from retention_cli.memory import Memory, PartitionMemory
-from retention_cli.model import PartitionFacts, Sample, TopicPartition, Unknown
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Leaders, NotFound
+from retention_cli.lineage import EpochEnds, epochs_of, prove
+from retention_cli.memory import LogNow, Memory, PartitionMemory
+from retention_cli.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
 from retention_cli.policy.settings import Settings
+
+
+class Ends(Protocol):
+    """A partition whose ends were read."""
+
+    log_start: Maybe[int]
+    high_watermark: Maybe[int]
 
 
 @dataclass(slots=True)
@@ -23,73 +31,104 @@ class Remembered:
         leaders: who leads each partition, and in which epoch.
         ends_read_ms: our wall clock right after H was read: nothing below it was written later.
         now_ms: the clock of all cutoffs.
+
+    ``partitions`` is what may be gone by. ``cuts`` says where logs were cut since the last pass, ``doubts`` of which
+    memories that could not be asked: those are left as they are, and nothing is gone by them (RULES.md M4).
     """
 
     memory: Memory
     settings: Mapping[str, Settings]
     leaders: Leaders
-    ends_read_ms: int
-    now_ms: int
+    ends_read_ms: int = 0
+    now_ms: int = 0
     partitions: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
+    cuts: dict[TopicPartition, tuple[int, int | None]] = field(default_factory=dict)
+    doubts: dict[TopicPartition, Unknown] = field(default_factory=dict)
 
-    def recall(self, facts: dict[TopicPartition, PartitionFacts], reader: ClusterReader) -> None:
-        """Note leftovers (F5), and lay in the samples of each partition whose policy asks for them (G3)."""
-        self.memory.note_leftovers(leftover_ends(facts))
-        old: dict[tuple[TopicPartition, int], int] = {}
+    def open(self, topic_ids: Mapping[str, Maybe[str]]) -> None:
+        """Take out what is remembered of each partition that has a leader; nothing, where its topic has no id."""
+        for tp in self.leaders:
+            topic_id = topic_ids[tp.topic]
+            self.partitions[tp] = (
+                PartitionMemory()
+                if isinstance(topic_id, Unknown)
+                else self.memory.partition(tp.topic, topic_id, tp.partition)
+            )
+
+    def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
+        """Return the leader epochs to ask about before anything remembered is used (RULES.md M2)."""
+        return epochs_of(self.partitions, self.leaders)
+
+    def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, Ends]) -> None:
+        """Keep of what is remembered what is of these logs; S and H must have been read."""
+        for tp, memory in self.partitions.items():
+            start, end = read[tp].log_start, read[tp].high_watermark
+            if isinstance(start, Unknown) or isinstance(end, Unknown):
+                continue
+            epoch = memory.leader_epoch
+            answer = None if epoch is None else ends.get((tp, epoch))
+            now = self.leaders[tp].leader_epoch
+            if epoch is not None and epoch != now and answer is None and not memory.is_blank:
+                answer = _NOT_ASKED
+            cut = prove(memory, now, start, end, answer, self.ends_read_ms)
+            if isinstance(cut, Unknown):
+                self.doubts[tp], self.partitions[tp] = cut, PartitionMemory(leader_epoch=now, log_start=start)
+            elif cut is not None:
+                self.cuts[tp] = (cut, None if epoch == now else epoch)
+
+    def recall(self, facts: dict[TopicPartition, PartitionFacts]) -> None:
+        """Lay in the samples of each partition whose policy asks for them (RULES.md G3)."""
         for tp, one in facts.items():
-            topic_id = one.topic.topic_id
-            if isinstance(topic_id, Unknown):
-                self.partitions[tp] = PartitionMemory()
+            if self.settings[tp.topic].min_wallclock_ms is None or isinstance(one.high_watermark, Unknown):
                 continue
-            memory = self.partitions[tp] = self.memory.partition(tp.topic, topic_id, tp.partition)
-            wait_ms = self.settings[tp.topic].min_wallclock_ms
-            if wait_ms is not None and not isinstance(one.high_watermark, Unknown):
-                now = self._sample(tp, one.high_watermark)
-                samples = (*memory.samples, now)
-                facts[tp] = one._replace(samples=self.memory.lost or samples)
-                index = telling(samples, self.now_ms - wait_ms)
-                if index is not None and samples[index].leader_epoch not in (-1, now.leader_epoch):
-                    old[tp, samples[index].leader_epoch] = index
-        if old:
-            self._check_epochs(old, facts, reader)
+            samples = (*self.partitions[tp].samples, self._sample(one.high_watermark))
+            facts[tp] = one._replace(samples=self.memory.lost or self.doubts.get(tp) or samples)
 
-    def _check_epochs(
-        self,
-        old: Mapping[tuple[TopicPartition, int], int],
-        facts: dict[TopicPartition, PartitionFacts],
-        reader: ClusterReader,
-    ) -> None:
-        """Ask where the leader epochs of old samples ended: what lies beyond was lost, and written anew (G3)."""
-        leaders = {tp: self.leaders[tp] for tp, _epoch in old}
-        for (tp, epoch), answer in reader.epoch_ends(list(old), leaders).items():
-            samples = facts[tp].samples
-            if isinstance(samples, Unknown) or isinstance(answer, NotFound):  # forgotten with its records
-                continue
-            index = old[tp, epoch]
-            if isinstance(answer, Found):
-                kept = samples[index]._replace(high_watermark=min(samples[index].high_watermark, answer.offset))
-                facts[tp] = facts[tp]._replace(samples=(*samples[:index], kept, *samples[index + 1 :]))
-            else:
-                text = f"the end of leader epoch {epoch} could not be read: {answer}"
-                facts[tp] = facts[tp]._replace(samples=Unknown.because("G3", text))
+    def add(self, facts: Mapping[TopicPartition, PartitionFacts], commit_epochs: EpochEnds) -> None:
+        """Add this pass to what is remembered: each high watermark, when it was that, and which commits count.
 
-    def add(self, facts: Mapping[TopicPartition, PartitionFacts]) -> None:
-        """Add this pass to what is remembered: each high watermark, and when it was that."""
+        Args:
+            facts: as they were read; unknown, where the log changed meanwhile.
+            commit_epochs: where the leader epochs of commits end.
+        """
         for tp, memory in self.partitions.items():
             end = facts[tp].high_watermark
-            if not isinstance(end, Unknown):
-                memory.add_sample(self._sample(tp, end))
+            if not isinstance(end, Unknown) and tp not in self.doubts:
+                memory.add_sample(self._sample(end))
+                kind = facts[tp].topic.timestamp_type
+                if not isinstance(kind, Unknown):
+                    memory.saw_stamps(end, append_time=kind == "LogAppendTime")
+        odd: dict[TopicPartition, tuple[set[int], set[int]]] = {}
+        for (tp, epoch), answer in commit_epochs.items():
+            if isinstance(answer, (NotFound, RequestFailedError)):
+                odd.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
+        found: dict[tuple[str, int], LogNow | None] = {}
 
-    def _sample(self, tp: TopicPartition, high_watermark: int) -> Sample:
-        return Sample(self.ends_read_ms, high_watermark, self.leaders[tp].leader_epoch)
+        def log_of(place: tuple[str, int]) -> LogNow | None:
+            if place not in found:
+                found[place] = self._log_now(TopicPartition(*place), facts, odd)
+            return found[place]
+
+        topics = {tp.topic for tp in self.partitions}
+        self.memory.judge(log_of, topics, [tp for tp in self.cuts if log_of(tp) is not None])
+
+    def _log_now(
+        self,
+        tp: TopicPartition,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        odd: Mapping[TopicPartition, tuple[set[int], set[int]]],
+    ) -> LogNow | None:
+        one = facts.get(tp)
+        if one is None or isinstance(one.high_watermark, Unknown) or tp in self.doubts:
+            return None
+        unknown, unasked = odd.get(tp, ((), ()))
+        cut = self.cuts.get(tp)
+        epoch = self.leaders[tp].leader_epoch
+        more = (frozenset(unknown), frozenset(unasked), None if cut is None else cut[0])
+        return LogNow(one.high_watermark, epoch, *more)
+
+    def _sample(self, high_watermark: int) -> Sample:
+        return Sample(self.ends_read_ms, high_watermark)
 
 
-def leftover_ends(facts: Mapping[TopicPartition, PartitionFacts]) -> dict[tuple[str, int], int]:
-    """Return the high watermarks of the partitions of which some commit lies beyond (RULES.md F5)."""
-    return {
-        (tp.topic, tp.partition): one.high_watermark
-        for tp, one in facts.items()
-        if isinstance(one.floor, Unknown)
-        and not isinstance(one.high_watermark, Unknown)
-        and any(reason.code == "F5" for reason in one.floor.reasons)
-    }
+_NOT_ASKED = RequestFailedError("it was not asked", retriable=True)

@@ -132,6 +132,19 @@ def seen_again(
     return ReplicaSeen(place, now_ms, log_start, high_watermark, size_bytes, since_ms, swept, fallen, after_ms, by_ms)
 
 
+def begun_anew(packed: bytes, now_ms: int) -> bytes:
+    """Return replicas as if they had just been seen for the first time: after an election their sizes say nothing.
+
+    A replica that leads no more may have lost a tail that nobody had copied, and a log that was restored has dead bytes
+    again: a size that falls is no sweep then (RULES.md M1, M3). What fell before is still on its way.
+    """
+    rows = []
+    for row in unpack(packed):
+        swept = 0 if row.log_start == 0 else UNKNOWN_START
+        rows.append(row._replace(size_bytes=0, since_ms=max(now_ms, row.seen_ms), swept=swept))
+    return pack(rows)
+
+
 def merged(packed: bytes, other: bytes) -> bytes:
     """Return what both remember of a partition's replicas: of each, the last pass over it."""
     if packed == other or not other:

@@ -40,6 +40,7 @@ class RowModel(StrictModel):
     topic: Annotated[str, Field(min_length=1)]
     topic_id: str | None
     partition: Annotated[int, Field(ge=0, lt=2**31)]
+    leader_epoch: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     action: Literal["trim", "keep", "hold", "skip"]
     log_start: _Offset | None
     high_watermark: _Offset | None
@@ -230,4 +231,5 @@ def _decision(row: RowModel) -> Decision:
         rule=row.rule,
         limited_by=row.limited_by,
         reasons=tuple(Reason(one.code, one.text) for one in row.reasons),
+        leader_epoch=row.leader_epoch,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from retention_cli import lookups
+from retention_cli.append_times import guarded_by_stamps, stamped_below
 from retention_cli.brokers.log_offsets import Answer, Leaders
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import settled, wanted_lookups
@@ -69,3 +70,6 @@ def read_times(
             memory[one.tp].add_data(one.record)
     for tp, (plain, data) in found.items():
         facts[tp] = facts[tp]._replace(lookups=plain, data_lookups=data)
+    stamped = [tp for tp in wanted if guarded_by_stamps(facts[tp], settings[tp.topic])]
+    for tp, below in stamped_below(reader, facts, stamped, memory, leaders, until).items():
+        facts[tp] = facts[tp]._replace(stamped_below=below)

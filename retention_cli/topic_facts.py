@@ -29,7 +29,13 @@ def configured(topic: TopicFacts, config: TopicConfig | RequestFailedError | Non
         unknown = Unknown.because("G5", f"the topic's settings could not be read: {config}")
         return replace(topic, cleanup_policy=unknown, retention_ms=unknown, timestamp_type=unknown)
     kind = config.timestamp_type or Unknown.because("topic-settings", "the broker names no message.timestamp.type")
-    return replace(topic, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms, timestamp_type=kind)
+    return replace(
+        topic,
+        cleanup_policy=config.cleanup_policy,
+        retention_ms=config.retention_ms,
+        timestamp_type=kind,
+        tiered=config.tiered,
+    )
 
 
 def never_touched(topic: TopicFacts, settings: Settings) -> bool:

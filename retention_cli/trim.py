@@ -161,7 +161,8 @@ class Trimmer:
             if (reason := fresh.unreadable.get(tp)) is not None:
                 self._try_again(tp, row_of(tp, "failed", self._planned[tp].trim_to, reasons=(reason,)))
                 continue
-            match narrow(self._planned[tp], decision):
+            planned = self._planned[tp]
+            match narrow(planned, decision, fresh.epoch_end(tp, planned.leader_epoch)):
                 case Held(reasons):
                     self._rows[tp] = self._late(tp, decision) or row_of(tp, "held", reasons=reasons)
                 case Unchanged(reasons, log_start):

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.layout import Manifest, Source
 from retention_cli.archive.store import Store
-from retention_cli.archive.writer import SegmentSize, archive_range, same_log
+from retention_cli.archive.writer import SegmentSize, archive_range
 from retention_cli.archived_first import Copied
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.columns import MissingPartError
+from retention_cli.lineage import other_log
 from retention_cli.model import Reason, TopicPartition
 from retention_cli.narrow import Target
 from retention_cli.progress import Progress
@@ -20,16 +21,14 @@ from retention_cli.progress import Progress
 
 @dataclass(slots=True)
 class LastArchived:
-    """The last record of each partition that was archived: by it the log is known again, right before it is trimmed."""
+    """By what each partition's log that was archived is known again, right before it is trimmed (RULES.md M2)."""
 
-    _last: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    _marks: dict[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def note(self, tp: TopicPartition, manifests: Iterable[Manifest], log_start: int) -> None:
-        """Note the last record of these segments that lies in the log, where it has a leader epoch."""
-        lie_there = [one for one in manifests if one.last_offset is not None and one.last_offset >= log_start]
-        last = max(lie_there, key=lambda one: one.last_offset or 0, default=None)
-        if last is not None and last.last_offset is not None and last.last_epoch is not None:
-            self._last[tp] = (last.last_offset, last.last_epoch)
+        """Note the marks of the last of these segments, as far as they lie in the log: with them, all before is."""
+        last = max(manifests, key=lambda one: one.end, default=None)
+        self._marks[tp] = () if last is None else tuple(mark for mark in last.marks if mark[0] >= log_start)
 
     def differing(
         self,
@@ -38,15 +37,13 @@ class LastArchived:
         leaders: Mapping[TopicPartition, PartitionMetadata],
     ) -> dict[TopicPartition, Reason]:
         """See :meth:`retention_cli.archived_first.Archiver.differing`."""
-        last = {tp: self._last[tp] for tp in copied if tp in self._last}
-        if not last:
-            return {}
-        found = same_log(reader, last, leaders)
-        return {
-            tp: Reason("archive", f"{tp} was archived, and is held: {why}")
-            for tp, why in found.items()
-            if why is not None
-        }
+        found: dict[TopicPartition, Reason] = {}
+        marks = {tp: self._marks[tp] for tp in copied if tp in self._marks}
+        for number in range(max(map(len, marks.values()), default=0)):
+            asked = {tp: some[number] for tp, some in marks.items() if number < len(some)}
+            for tp, why in other_log(reader, asked, leaders).items():
+                found[tp] = Reason("archive", f"{tp} was archived, and is held: {why}")
+        return found
 
 
 def failed(tp: TopicPartition, url: str, why: object) -> Reason:

@@ -72,7 +72,9 @@ class Manifest:
     """What a segment holds: every data record of its partition from ``start`` to ``end`` (exclusive).
 
     ``partitions`` is how many the topic had. ``last_offset`` and ``last_epoch`` are the last record's, None where
-    there is none, or no epoch. ``min_ms`` and ``max_ms`` are over the records' timestamps (Unix ms).
+    there is none, or no epoch. ``leader_epoch`` is the one in which the log was read: behind the last record, only it
+    says of which log it is that nothing lay there (RULES.md M1). None where an older version wrote it.
+    ``min_ms`` and ``max_ms`` are over the records' timestamps (Unix ms).
     """
 
     source: Source
@@ -86,6 +88,7 @@ class Manifest:
     max_ms: int | None = None
     last_offset: int | None = None
     last_epoch: int | None = None
+    leader_epoch: int | None = None
     files: tuple[FileEntry, ...] = field(default=())
 
     @property
@@ -97,6 +100,18 @@ class Manifest:
     def size_bytes(self) -> int:
         """How many bytes its files take."""
         return sum(one.size_bytes for one in self.files)
+
+    @property
+    def marks(self) -> tuple[tuple[int, int], ...]:
+        """Offsets and leader epochs by which the log is known again: all of them must be in it as they were."""
+        found = [(self.last_offset, self.last_epoch), (self.end - 1, self.leader_epoch)]
+        return tuple((offset, epoch) for offset, epoch in found if offset is not None and epoch is not None)
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the marks say of all of it of which log it is."""
+        whole = self.last_offset == self.end - 1 and self.last_epoch is not None
+        return self.leader_epoch is not None or whole
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -192,6 +207,7 @@ def _body(one: Manifest) -> dict[str, Any]:
         "max_timestamp": one.max_ms,
         "last_offset": one.last_offset,
         "last_leader_epoch": one.last_epoch,
+        **({} if one.leader_epoch is None else {"leader_epoch": one.leader_epoch}),
         "written_at": one.written_at,
         "files": [
             {"path": file.path, "bytes": file.size_bytes, "records": file.records, "checksum": file.checksum}
@@ -214,6 +230,7 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
         max_ms=_whole(data["max_timestamp"]),
         last_offset=_whole(data["last_offset"]),
         last_epoch=_whole(data["last_leader_epoch"]),
+        leader_epoch=_whole(data.get("leader_epoch")),
         files=tuple(
             FileEntry(_below(file["path"]), _count(file["bytes"]), _count(file["records"]), _text(file["checksum"]))
             for file in data["files"]

@@ -89,7 +89,9 @@ class SegmentBuilder:
             self.max_ms = record.timestamp if self.max_ms is None else max(self.max_ms, record.timestamp)
         self.last = record.offset, record.leader_epoch
 
-    def write(self, store: Store, end: int, partitions: int, written_at: str) -> Manifest:
+    def write(
+        self, store: Store, end: int, partitions: int, written_at: str, leader_epoch: int | None = None
+    ) -> Manifest:
         """Write the files, read them back, and return the manifest that they deserve. It is not written yet.
 
         Raises:
@@ -116,6 +118,7 @@ class SegmentBuilder:
             max_ms=self.max_ms,
             last_offset=None if self.last is None else self.last[0],
             last_epoch=None if self.last is None else self.last[1],
+            leader_epoch=leader_epoch,
         )
         manifest = with_files(manifest, files)
         if manifest.records != self.records:
@@ -139,7 +142,7 @@ def commit(store: Store, manifest: Manifest) -> None:
     """
     store.write(manifest.path, manifest_text(manifest).encode())
     found = load(store, place_at(manifest.source, manifest.start, manifest.end))
-    if replace(found, written_at=manifest.written_at) != manifest:
+    if replace(found, written_at=manifest.written_at, leader_epoch=manifest.leader_epoch) != manifest:
         raise ArchiveError(f"{store.shown(manifest.path)} was written, and does not read back as it was")
 
 

@@ -26,6 +26,7 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
+from retention_cli.lineage import other_log
 from retention_cli.model import TopicPartition
 
 _PERIOD: Final = 1_000
@@ -95,39 +96,6 @@ def archive_range(
     return _Work(reader, store, source, end, clock, size, on_records).run()
 
 
-def same_log(
-    reader: ClusterReader,
-    last: Mapping[TopicPartition, tuple[int, int]],
-    leaders: Mapping[TopicPartition, PartitionMetadata],
-) -> dict[TopicPartition, str | None]:
-    """Say for each partition why its log may be another than the one that was archived; None where it is the same.
-
-    Args:
-        reader: the cluster.
-        last: of each partition the last archived record's offset and leader epoch.
-        leaders: where to ask.
-
-    A record's leader epoch and offset name it: a log that has it has all before it as they were (KIP-101).
-    """
-    asked = [(tp, epoch) for tp, (_offset, epoch) in last.items()]
-    answers = reader.epoch_ends(asked, leaders)
-    result: dict[TopicPartition, str | None] = {}
-    for tp, (offset, epoch) in last.items():
-        match answers[tp, epoch]:
-            case Found(epoch_end) if epoch_end > offset:
-                result[tp] = None
-            case Found(epoch_end):
-                result[tp] = (
-                    f"the log was cut back: leader epoch {epoch} ends at {epoch_end:,} by now, and the archive has "
-                    f"offset {offset:,} of it (an unclean election, or a broker that lost what it had not synced)"
-                )
-            case RequestFailedError() as error:
-                result[tp] = f"where leader epoch {epoch} ends could not be asked ({error}); run again"
-            case _:
-                result[tp] = f"the leader does not know leader epoch {epoch} any more, of which the archive has records"
-    return result
-
-
 @dataclass(slots=True)
 class _Work:
     reader: ClusterReader
@@ -139,6 +107,7 @@ class _Work:
     on_records: OnRecords
     _start: int = 0
     _partitions: int = 0
+    _epoch: int = -1
     _leader: Mapping[TopicPartition, PartitionMetadata] = field(default_factory=dict)
     _written: list[Manifest] = field(default_factory=list)
     _found: list[Manifest] = field(default_factory=list)
@@ -195,9 +164,13 @@ class _Work:
         except DamagedError as error:
             self._notes.append(f"not trusted: {error}")
             return None
-        lies_in_log = manifest.last_offset is not None and manifest.last_offset >= self._start
-        if lies_in_log and manifest.last_epoch is not None and manifest.last_offset is not None:
-            other = same_log(self.reader, {self.tp: (manifest.last_offset, manifest.last_epoch)}, self._leader)[self.tp]
+        if not manifest.is_marked:
+            self._notes.append(f"not trusted: {self.store.shown(place.path)} does not say of which log all of it is")
+            return None
+        for mark in manifest.marks:
+            if mark[0] < self._start:
+                continue
+            other = other_log(self.reader, {self.tp: mark}, self._leader).get(self.tp)
             if other is not None:
                 raise ArchiveError(
                     f"{self.store.shown(place.path)}: {other}. Move that segment's files aside if what is in the log "
@@ -211,6 +184,7 @@ class _Work:
         Raises:
             ArchiveError: it could not be read, or not be written.
         """
+        self._epoch = self._leader[self.tp].leader_epoch  # as it was before the first record was read
         building = SegmentBuilder(self.source, start)
         told = start
 
@@ -258,7 +232,7 @@ class _Work:
 
     def _finish(self, building: SegmentBuilder, end: int) -> None:
         """Write one segment. It counts only if the topic still is the one that we were sent to."""
-        manifest = building.write(self.store, end, self._partitions, self.clock())
+        manifest = building.write(self.store, end, self._partitions, self.clock(), self._epoch)
         self._check_topic()
         commit(self.store, manifest)
         self._written.append(manifest)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.records import Range, read_on
+from retention_cli.brokers.records import Range, UnreadableHeadersError, headers_of, read_on
 from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.model import TimestampType, TopicPartition
 
@@ -62,7 +62,7 @@ def read_whole(
         began_at = position
         try:
             reached = read_on(settings, tp, Range(position, span.end), time.monotonic() + patience_s, take)
-        except _UnreadableError as error:
+        except UnreadableHeadersError as error:
             return RequestFailedError(str(error), retriable=False)
         if reached is not None:
             return reached
@@ -70,17 +70,10 @@ def read_whole(
             return RequestFailedError(f"no record came within {patience_s:g} s", retriable=True)
 
 
-class _UnreadableError(Exception):
-    """A record that the client can't take apart."""
-
-
 def _record(message: Any) -> Record:
     kind, stamp = message.timestamp()
     timestamp_type = _TYPES.get(kind)
-    try:
-        headers = message.headers()
-    except (UnicodeDecodeError, SystemError) as error:
-        raise _UnreadableError(f"the record at offset {message.offset():,} has a header with a broken name") from error
+    headers = headers_of(message)
     return Record(
         message.offset(),
         message.leader_epoch(),

@@ -6,10 +6,11 @@ Committed data alone: no transaction markers, nothing aborted, nothing that is s
 from __future__ import annotations
 
 import logging
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.settings import ConnectionSettings
@@ -49,13 +50,15 @@ class Reached:
     """Every data record before ``offset`` is older than the time that was searched for.
 
     ``stopped`` says that reading ended before it found one: at the limit, or at the deadline. ``timestamp`` is
-    that of the record that was found, ``record`` its own offset.
+    that of the record that was found, or stopped at, ``record`` its own offset. ``last`` is the offset of the last
+    record that was read, and its leader epoch, where it has one: by these the log is known (RULES.md M1).
     """
 
     offset: int
     stopped: bool
     timestamp: int | None = None
     record: int | None = None
+    last: tuple[int, int] | None = None
 
 
 class Range(NamedTuple):
@@ -65,8 +68,65 @@ class Range(NamedTuple):
     end: int
 
 
-OnRecord = Callable[[TopicPartition, Any], bool | None]
-"""Takes one record of confluent-kafka's; True says that the partition needs no more."""
+class Message(Protocol):
+    """A record as confluent-kafka gives it. Its headers are read by :func:`headers_of`, and not otherwise."""
+
+    def offset(self) -> int:
+        """Return its offset."""
+        ...
+
+    def leader_epoch(self) -> int | None:
+        """Return the leader epoch of its batch, None or −1 where its format has none."""
+        ...
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return who stamped it (0: nobody, 1: its producer, 2: its broker), and when (Unix ms)."""
+        ...
+
+    def value(self) -> bytes | None:
+        """Return its value."""
+        ...
+
+
+OnRecord = Callable[[TopicPartition, Message], bool | None]
+"""Takes one record; True says that the partition needs no more."""
+
+CREATE_TIME: Final = 1
+"""confluent-kafka's TIMESTAMP_CREATE_TIME."""
+LOG_APPEND_TIME: Final = 2
+"""... and its TIMESTAMP_LOG_APPEND_TIME."""
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class UnreadableHeadersError(Exception):
+    """A record whose headers the client can't take apart: a name in them is no UTF-8."""
+
+
+_call_headers: Final = operator.methodcaller("headers")
+
+
+def headers_of(message: Message) -> Headers | None:
+    """Return a record's headers, None where it has none. Once: of one that fails the client keeps a broken list.
+
+    Its method returns that list and leaves an exception behind. Where Python has specialized a call to it, the
+    exception comes up later and elsewhere: so it is not called by name here, but by what looks at once.
+
+    Raises:
+        UnreadableHeadersError: they can't be read.
+    """
+    try:
+        return _call_headers(message)  # type: ignore[no-any-return]
+    except (SystemError, UnicodeDecodeError):
+        raise UnreadableHeadersError(
+            f"the record at offset {message.offset():,} has a header whose name is not UTF-8"
+        ) from None
+
+
+def read_last(message: Message | None) -> tuple[int, int] | None:
+    """Return a record's offset and leader epoch, None where there is none, or it has none."""
+    epoch = None if message is None else message.leader_epoch()
+    return None if message is None or epoch is None or epoch < 0 else (message.offset(), epoch)
 
 
 def search_records(
@@ -81,9 +141,11 @@ def search_records(
     position = {tp: search.start for tp, search in searches.items()}
     count = dict.fromkeys(searches, 0)
     found: dict[TopicPartition, Reached | RequestFailedError] = {}
+    last: dict[TopicPartition, Message] = {}
 
-    def on_record(tp: TopicPartition, message: Any) -> bool:
+    def on_record(tp: TopicPartition, message: Message) -> bool:
         search, offset = searches[tp], message.offset()
+        last[tp] = message
         if offset >= search.end:
             found[tp] = Reached(search.end, stopped=False)
             return True
@@ -95,7 +157,8 @@ def search_records(
         count[tp] += 1
         position[tp] = offset + 1
         if count[tp] >= search.limit:
-            found[tp] = Reached(offset + 1, stopped=True)
+            stamp = timestamp if timestamp >= 0 else None
+            found[tp] = Reached(offset + 1, stopped=True, timestamp=stamp, record=offset)
             return True
         return False
 
@@ -112,7 +175,10 @@ def search_records(
                 found[tp] = Reached(position[tp], stopped=True)
             else:
                 found[tp] = RequestFailedError("no record could be read in time", retriable=True)
-    return found
+    return {
+        tp: one if isinstance(one, RequestFailedError) else replace(one, last=read_last(last.get(tp)))
+        for tp, one in found.items()
+    }
 
 
 def read_ranges(
@@ -130,7 +196,7 @@ def read_ranges(
     """
     done: set[TopicPartition] = set()
 
-    def within(tp: TopicPartition, message: Any) -> bool:
+    def within(tp: TopicPartition, message: Message) -> bool:
         if message.offset() >= ranges[tp].end or on_record(tp, message):
             done.add(tp)
             return True
@@ -149,8 +215,13 @@ def read_ranges(
             result[tp] = None
         elif isinstance(end, RequestFailedError):
             result[tp] = end
-        else:  # the log ended before the range did: what is read is all there is
-            result[tp] = late if end is None else None
+        elif end is None:
+            result[tp] = late
+        elif end < ranges[tp].end:  # whoever was asked leads no more, or the log was cut: what lies behind was not read
+            text = f"the log was read to {end:,}, and gave no more, though it went on to {ranges[tp].end:,}"
+            result[tp] = RequestFailedError(text, retriable=True)
+        else:
+            result[tp] = None
     return result
 
 
@@ -163,7 +234,7 @@ def read_on(
     """
     reached: int | None = None
 
-    def within(_: TopicPartition, message: Any) -> bool:
+    def within(_: TopicPartition, message: Message) -> bool:
         nonlocal reached
         if message.offset() < span.end:
             on_record(tp, message)

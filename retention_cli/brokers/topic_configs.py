@@ -14,7 +14,8 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.wire import Job, Wire, error_named
 from retention_cli.model import TimestampType
 
-_KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type"]
+_TIERED: Final = "remote.storage.enable"
+_KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", _TIERED]
 _TYPES: Final[dict[str | None, TimestampType]] = {"CreateTime": "CreateTime", "LogAppendTime": "LogAppendTime"}
 _TOPIC: Final = 2
 _BROKER: Final = 4
@@ -28,12 +29,14 @@ Values = Mapping[str, str | None]
 class TopicConfig:
     """A topic's live settings. ``retention_ms`` is −1 for infinite, as Kafka writes it.
 
-    ``timestamp_type`` is CreateTime or LogAppendTime, None where the broker named neither.
+    ``timestamp_type`` is CreateTime or LogAppendTime, None where the broker named neither. ``tiered`` says that it has
+    remote storage.
     """
 
     cleanup_policy: frozenset[str]
     retention_ms: int
     timestamp_type: TimestampType | None = None
+    tiered: bool = False
 
 
 async def read_topic_configs(
@@ -121,4 +124,5 @@ def _config(values: Values) -> TopicConfig | RequestFailedError:
     if policy is None or retention_ms is None or re.fullmatch(r"-?[0-9]+", retention_ms) is None:
         return RequestFailedError(f"cleanup.policy or retention.ms is missing in {sorted(values)}", retriable=False)
     words = frozenset(word.strip() for word in policy.split(",") if word.strip())
-    return TopicConfig(words, int(retention_ms), _TYPES.get(values.get("message.timestamp.type")))
+    kind = _TYPES.get(values.get("message.timestamp.type"))
+    return TopicConfig(words, int(retention_ms), kind, values.get(_TIERED) == "true")

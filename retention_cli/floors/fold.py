@@ -1,4 +1,4 @@
-"""Every group's commits, folded to one floor per partition as they arrive (RULES.md F1–F5). Pure.
+"""Every group's commits, folded to one floor per partition as they arrive (RULES.md F1–F6). Pure.
 
 Memory grows with partitions, not with commits: a group's rows are forgotten once they are folded in. The
 order in which groups arrive changes nothing.
@@ -6,22 +6,25 @@ order in which groups arrive changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 from retention_cli.floors.standing import (
     NAMED_AT_MOST,
     Best,
+    EpochEnd,
+    GoneCommit,
+    Refused,
     Standing,
-    diverged_reason,
     failed_reason,
     floor_of,
-    leftover_reason,
+    gone_without_commit_text,
     only_member_text,
     without_commit_text,
 )
-from retention_cli.model import Floor, Maybe, Reason, TopicPartition, Unknown
+from retention_cli.model import Floor, Maybe, Reason, TopicPartition
 
 Commit = tuple[int, int, int | None]
 """Partition, committed offset, and leader epoch where the commit carries one."""
@@ -51,18 +54,25 @@ class _Missing:
 
 
 class FloorSink(Protocol):
-    """Takes groups as they are read: what :class:`FloorFold` folds, and others hand on as rows."""
+    """Takes groups as they are read: what :class:`FloorFold` folds, and others hand on as rows.
+
+    What is known of a group besides its commits, ``recall`` and ``refuse``, comes before ``add``.
+    """
 
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
         """Take one group: its commits by topic, and the topics that its live members read."""
         ...
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Note which of a group's commits are remembered ones (F6); called before ``add``."""
+        """Take positions of a group whose commits are gone (F6)."""
         ...
 
-    def leftover(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Note a commit that counts for nothing (F5)."""
+    def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """Take a group that is gone as a whole (F6), with its last positions."""
+        ...
+
+    def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
+        """Take commits of a group that count for nothing (F5): by topic and partition, offset and leader epoch."""
         ...
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
@@ -88,38 +98,82 @@ class FloorFold:
         self._best: dict[str, list[Best | None]] = {
             name: [None] * len(scope.leader_epochs) for name, scope in topics.items()
         }
+        self._bare = {name: bytearray(len(scope.leader_epochs)) for name, scope in topics.items()}
         self._missing: dict[TopicPartition, _Missing] = {}
         self._failed_topics: dict[str, set[Reason]] = {}
         self._failed: set[Reason] = set()
-        self._old_epochs: dict[tuple[TopicPartition, int], tuple[int, str]] = {}
-        self._diverged: dict[TopicPartition, set[Reason]] = {}
-        self._recalled: dict[tuple[str, str, int], str] = {}
+        self._epochs: dict[TopicPartition, dict[int, tuple[int, str]]] = {}
+        self._ends: dict[TopicPartition, dict[int, EpochEnd]] = {}
+        self._refused: dict[TopicPartition, Refused] = {}
+        self._ahead: dict[TopicPartition, Refused] = {}
+        self._gone: dict[TopicPartition, dict[int, GoneCommit]] = {}
+        self._unproven: dict[TopicPartition, GoneCommit] = {}
+        self._cuts: dict[TopicPartition, tuple[int, int | None]] = {}
+        self._known: dict[str, dict[str, set[int]]] = {}
+        self._skipped: dict[str, dict[str, set[int]]] = {}
         self._present: dict[tuple[str, str], set[int]] = {
             (group, name): set() for name, scope in topics.items() for group in scope.require
         }
 
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
         """Fold in one group: its commits by topic, and the topics that its live members read."""
+        known = self._known.pop(group, _NOWHERE) if self._known else _NOWHERE
+        skipped = self._skipped.pop(group, _NOWHERE) if self._skipped else _NOWHERE
         for topic, rows in commits.items():
             if topic in self._topics and rows:
-                known = self._fold(group, topic, rows)
+                there = self._fold(group, topic, rows, skipped.get(topic, ()))
                 if (present := self._present.get((group, topic))) is not None:
                     present.update(row[0] for row in rows)
-                if known < len(self._best[topic]):
-                    self._mark_missing(group, topic, rows, without_commit_text(group, topic, rows))
+                if there < len(self._best[topic]):
+                    places = {row[0] for row in rows} | known.get(topic, set())
+                    self._mark_missing(group, topic, places, without_commit_text(group, topic, rows))
         for topic in reads:
             if topic in self._topics and not commits.get(topic):
-                self._mark_missing(group, topic, (), only_member_text(group, topic))
+                self._mark_missing(group, topic, known.get(topic, ()), only_member_text(group, topic))
+        for topic, places in known.items():  # all of its commits on the topic are gone
+            if not commits.get(topic) and topic not in reads and len(places) < len(self._best[topic]):
+                self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, _BEFORE))
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Note which of a group's commits are remembered ones (F6), for what is said of them; ``add`` folds them."""
+        """Take positions of a group whose commits are gone: of each leader epoch, the lowest is kept (F6)."""
         for topic, rows in gone.items():
-            for row in rows:
-                self._recalled[group, topic, row[0]] = seen
+            if topic not in self._topics:
+                continue
+            count = len(self._best[topic])
+            here = self._known.setdefault(group, {}).setdefault(topic, set())
+            for partition, offset, epoch in rows:
+                if partition >= count:
+                    continue
+                here.add(partition)
+                tp, one = TopicPartition(topic, partition), GoneCommit(offset, group, seen)
+                if epoch is None:
+                    never = self._unproven.get(tp)
+                    if never is None or group < never.group:
+                        self._unproven[tp] = one
+                else:
+                    lowest = self._gone.setdefault(tp, {})
+                    if epoch not in lowest or one[:2] < lowest[epoch][:2]:
+                        lowest[epoch] = one
+            if (present := self._present.get((group, topic))) is not None:
+                present.update(here)
 
-    def leftover(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Note a commit that was seen beyond the log's end, or on a topic that is gone, and has not changed (F5)."""
-        self._diverged.setdefault(TopicPartition(topic, partition), set()).add(leftover_reason(group, offset))
+    def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """Take a group that is gone as a whole (F6); where it read a topic without a commit here, nothing is known."""
+        self.recall(group, gone, seen)
+        for topic, places in self._known.pop(group, _NOWHERE).items():
+            if len(places) < len(self._best[topic]):
+                self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, seen))
+
+    def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
+        """Take commits of a group that count for nothing (F5); it has committed there all the same (F2)."""
+        for (topic, partition), (offset, epoch) in refused.items():
+            if topic not in self._topics or partition >= len(self._best[topic]):
+                continue
+            self._skipped.setdefault(group, {}).setdefault(topic, set()).add(partition)
+            tp, one = TopicPartition(topic, partition), Refused(offset, epoch, group)
+            _keep_first(self._refused, tp, one)
+            if epoch is not None and epoch > self._topics[topic].leader_epochs[partition]:
+                _keep_first(self._ahead, tp, one)
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Note a group that could not be read (F3): it may stand anywhere in ``topics`` (None: in all of them)."""
@@ -135,43 +189,55 @@ class FloorFold:
         self._failed.add(reason)
 
     def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs of commits that are not the partition's current one (F5)."""
-        return sorted(self._old_epochs)
+        """Return the leader epochs of commits, gone ones too, that are not the partition's current one (F5, F6)."""
+        found = [(tp, epoch) for tp, epochs in self._epochs.items() for epoch in epochs]
+        for tp, epochs in self._gone.items():
+            now = self._topics[tp.topic].leader_epochs[tp.partition]
+            found += [(tp, epoch) for epoch in epochs if epoch != now]
+        return sorted(set(found))
 
-    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: Maybe[int]) -> None:
-        """Take the end of a leader epoch: a commit beyond it belongs to a log that was lost (F5)."""
-        offset, group = self._old_epochs[tp, epoch]
-        if isinstance(end, Unknown):
-            self._diverged.setdefault(tp, set()).update(end.reasons)
-        elif offset > end:
-            self._diverged.setdefault(tp, set()).add(diverged_reason(group, offset, epoch, end))
+    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
+        """Take the end of a leader epoch; None where the leader doesn't know it."""
+        self._ends.setdefault(tp, {})[epoch] = end
+
+    def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
+        """Note that the log was cut since the last pass, and which epoch ended there."""
+        self._cuts[tp] = (cut, epoch)
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""
-        best = self._best[tp.topic][tp.partition]
+        topic, partition = tp
         missing = self._missing.get(tp, _NOBODY)
+        scope = self._topics[topic]
         standing = Standing(
-            best=best,
+            leader_epoch=scope.leader_epochs[partition],
+            best=self._best[topic][partition],
             failed=self._failed,
-            failed_topic=self._failed_topics.get(tp.topic, ()),
-            diverged=self._diverged.get(tp, ()),
+            failed_topic=self._failed_topics.get(topic, ()),
+            epochs=self._epochs.get(tp, _NO_EPOCHS),
+            ends=self._ends.get(tp, _NO_EPOCHS),
+            refused=self._refused.get(tp),
+            ahead=self._ahead.get(tp),
             missing=missing.first,
             missing_count=missing.count,
-            absent=[
-                group for group in self._topics[tp.topic].require if tp.partition not in self._present[group, tp.topic]
-            ],
-            recalled=None if best is None else self._recalled.get((best.low_by, tp.topic, tp.partition)),
+            absent=[group for group in scope.require if partition not in self._present[group, topic]],
+            gone=self._gone.get(tp, _NO_EPOCHS),
+            unproven=self._unproven.get(tp),
+            bare=bool(self._bare[topic][partition]),
+            cut=self._cuts.get(tp),
         )
         return floor_of(standing, log_start, high_watermark)
 
-    def _fold(self, group: str, topic: str, rows: Sequence[Commit]) -> int:
+    def _fold(self, group: str, topic: str, rows: Sequence[Commit], skipped: Collection[int]) -> int:
         """Fold a group's rows of one topic in; return on how many of its partitions it has a commit."""
-        best_of = self._best[topic]
+        best_of, bare = self._best[topic], self._bare[topic]
         epochs = self._topics[topic].leader_epochs
         count, known = len(best_of), len(rows)
         for partition, offset, epoch in rows:
             if partition >= count:  # it has come since the metadata was read: it is not managed yet
                 known -= 1
+                continue
+            if skipped and partition in skipped:
                 continue
             best = best_of[partition]
             if best is None:
@@ -181,20 +247,29 @@ class FloorFold:
                     best.low, best.low_by = offset, group
                 if offset >= best.high and (offset > best.high or group < best.high_by):
                     best.high, best.high_by = offset, group
-            if epoch is not None and epoch != epochs[partition]:
-                key = (TopicPartition(topic, partition), epoch)
-                before = self._old_epochs.get(key)
-                if before is None or (offset, before[1]) > (before[0], group):
-                    self._old_epochs[key] = (offset, group)
+            if epoch is None:
+                bare[partition] = 1
+            elif epoch != epochs[partition]:
+                highest = self._epochs.setdefault(TopicPartition(topic, partition), {})
+                before = highest.get(epoch)
+                if before is None or (-offset, group) < (-before[0], before[1]):
+                    highest[epoch] = (offset, group)
         return known
 
-    def _mark_missing(self, group: str, topic: str, rows: Sequence[Commit], text: str) -> None:
+    def _mark_missing(self, group: str, topic: str, there: Collection[int], text: str) -> None:
         if group in self._latest:
             return
-        there = {row[0] for row in rows}
         for partition in range(len(self._best[topic])):
             if partition not in there:
                 self._missing.setdefault(TopicPartition(topic, partition), _Missing()).add(group, text)
 
 
+def _keep_first(kept: dict[TopicPartition, Refused], tp: TopicPartition, one: Refused) -> None:
+    if (known := kept.get(tp)) is None or one.rank < known.rank:
+        kept[tp] = one
+
+
+_BEFORE: Final = "before"
 _NOBODY: Final = _Missing()
+_NOWHERE: Final[Mapping[str, set[int]]] = MappingProxyType({})
+_NO_EPOCHS: Final[Mapping[int, Any]] = MappingProxyType({})

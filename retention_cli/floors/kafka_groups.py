@@ -9,12 +9,14 @@ from typing import Final, Literal, Protocol
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
+from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.floors.fold import FloorFold, FloorSink, TopicScope
+from retention_cli.floors.standing import EpochEnd
+from retention_cli.lineage import EpochEnds
 from retention_cli.memory import Commits, Memory, NoMemory
-from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.model import Reason, TopicPartition, Unknown
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
 from retention_cli.progress import Progress, silent
@@ -209,7 +211,8 @@ def read_groups(
             return
         if name in unreadable:
             fold.fail(name, unreadable[name], None)
-        fold.add(name, recall.completed(fold, name, commits.topics), reads.get(name, ()))
+        recall.complete(fold, name, commits.topics)
+        fold.add(name, commits.topics, reads.get(name, ()))
         if listener is not None:
             listener(commits)
 
@@ -229,15 +232,13 @@ class Recall:
     def _since_ms(self) -> int:
         return self.now_ms - self.rules.remember_ms
 
-    def completed(self, fold: FloorSink, name: str, commits: Commits) -> Commits:
-        """Return a group's commits with those that it had and has no more; tell the fold of leftovers."""
+    def complete(self, fold: FloorSink, name: str, commits: Commits) -> None:
+        """Tell the fold which of a group's commits count for nothing, and which it had and has no more."""
         known = self.memory.saw_group(name, commits, self.now_ms, self._since_ms)
-        for (topic, partition), offset in known.leftovers.items():
-            fold.leftover(name, topic, partition, offset)
-        if not known.gone:
-            return commits
-        fold.recall(name, known.gone, "before")
-        return {topic: (*commits.get(topic, ()), *known.gone.get(topic, ())) for topic in {*commits, *known.gone}}
+        if known.refused:
+            fold.refuse(name, known.refused)
+        if known.gone:
+            fold.recall(name, known.gone, "before")
 
     def add_gone(self, fold: FloorSink, listed: Collection[str]) -> None:
         """Fold in the groups that are there no more. Where the memory is lost, any group may be one of them."""
@@ -246,8 +247,7 @@ class Recall:
                 fold.fail_all(Reason("F6", reason.text))
         for name, seen_ms, rows in self.memory.gone_groups(listed, self._since_ms):
             if not matches(self.rules.ignore, name):
-                fold.recall(name, rows, format_time(seen_ms // 1000 * 1000))
-                fold.add(name, rows)
+                fold.add_gone(name, rows, format_time(seen_ms // 1000 * 1000))
 
 
 def _is_described(group: ListedGroup) -> bool:
@@ -283,25 +283,26 @@ class EpochChecks(Protocol):
         """Return the epochs that are not the partition's current one."""
         ...
 
-    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: Maybe[int]) -> None:
-        """Take the end of one."""
+    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
+        """Take the end of one; None where the leader doesn't know it."""
+        ...
+
+    def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
+        """Take where the log was cut since the last pass, and which epoch ended there."""
         ...
 
 
-def check_epochs(reader: ClusterReader, fold: EpochChecks, leaders: Leaders) -> None:
-    """Ask where the leader epochs of older commits end, and tell the fold (RULES.md F5).
+def tell_epochs(fold: EpochChecks, ends: EpochEnds) -> None:
+    """Tell the fold where the leader epochs of commits end (RULES.md F5, F6)."""
+    for tp, epoch in fold.epochs_to_check():
+        if (answer := ends.get((tp, epoch))) is not None:
+            fold.epoch_ends_at(tp, epoch, end_of_epoch(epoch, answer))
 
-    An epoch that the leader no longer knows can't be asked about, and is let be.
-    """
-    wanted = [(tp, epoch) for tp, epoch in fold.epochs_to_check() if tp in leaders]
-    if not wanted:
-        return
-    for (tp, epoch), answer in reader.epoch_ends(wanted, leaders).items():
-        if isinstance(answer, NotFound):
-            continue
-        end: Maybe[int] = (
-            answer.offset
-            if isinstance(answer, Found)
-            else Unknown.because("F5", f"the end of leader epoch {epoch} could not be read: {answer}")
-        )
-        fold.epoch_ends_at(tp, epoch, end)
+
+def end_of_epoch(epoch: int, answer: Answer) -> EpochEnd:
+    """Return an answer as floors take it: None where the leader doesn't know the epoch."""
+    if isinstance(answer, Found):
+        return answer.offset
+    if isinstance(answer, NotFound):
+        return None
+    return Unknown.because("F5", f"the end of leader epoch {epoch} could not be read: {answer}")

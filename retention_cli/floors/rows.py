@@ -12,13 +12,13 @@ from typing import Literal, NamedTuple
 from retention_cli.floors.fold import Commit
 from retention_cli.floors.standing import (
     failed_reason,
-    leftover_reason,
+    gone_without_commit_text,
     only_member_text,
     without_commit_text,
 )
 from retention_cli.model import Reason
 
-Kind = Literal["commit", "recalled", "missing", "leftover", "failed", "memory"]
+Kind = Literal["commit", "gone", "missing", "refused", "failed", "memory"]
 
 
 class CommitRow(NamedTuple):
@@ -28,9 +28,9 @@ class CommitRow(NamedTuple):
     kind      means
     ========  ==============================================================================
     commit    ``group`` committed ``offset`` in ``leader_epoch`` (None: it carries none)
-    recalled  likewise, but it is gone since; ``text`` says when it was seen (F6)
+    gone      likewise, and it is gone; ``text`` says when it was seen (F6). An epoch of None: it never counted
     missing   the group reads the topic and has no commit here; ``text`` says what to do (F2)
-    leftover  the group's commit here counts for nothing (F5)
+    refused   the group's commit here belongs to another log, and counts for nothing (F5)
     failed    the group could not be read (F3), or none could be (F8, F9)
     memory    what the ledger is to have of the group; no fact of the cluster
     ========  ==============================================================================
@@ -47,7 +47,7 @@ class CommitRow(NamedTuple):
 
 
 class CommitRows:
-    """Takes groups one by one; ``take`` gives the rows since it was last asked.
+    """Takes groups one by one (:class:`~retention_cli.floors.fold.FloorSink`); ``take`` gives the rows since then.
 
     Args:
         partitions: how many partitions each managed topic has; other topics are left out.
@@ -57,7 +57,8 @@ class CommitRows:
     def __init__(self, partitions: Mapping[str, int], latest: Iterable[str] = ()) -> None:
         self._partitions = partitions
         self._latest = frozenset(latest)
-        self._recalled: dict[tuple[str, str, int], str] = {}
+        self._known: dict[str, dict[str, set[int]]] = {}
+        self._skipped: dict[str, set[tuple[str, int]]] = {}
         self._rows: list[CommitRow] = []
 
     def take(self) -> list[CommitRow]:
@@ -71,6 +72,7 @@ class CommitRows:
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
         """Take one group: its commits by topic, and the topics that its live members read."""
         append = self._rows.append
+        known, skipped = self._known.pop(group, {}), self._skipped.pop(group, ())
         for topic, rows in commits.items():
             count = self._partitions.get(topic)
             if count is None or not rows:
@@ -80,27 +82,43 @@ class CommitRows:
                 if partition >= count:  # it has come since the metadata was read: it is not managed yet
                     continue
                 there.add(partition)
-                seen = self._recalled.get((group, topic, partition)) if self._recalled else None
-                if seen is None:
+                if not skipped or (topic, partition) not in skipped:
                     append(CommitRow(group, topic, partition, "commit", offset, epoch))
-                else:
-                    append(CommitRow(group, topic, partition, "recalled", offset, epoch, "F6", seen))
+            there |= known.get(topic, set())
             if len(there) < count:
                 self._mark_missing(group, topic, there, without_commit_text(group, topic, rows))
         for topic in reads:
             if topic in self._partitions and not commits.get(topic):
-                self._mark_missing(group, topic, (), only_member_text(group, topic))
+                self._mark_missing(group, topic, known.get(topic, ()), only_member_text(group, topic))
+        for topic, places in known.items():
+            if not commits.get(topic) and topic not in reads and len(places) < self._partitions[topic]:
+                self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, "before"))
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Note which of a group's commits are remembered ones (F6); ``add`` gives them."""
+        """Take positions of a group whose commits are gone (F6)."""
         for topic, rows in gone.items():
-            for row in rows:
-                self._recalled[group, topic, row[0]] = seen
+            count = self._partitions.get(topic)
+            if count is None:
+                continue
+            here = self._known.setdefault(group, {}).setdefault(topic, set())
+            for partition, offset, epoch in rows:
+                if partition < count:
+                    here.add(partition)
+                    self._rows.append(CommitRow(group, topic, partition, "gone", offset, epoch, "F6", seen))
 
-    def leftover(self, group: str, topic: str, partition: int, offset: int) -> None:
-        """Note a commit that counts for nothing (F5)."""
-        if partition < self._partitions.get(topic, 0):
-            self._reason(group, topic, partition, "leftover", leftover_reason(group, offset))
+    def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """Take a group that is gone as a whole (F6); where it read a topic without a commit here, nothing is known."""
+        self.recall(group, gone, seen)
+        for topic, places in self._known.pop(group, {}).items():
+            if len(places) < self._partitions[topic]:
+                self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, seen))
+
+    def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
+        """Take commits of a group that count for nothing (F5); it has committed there all the same (F2)."""
+        for (topic, partition), (offset, epoch) in refused.items():
+            if partition < self._partitions.get(topic, 0):
+                self._skipped.setdefault(group, set()).add((topic, partition))
+                self._rows.append(CommitRow(group, topic, partition, "refused", offset, epoch, "F5"))
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Note a group that could not be read (F3), and where it may stand (None: anywhere)."""

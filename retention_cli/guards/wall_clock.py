@@ -44,9 +44,24 @@ def _written_by(facts: PartitionFacts, settings: Settings, now_ms: int, wait_ms:
     kind = facts.topic.timestamp_type
     if isinstance(kind, Unknown):
         return kind
-    if kind == "LogAppendTime":
-        found = offset_at(facts, now_ms - wait_ms, settings, now_ms)
-        return found if isinstance(found, Unknown) else found.offset
+    if kind != "LogAppendTime":
+        return _watched(facts, now_ms, wait_ms)
+    if isinstance(facts.stamped_below, Unknown):
+        return facts.stamped_below
+    if isinstance(facts.log_start, Unknown):
+        return facts.log_start
+    watched = 0
+    if facts.log_start < facts.stamped_below:  # it was CreateTime once: that far, only what was watched counts
+        seen = _watched(facts, now_ms, wait_ms)
+        if isinstance(seen, Unknown) or seen < facts.stamped_below:
+            return seen
+        watched = seen
+    found = offset_at(facts, now_ms - wait_ms, settings, now_ms)
+    return found if isinstance(found, Unknown) else max(watched, found.offset)
+
+
+def _watched(facts: PartitionFacts, now_ms: int, wait_ms: int) -> int | Unknown:
+    """Return up to where all was written at or before ``now − W``, by the high watermarks that the ledger saw."""
     if isinstance(facts.samples, Unknown):
         return facts.samples
     known = written_by(facts.samples, now_ms - wait_ms)

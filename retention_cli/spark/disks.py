@@ -19,7 +19,6 @@ from retention_cli.decide import Limit
 from retention_cli.disk_policy import needs_disks
 from retention_cli.disk_state import BYTES, TOPIC_BYTES, DiskState, sized_topics
 from retention_cli.disks.outcome import DiskOutcome, Space
-from retention_cli.memory import PartitionMemory
 from retention_cli.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.progress import Progress
 from retention_cli.remembered import Remembered
@@ -245,11 +244,9 @@ def look(session: Any, prepared: Prepared) -> ClusterDisks:
         inventory.check_cluster(prepared.cluster)
     facts, leaders = _ends(prepared)
     remembered = Remembered(prepared.memory, prepared.settings, leaders, SYSTEM.wall_ms(), prepared.job.now_ms)
-    for tp, one in facts.items():
-        topic_id = known(one.topic.topic_id)
-        remembered.partitions[tp] = (
-            PartitionMemory() if topic_id is None else prepared.memory.partition(tp.topic, topic_id, tp.partition)
-        )
+    remembered.open({tp.topic: one.topic.topic_id for tp, one in facts.items()})
+    there = {tp: one for tp, one in leaders.items() if one.leader is not None}
+    remembered.prove(ask_epochs(target.reader, remembered.epochs_to_check(), there), facts)
     state = DiskState(policy.disks, exact=inventory is not None)
     state.look(target.reader, facts, prepared.settings, leaders, remembered, SYSTEM.wall_ms)
     return ClusterDisks(session, prepared, state, inventory, leaders)

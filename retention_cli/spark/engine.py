@@ -290,7 +290,7 @@ def _unread_by_group(decided: Any, commits: Any, summaries: Iterable[Summary]) -
     losing = decided.where("action = 'trim' and unconsumed > 0").select(*PLACE, "log_start", "trim_to")
     lost = f.col("trim_to") - f.greatest("offset", "log_start")
     rows = (
-        commits.where("kind = 'commit'")
+        commits.where(commits.kind.isin("commit", "refused"))
         .join(losing, [*PLACE])
         .where(lost > 0)
         .groupBy("cluster", "group")

@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from retention_cli.memory import PartitionMemory, pack, unpack
+from retention_cli.memory import Front, PartitionMemory
 from retention_cli.model import (
     NO_EVENT_TIMES,
     NO_SIZE,
     EventMax,
+    EventPrefix,
     Floor,
     LookUp,
     Maybe,
     PartitionFacts,
     Reason,
+    Sample,
     Tail,
     TimestampType,
     TopicFacts,
@@ -23,6 +25,7 @@ from retention_cli.model import (
     Usage,
     Watermark,
 )
+from retention_cli.samples import pack, unpack
 
 Row = dict[str, Any]
 FloorAt = Callable[[Maybe[int], Maybe[int]], Maybe[Floor]]
@@ -67,8 +70,9 @@ def facts_row(facts: PartitionFacts) -> Row:
         else {"time": None, "offset": None, "exact": True}
         if newest is None
         else {"time": newest.time_ms, "offset": newest.offset, "exact": newest.exact},
-        "event_prefix": None if prefix is None else _lookup_row(prefix),
+        "event_prefix": None if prefix is None else _prefix_row(prefix),
         "samples": None if samples is None else pack(samples),
+        "stamped_below": plain("stamped_below", facts.stamped_below),
         "size_bytes": plain("size_bytes", facts.size_bytes, NO_SIZE),
     }
     row["lookups"] = [
@@ -80,13 +84,21 @@ def facts_row(facts: PartitionFacts) -> Row:
 
 
 def _lookup_row(found: LookUp) -> Row:
-    note = found.note
+    return {"offset": found.offset, "timestamp": found.timestamp, "record": found.record, **_note_row(found.note)}
+
+
+def _prefix_row(found: EventPrefix) -> Row:
     return {
         "offset": found.offset,
         "timestamp": found.timestamp,
-        "code": None if note is None else note.code,
-        "text": None if note is None else note.text,
+        "ancient": found.ancient,
+        "ancient_ms": found.ancient_ms,
+        **_note_row(found.note),
     }
+
+
+def _note_row(note: Reason | None) -> Row:
+    return {"code": None if note is None else note.code, "text": None if note is None else note.text}
 
 
 def _lookup_rows(lookups: Mapping[int, Maybe[LookUp]], unknown: list[Row], *, data: bool) -> list[Row]:
@@ -95,7 +107,7 @@ def _lookup_rows(lookups: Mapping[int, Maybe[LookUp]], unknown: list[Row], *, da
         if isinstance(found, Unknown):
             name = f"{'data' if data else 'time'}:{time_ms}"
             unknown.extend(unknown_rows(name, found))
-            row = dict.fromkeys(("offset", "timestamp", "code", "text"))
+            row = dict.fromkeys(("offset", "timestamp", "record", "code", "text"))
         else:
             row = _lookup_row(found)
         rows.append({"time": time_ms, "data": data, **row})
@@ -194,10 +206,12 @@ def facts_of(row: Mapping[str, Any], floor_at: FloorAt) -> PartitionFacts:
         else None
         if newest["time"] is None
         else EventMax(newest["time"], newest["offset"], newest["exact"]),
-        event_prefix=unknown.get("event_prefix", NO_EVENT_TIMES) if prefix is None else _lookup(prefix),
+        event_prefix=unknown.get("event_prefix", NO_EVENT_TIMES) if prefix is None else _prefix(prefix),
         samples=unknown.get("samples", ()) if samples is None else unpack(samples),
+        stamped_below=value("stamped_below"),
         size_bytes=value("size_bytes", NO_SIZE),
         has_leader=row["leader"] is not None,
+        leader_epoch=row["leader_epoch"],
     )
     return with_laid(facts, row)
 
@@ -216,8 +230,15 @@ def _topic(
 
 
 def _lookup(row: Mapping[str, Any]) -> LookUp:
-    note = None if row["code"] is None else Reason(row["code"], row["text"])
-    return LookUp(row["offset"], note, row["timestamp"])
+    return LookUp(row["offset"], _note(row), row["timestamp"], row["record"])
+
+
+def _prefix(row: Mapping[str, Any]) -> EventPrefix:
+    return EventPrefix(row["offset"], _note(row), row["timestamp"], row["ancient"], row["ancient_ms"])
+
+
+def _note(row: Mapping[str, Any]) -> Reason | None:
+    return None if row["code"] is None else Reason(row["code"], row["text"])
 
 
 def _unread(name: str) -> Unknown:
@@ -226,7 +247,7 @@ def _unread(name: str) -> Unknown:
 
 def memory_row(memory: PartitionMemory) -> Row:
     """Return what is remembered of a partition as ``schemas.MEMORY``."""
-    newest = memory.newest
+    newest, front = memory.newest, memory.front
     return {
         "packed": memory.packed,
         "newest_time": None if newest is None else newest.time_ms,
@@ -234,6 +255,13 @@ def memory_row(memory: PartitionMemory) -> Row:
         "newest_exact": None if newest is None else newest.exact,
         "data_at": list(memory.data_at),
         "scan": memory.scan,
+        "replicas": memory.replicas,
+        "leader_epoch": memory.leader_epoch,
+        "log_start": memory.log_start,
+        "created": memory.created,
+        "created_below": memory.created_below,
+        "front": None if front is None else front.offset,
+        "front_append": None if front is None else front.append_time,
     }
 
 
@@ -249,4 +277,27 @@ def memory_of(row: Mapping[str, Any] | None) -> PartitionMemory:
         newest=newest,
         data_at=tuple(row["data_at"] or ()),
         scan=None if row["scan"] is None else bytes(row["scan"]),
+        replicas=bytes(row["replicas"] or b""),
+        leader_epoch=row["leader_epoch"],
+        log_start=row["log_start"],
+        created=row["created"],
+        created_below=row["created_below"],
+        front=None if row["front"] is None else Front(row["front"], row["front_append"]),
     )
+
+
+def proof_row(memory: PartitionMemory) -> Row | None:
+    """Return where a partition stood when it was last looked at, as ``schemas.PROOF``; None where it never was."""
+    if memory.leader_epoch is None:
+        return None
+    return {
+        "leader_epoch": memory.leader_epoch,
+        "log_start": memory.log_start,
+        "high_watermark": memory.high_watermark,
+    }
+
+
+def proof_of(row: Mapping[str, Any]) -> PartitionMemory:
+    """Return as much of a memory as :func:`proof_row` says of it: what tells whether the log was cut."""
+    packed = pack([Sample(0, row["high_watermark"])])
+    return PartitionMemory(packed, leader_epoch=row["leader_epoch"], log_start=row["log_start"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +11,9 @@ import pyarrow as pa
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.decide import after_disks, decide, disk_limit
-from retention_cli.floors.standing import Best, Standing, diverged_reason, floor_of
+from retention_cli.floors.kafka_groups import end_of_epoch
+from retention_cli.floors.standing import Best, EpochEnd, GoneCommit, Refused, Standing, floor_of
+from retention_cli.lineage import EpochEnds
 from retention_cli.memory import PartitionMemory
 from retention_cli.model import Decision, Floor, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.observation import Prepared, Request
@@ -25,6 +27,7 @@ from retention_cli.spark.fact_rows import (
     facts_row,
     memory_of,
     memory_row,
+    proof_of,
     reason_rows,
     unknown_of,
     with_laid,
@@ -45,17 +48,40 @@ def standing_of(row: Mapping[str, Any], require: Iterable[str]) -> Standing:
     """Return a partition's standing from its row of ``schemas.STANDING``."""
     best = None if row["low"] is None else Best(row["low"], row["low_by"], row["high"], row["high_by"])
     present = row["present"] or ()
-    missing = row["missing"]
+    missing, now, cut = row["missing"], row["leader_epoch"], row["cut"]
+    refused = [Refused(one["offset"], one["leader_epoch"], one["group"]) for one in row["refused"] or ()]
+    ahead = [one for one in refused if one.epoch is not None and one.epoch > now]
     return Standing(
+        leader_epoch=now,
         best=best,
         failed=_reasons(row["failed"]),
         failed_topic=_reasons(row["failed_topic"]),
-        diverged=_reasons(row["diverged"]),
+        epochs={one["leader_epoch"]: (one["offset"], one["group"]) for one in row["epochs"] or ()},
+        ends={one["leader_epoch"]: _end_of(one) for one in row["ends"] or ()},
+        refused=min(refused, key=lambda one: one.rank, default=None),
+        ahead=min(ahead, key=lambda one: one.rank, default=None),
         missing=[(one["group"], one["text"]) for one in missing] if missing else (),
         missing_count=row["missing_count"] or 0,
         absent=[group for group in require if group not in present],
-        recalled=row["recalled"],
+        gone={one["leader_epoch"]: _gone(one) for one in row["gone"] or ()},
+        unproven=None if row["unproven"] is None else _gone(row["unproven"]),
+        bare=bool(row["bare"]),
+        cut=None if cut is None else (cut["offset"], cut["leader_epoch"]),
     )
+
+
+def _gone(row: Mapping[str, Any]) -> GoneCommit:
+    return GoneCommit(row["offset"], row["group"], row["seen"])
+
+
+def _end_of(row: Mapping[str, Any]) -> EpochEnd:
+    return row["end"] if row["text"] is None else Unknown.because("F5", row["text"])
+
+
+def _end_row(epoch: int, end: EpochEnd) -> Row:
+    if isinstance(end, Unknown):
+        return {"leader_epoch": epoch, "end": None, "text": end.reasons[0].text}
+    return {"leader_epoch": epoch, "end": end, "text": None}
 
 
 def _reasons(rows: Iterable[Mapping[str, str]] | None) -> set[Reason]:
@@ -74,24 +100,23 @@ class SliceFloors:
         return floor_of(standing_of(self._rows[tp], self._require(tp.topic)), log_start, high_watermark)
 
     def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs of commits that are not the partition's current one (F5)."""
+        """Return the leader epochs of commits, gone ones too, that are not the partition's current one (F5, F6)."""
         return sorted(
-            (tp, one["leader_epoch"])
-            for tp, row in self._rows.items()
-            for one in row["epochs"] or ()
-            if one["leader_epoch"] != row["leader_epoch"]
+            {
+                (tp, one["leader_epoch"])
+                for tp, row in self._rows.items()
+                for one in (*(row["epochs"] or ()), *(row["gone"] or ()))
+                if one["leader_epoch"] != row["leader_epoch"]
+            }
         )
 
-    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: Maybe[int]) -> None:
-        """Take the end of such an epoch: a commit beyond it belongs to a log that was lost (F5)."""
-        row = self._rows[tp]
-        commit = next(one for one in row["epochs"] if one["leader_epoch"] == epoch)
-        reasons: Iterable[Reason] = ()
-        if isinstance(end, Unknown):
-            reasons = end.reasons
-        elif commit["offset"] > end:
-            reasons = (diverged_reason(commit["group"], commit["offset"], epoch, end),)
-        row["diverged"] = [*(row["diverged"] or ()), *({"code": one.code, "text": one.text} for one in reasons)]
+    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
+        """Take the end of such an epoch; None where the leader doesn't know it."""
+        self._rows[tp]["ends"] = [*(self._rows[tp]["ends"] or ()), _end_row(epoch, end)]
+
+    def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
+        """Note that the log was cut since the last pass, and which epoch ended there."""
+        self._rows[tp]["cut"] = {"offset": cut, "leader_epoch": epoch}
 
 
 class SliceDisks:
@@ -131,8 +156,11 @@ def _read(
     memory = SliceMemory(lost=None if job.lost is None else Unknown.because("ledger", job.lost))
     sent = {}
     for tp, row in rows.items():
+        row["ends"] = row["cut"] = None  # also where Spark reads a slice once more
         if row["memory"] is not None:
             sent[tp] = memory.partitions[tp] = memory_of(row["memory"])
+        elif row["proof"] is not None:
+            memory.partitions[tp] = proof_of(row["proof"])
 
     def require(topic: str) -> tuple[str, ...]:
         found = settings(job.cluster, topic)
@@ -152,13 +180,24 @@ def _read(
         disks=SliceDisks(rows),
     )
     note, read_ms = None, 0
+    doubts: Collection[TopicPartition] = ()
     facts: Mapping[TopicPartition, PartitionFacts]
     try:
         observation = observe(readers.get(job.cluster), request)
         facts, note, read_ms = observation.facts, observation.sizes_problem, observation.ends_read_ms
+        doubts = observation.doubts
+        _note_ends(rows, observation.epoch_ends)
     except BrokerError as error:
         facts = _unread(job, metadata, rows, Unknown.because("offsets", f"could not be read: {error}"))
-    yield from _batches(job, rows, facts, sent, read_ms, note)
+    yield from _batches(job, rows, facts, sent, doubts, read_ms, note)
+
+
+def _note_ends(rows: Mapping[TopicPartition, Row], ends: EpochEnds) -> None:
+    """Add, for the client, where the epochs of what is remembered end: commits' are there already."""
+    for (tp, epoch), answer in ends.items():
+        row = rows[tp]
+        if all(one["leader_epoch"] != epoch for one in row["ends"] or ()):
+            row["ends"] = [*(row["ends"] or ()), _end_row(epoch, end_of_epoch(epoch, answer))]
 
 
 def _metadata(job: ClusterJob, rows: Mapping[TopicPartition, Row]) -> ClusterMetadata:
@@ -194,6 +233,7 @@ def _batches(
     rows: Mapping[TopicPartition, Row],
     facts: Mapping[TopicPartition, PartitionFacts],
     sent: Mapping[TopicPartition, PartitionMemory],
+    doubts: Collection[TopicPartition],
     read_ms: int,
     note: str | None,
 ) -> Iterator[pa.RecordBatch]:
@@ -209,6 +249,7 @@ def _batches(
                 "leader_epoch": row["leader_epoch"],
                 "read_ms": read_ms,
                 "memory": memory_row(memory) if memory is not None and memory.changed else None,
+                "doubt": tp in doubts,
                 "note": note,
             }
         )
@@ -282,11 +323,12 @@ def _decided(row: Row, one: Weighing) -> Row:
         **row_as_json(decision),
         "bytes_exact": decision.size_exact,
         "cluster": row["cluster"],
-        "leader_epoch": row["leader_epoch"],
         "read_ms": row["read_ms"],
         "memory": row["memory"],
+        "doubt": row["doubt"],
+        "ends": row["ends"],
+        "cut": row["cut"],
         "note": row["note"],
-        "leftover": isinstance(facts.floor, Unknown) and any(one.code == "F5" for one in facts.floor.reasons),
     }
 
 

@@ -35,17 +35,15 @@ def standings(commits: Any, required: Sequence[str] = ()) -> Any:
     """
     from pyspark.sql import functions as f
 
-    counted = commits.where(f.col("kind").isin("commit", "recalled"))
-    measures = [
-        f.min(f.struct("offset", "group", "text")).alias("least"),
-        f.min(f.struct((-f.col("offset")).alias("minus"), "group")).alias("most"),
-    ]
-    by_epoch = counted.groupBy(*PLACE, "leader_epoch").agg(*measures)
-    epoch = f.struct("leader_epoch", (-f.col("most.minus")).alias("offset"), f.col("most.group").alias("group"))
+    counted = commits.where("kind = 'commit'")
+    lowest = f.min(f.struct("offset", "group"))
+    highest = f.min(f.struct((-f.col("offset")).alias("minus"), "group"))
+    by_epoch = counted.groupBy(*PLACE, "leader_epoch").agg(lowest.alias("least"), highest.alias("most"))
     best = by_epoch.groupBy(*PLACE).agg(
         f.min("least").alias("least"),
         f.min("most").alias("most"),
-        f.collect_list(f.when(f.col("leader_epoch").isNotNull(), epoch)).alias("epochs"),
+        f.bool_or(f.col("leader_epoch").isNull()).alias("bare"),
+        f.collect_list(f.when(f.col("leader_epoch").isNotNull(), _highest())).alias("epochs"),
     )
     best = best.select(
         *PLACE,
@@ -53,16 +51,48 @@ def standings(commits: Any, required: Sequence[str] = ()) -> Any:
         f.col("least.group").alias("low_by"),
         (-f.col("most.minus")).alias("high"),
         f.col("most.group").alias("high_by"),
-        f.col("least.text").alias("recalled"),
+        "bare",
         "epochs",
     )
-    reason = f.struct("code", "text")
-    leftovers = commits.where("kind = 'leftover'").groupBy(*PLACE).agg(f.collect_set(reason).alias("diverged"))
-    joined = best.join(leftovers, [*PLACE], "full_outer").join(_missing(commits), [*PLACE], "full_outer")
+    joined = best.join(_odd(commits), [*PLACE], "full_outer").join(_missing(commits), [*PLACE], "full_outer")
     if required:
-        present = counted.where(f.col("group").isin(*required)).groupBy(*PLACE)
-        return joined.join(present.agg(f.collect_set("group").alias("present")), [*PLACE], "full_outer")
+        there = commits.where(f.col("kind").isin("commit", "gone", "refused") & f.col("group").isin(*required))
+        present = there.groupBy(*PLACE).agg(f.collect_set("group").alias("present"))
+        return joined.join(present, [*PLACE], "full_outer")
     return joined.withColumn("present", f.lit(None).cast("array<string>"))
+
+
+def _highest() -> Any:
+    from pyspark.sql import functions as f
+
+    return f.struct("leader_epoch", (-f.col("most.minus")).alias("offset"), f.col("most.group").alias("group"))
+
+
+def _odd(commits: Any) -> Any:
+    """Return what is refused of a partition's commits (F5), and the lowest of those that are gone (F6), by leader epoch.
+
+    There are few: one aggregation takes both.
+    """
+    from pyspark.sql import functions as f
+
+    gone, refused = f.col("kind") == "gone", f.col("kind") == "refused"
+    by_epoch = (
+        commits.where(gone | refused)
+        .groupBy(*PLACE, "kind", "leader_epoch")
+        .agg(
+            f.min(f.struct("offset", "group", "text")).alias("least"),
+            f.min(f.struct("group", "offset", "text")).alias("first"),
+            f.min(f.struct((-f.col("offset")).alias("minus"), "group")).alias("most"),
+        )
+    )
+    proven = gone & f.col("leader_epoch").isNotNull()
+    lowest = f.struct("leader_epoch", "least.offset", "least.group", f.col("least.text").alias("seen"))
+    never = f.struct("first.offset", "first.group", f.col("first.text").alias("seen"))
+    return by_epoch.groupBy(*PLACE).agg(
+        f.collect_list(f.when(refused, _highest())).alias("refused"),
+        f.collect_list(f.when(proven, lowest)).alias("gone"),
+        f.min(f.when(gone & f.col("leader_epoch").isNull(), never)).alias("unproven"),
+    )
 
 
 def _missing(commits: Any) -> Any:

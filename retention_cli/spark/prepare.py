@@ -21,7 +21,7 @@ from retention_cli.model import Reason, TopicPartition
 from retention_cli.planning import PastDay, Selection, check_matches
 from retention_cli.policy.settings import Settings
 from retention_cli.spark.connections import ConnectionRef
-from retention_cli.spark.fact_rows import memory_row
+from retention_cli.spark.fact_rows import memory_row, proof_row
 from retention_cli.spark.jobs import ClusterJob
 from retention_cli.spark.slices import GROUPS_A_SLICE, NO_BROKER, PARTITIONS_A_SLICE, sliced
 from retention_cli.state.ledger import Ledger
@@ -193,9 +193,13 @@ def slice_rows(prepared: Prepared, laid: Mapping[TopicPartition, dict[str, Any]]
     ]
     for slice_number, (topic, number, one) in sliced(partitions, lambda item: leader_of(item[2]), PARTITIONS_A_SLICE):
         about, settings = prepared.metadata.topics[topic], prepared.settings[topic]
-        memory = None
-        if about.topic_id is not None and (settings.event_time_ms, settings.min_wallclock_ms) != (None, None):
-            memory = memory_row(prepared.memory.partition(topic, about.topic_id, number))
+        memory = proof = None
+        if about.topic_id is not None:
+            known = prepared.memory.partition(topic, about.topic_id, number)
+            if (settings.event_time_ms, settings.min_wallclock_ms) != (None, None):
+                memory = memory_row(known)
+            else:
+                proof = proof_row(known)
         yield {
             "cluster": prepared.cluster,
             "slice": slice_number,
@@ -206,6 +210,7 @@ def slice_rows(prepared: Prepared, laid: Mapping[TopicPartition, dict[str, Any]]
             "leader": one.leader,
             "leader_epoch": one.leader_epoch,
             "memory": memory,
+            "proof": proof,
             "laid": laid.get(TopicPartition(topic, number)),
         }
 

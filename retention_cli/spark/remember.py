@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Found, NotFound
+from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.clock import SYSTEM
 from retention_cli.group_memory import GroupMemory
-from retention_cli.memory import PartitionMemory
-from retention_cli.model import Sample
+from retention_cli.lineage import prove
+from retention_cli.memory import LogNow
+from retention_cli.model import Sample, TopicPartition, Unknown
 from retention_cli.spark.fact_rows import memory_of
 from retention_cli.spark.prepare import Prepared
 from retention_cli.state.ledger import Ledger
 
 _SEEN: Final = (
-    "cluster",
-    "topic",
-    "topic_id",
-    "partition",
-    "high_watermark",
-    "leader_epoch",
-    "read_ms",
-    "memory",
-    "leftover",
+    *("cluster", "topic", "topic_id", "partition", "log_start", "high_watermark"),
+    *("leader_epoch", "read_ms", "memory", "doubt", "ends", "cut"),
 )
 
 
@@ -43,29 +40,56 @@ def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
 
 
 def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
-    """Add each high watermark and when it was that, note leftovers (F5), and save."""
+    """Add each high watermark and when it was that, judge the commits that were seen (F5, F6), and save."""
     remembering = {one.cluster: one for one in prepared if one.target.memories is not None}
     if not remembering:
         return
     known = decided.where(decided.high_watermark.isNotNull() & decided.cluster.isin(*remembering)).select(*_SEEN)
-    ends: dict[str, dict[tuple[str, int], int]] = {cluster: {} for cluster in remembering}
+    logs: dict[str, dict[tuple[str, int], LogNow]] = {cluster: {} for cluster in remembering}
     for row in known.toLocalIterator(prefetchPartitions=True):
-        if row["leftover"]:
-            ends[row["cluster"]][row["topic"], row["partition"]] = row["high_watermark"]
-        if row["topic_id"] is None:
-            continue
-        mine = remembering[row["cluster"]].memory.partition(row["topic"], row["topic_id"], row["partition"])
-        if row["memory"] is not None:
-            _absorb(mine, memory_of(row["memory"].asDict(recursive=True)))
-        mine.add_sample(Sample(row["read_ms"], row["high_watermark"], row["leader_epoch"]))
+        one = remembering[row["cluster"]]
+        ends = {end["leader_epoch"]: _answer(end) for end in row["ends"] or ()}
+        doubt = row["doubt"]
+        if row["topic_id"] is not None and not doubt:
+            doubt = not _remember(one, row, ends)
+        if not doubt:
+            logs[row["cluster"]][row["topic"], row["partition"]] = LogNow(
+                row["high_watermark"],
+                row["leader_epoch"],
+                frozenset(epoch for epoch, end in ends.items() if isinstance(end, NotFound)),
+                frozenset(epoch for epoch, end in ends.items() if isinstance(end, RequestFailedError)),
+                None if row["cut"] is None else row["cut"]["offset"],
+            )
     for cluster, one in remembering.items():
-        one.memory.note_leftovers(ends[cluster])
+        here = logs[cluster]
+        cuts = [TopicPartition(*place) for place, log in here.items() if log.cut is not None]
+        one.memory.judge(here.get, {topic for topic, _ in here}, cuts)
         if one.target.memories is not None:
             one.target.memories.save(SYSTEM.wall_ms())
 
 
-def _absorb(mine: PartitionMemory, theirs: PartitionMemory) -> None:
-    """Take over what a task has brought up to date: it began with what we had."""
-    both = theirs.merged(mine)
-    mine.packed, mine.newest, mine.data_at, mine.scan = both.packed, both.newest, both.data_at, both.scan
-    mine.changed = True
+def _remember(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> bool:
+    """Add what was seen of a partition; return whether what is remembered of it could be proven to be of its log."""
+    mine = one.memory.partition(row["topic"], row["topic_id"], row["partition"])
+    epoch, start, end = row["leader_epoch"], row["log_start"], row["high_watermark"]
+    if row["memory"] is not None:  # a task has brought up to date what we had
+        mine.take(memory_of(row["memory"].asDict(recursive=True)))
+        mine.changed = True
+    elif start is not None:
+        answer = None if mine.leader_epoch in (None, epoch) else ends.get(mine.leader_epoch or 0, _NOT_ASKED)
+        if isinstance(prove(mine, epoch, start, end, answer, row["read_ms"]), Unknown):
+            return False
+    mine.add_sample(Sample(row["read_ms"], end))
+    config = one.job.configs.get(row["topic"])
+    if isinstance(config, TopicConfig) and config.timestamp_type is not None:
+        mine.saw_stamps(end, append_time=config.timestamp_type == "LogAppendTime")
+    return True
+
+
+def _answer(row: Any) -> Answer:
+    if row["text"] is not None:
+        return RequestFailedError(row["text"], retriable=True)
+    return NotFound() if row["end"] is None else Found(row["end"])
+
+
+_NOT_ASKED: Final = RequestFailedError("it was not asked", retriable=True)

@@ -30,18 +30,21 @@ COMMITS: Final = pa.schema(
 )
 """One row a group and partition; ``kind`` as :class:`retention_cli.floors.rows.CommitRow` has it."""
 
+EPOCH_COMMIT: Final = pa.struct([("leader_epoch", pa.int32()), ("offset", pa.int64()), ("group", pa.string())])
+
 STANDING: Final = pa.schema(
     [
         ("low", pa.int64()),
         ("low_by", pa.string()),
         ("high", pa.int64()),
         ("high_by", pa.string()),
-        ("recalled", pa.string()),
-        (
-            "epochs",
-            pa.list_(pa.struct([("leader_epoch", pa.int32()), ("offset", pa.int64()), ("group", pa.string())])),
-        ),
-        ("diverged", pa.list_(REASON)),
+        ("bare", pa.bool_()),
+        ("epochs", pa.list_(EPOCH_COMMIT)),
+        ("refused", pa.list_(EPOCH_COMMIT)),
+        ("gone", pa.list_(pa.struct([*EPOCH_COMMIT, ("seen", pa.string())]))),
+        ("unproven", pa.struct([("offset", pa.int64()), ("group", pa.string()), ("seen", pa.string())])),
+        ("ends", pa.list_(pa.struct([("leader_epoch", pa.int32()), ("end", pa.int64()), ("text", pa.string())]))),
+        ("cut", pa.struct([("offset", pa.int64()), ("leader_epoch", pa.int32())])),
         ("missing", pa.list_(pa.struct([("group", pa.string()), ("text", pa.string())]))),
         ("missing_count", pa.int64()),
         ("present", pa.list_(pa.string())),
@@ -49,7 +52,11 @@ STANDING: Final = pa.schema(
         ("failed_topic", pa.list_(REASON)),
     ]
 )
-"""What a partition's commits come to (:class:`retention_cli.floors.standing.Standing`)."""
+"""What a partition's commits come to (:class:`retention_cli.floors.standing.Standing`).
+
+``ends`` and ``cut`` are null until the partition's leader was asked. An end of null is an epoch that it does not know;
+with a ``text``, one that could not be asked about.
+"""
 
 MEMORY: Final = pa.struct(
     [
@@ -59,8 +66,18 @@ MEMORY: Final = pa.struct(
         ("newest_exact", pa.bool_()),
         ("data_at", pa.list_(pa.int64())),
         ("scan", pa.binary()),
+        ("replicas", pa.binary()),
+        ("leader_epoch", pa.int32()),
+        ("log_start", pa.int64()),
+        ("created", pa.bool_()),
+        ("created_below", pa.int64()),
+        ("front", pa.int64()),
+        ("front_append", pa.bool_()),
     ]
 )
+
+PROOF: Final = pa.struct([("leader_epoch", pa.int32()), ("log_start", pa.int64()), ("high_watermark", pa.int64())])
+"""Where a partition stood when it was last looked at: by that it is told whether its log was cut (RULES.md M2)."""
 
 LAID: Final = pa.struct(
     [
@@ -109,6 +126,7 @@ SLICES: Final = pa.schema(
         ("leader", pa.int32()),
         ("leader_epoch", pa.int32()),
         ("memory", MEMORY),
+        ("proof", PROOF),
         ("laid", LAID),
         *BASES,
     ]
@@ -139,6 +157,7 @@ OFFSETS: Final = pa.schema(
                         ("data", pa.bool_()),
                         ("offset", pa.int64()),
                         ("timestamp", pa.int64()),
+                        ("record", pa.int64()),
                         ("code", pa.string()),
                         ("text", pa.string()),
                     ]
@@ -149,10 +168,18 @@ OFFSETS: Final = pa.schema(
         (
             "event_prefix",
             pa.struct(
-                [("offset", pa.int64()), ("timestamp", pa.int64()), ("code", pa.string()), ("text", pa.string())]
+                [
+                    ("offset", pa.int64()),
+                    ("timestamp", pa.int64()),
+                    ("ancient", pa.int64()),
+                    ("ancient_ms", pa.int64()),
+                    ("code", pa.string()),
+                    ("text", pa.string()),
+                ]
             ),
         ),
         ("samples", pa.binary()),
+        ("stamped_below", pa.int64()),
         ("size_bytes", pa.int64()),
         ("unknown", UNKNOWN),
         ("read_ms", pa.int64()),
@@ -160,7 +187,9 @@ OFFSETS: Final = pa.schema(
 )
 """One row a partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null where it is unknown."""
 
-FACTS: Final = pa.schema([*OFFSETS, ("memory", MEMORY), ("note", pa.string()), ("laid", LAID), *BASES])
+FACTS: Final = pa.schema(
+    [*OFFSETS, ("memory", MEMORY), ("doubt", pa.bool_()), ("note", pa.string()), ("laid", LAID), *BASES]
+)
 
 LIMITS: Final = pa.schema(
     [
@@ -261,11 +290,12 @@ DECIDED: Final = pa.schema(
     [
         *PLAN,
         ("bytes_exact", pa.bool_()),
-        ("leader_epoch", pa.int32()),
         ("read_ms", pa.int64()),
         ("memory", MEMORY),
+        ("doubt", pa.bool_()),
+        ("ends", STANDING.field("ends").type),
+        ("cut", STANDING.field("cut").type),
         ("note", pa.string()),
-        ("leftover", pa.bool_()),
     ]
 )
 """The plan's rows, and what the client remembers of each."""

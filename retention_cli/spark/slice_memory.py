@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from retention_cli.disk_memory import DiskMemory
 from retention_cli.group_memory import GroupMemory, digest_of
-from retention_cli.memory import Commits, PartitionMemory, RecalledGroup, Rows
-from retention_cli.model import Unknown
+from retention_cli.memory import Commits, LogOf, PartitionMemory, RecalledGroup, Rows
+from retention_cli.model import TopicPartition, Unknown
 
 
 @dataclass(slots=True)
@@ -55,5 +55,5 @@ class SliceMemory:
         del present, since_ms
         return ()
 
-    def note_leftovers(self, ends: Mapping[tuple[str, int], int]) -> None:
+    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
         """Leave it to the client: it sees all partitions."""

@@ -29,6 +29,7 @@ from retention_cli.clock import SYSTEM
 from retention_cli.decide import Wanted
 from retention_cli.floors.kafka_groups import Doubt, Recall, list_counted, read_groups
 from retention_cli.floors.rows import CommitRows
+from retention_cli.floors.standing import EpochEnd
 from retention_cli.memory import NoMemory
 from retention_cli.model import Floor, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.observation import Prepared, Request
@@ -117,8 +118,11 @@ class _NoFloors:
         """Return none."""
         return []
 
-    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: Maybe[int]) -> None:
+    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
         """Never called."""
+
+    def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
+        """Do nothing."""
 
 
 class OffsetsReader(SlicedReader):

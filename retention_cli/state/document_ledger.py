@@ -21,8 +21,8 @@ class DocumentLedger(Ledger):
     All but the opening runs in the ledger's own transactions.
     """
 
-    def _prepare(self) -> None:
-        super()._prepare()
+    def _prepare(self, *, there: bool) -> None:
+        super()._prepare(there=there)
         self._cache = SharedCache(self._db)
 
     def _to_tell(

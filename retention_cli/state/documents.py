@@ -4,7 +4,7 @@
 key                   value
 ====================  =================================================================================
 ``TOPICID``           partitions 0 to 31 of that topic id; ``TOPICID/1`` the next 32, and so on
-``group:NAME``        a consumer group: its commits, those that are gone, leftovers
+``group:NAME``        a consumer group: its commits that counted, those that are gone, those that are refused
 ``disk:NAME``         a broker's disk: how much of it was in use, and when
 ``clock``             nothing but a stamp: by it a trim compares clocks (RULES.md G8)
 ====================  =================================================================================
@@ -25,11 +25,13 @@ from typing import Any, Final
 from retention_cli.disk_memory import LOOK_BYTES, DiskMemory
 from retention_cli.event_scan import read_scan
 from retention_cli.group_memory import GroupMemory
-from retention_cli.memory import SAMPLE_BYTES, PartitionMemory
+from retention_cli.memory import Front, PartitionMemory
 from retention_cli.model import EventMax
 from retention_cli.replica_memory import ROW_BYTES
+from retention_cli.samples import SAMPLE_BYTES
+from retention_cli.state.ledger_upgrade import with_last_epoch
 
-VERSION: Final = 1
+VERSION: Final = 2
 PARTITIONS_A_DOCUMENT: Final = 32
 """So that a message stays below 500 kB, whatever is remembered, and below a broker's limit, whatever could be."""
 _AT_MOST_BYTES: Final = 1 << 26
@@ -175,7 +177,7 @@ def _parsed(value: bytes) -> Any:
 
 
 def _whole(value: Any) -> int:
-    if not isinstance(value, int) or not -(2**63) <= value < 2**63:
+    if type(value) is not int or not -(2**63) <= value < 2**63:
         raise DocumentError(f"{value!r} is no whole number that can be kept")
     return value
 
@@ -198,33 +200,63 @@ def _document(key: str, data: Any) -> Document:
     if named is None:
         raise DocumentError("its key is none that this kretain knows")
     topic_id, numbers = named
-    memories = dict(_memories(data["partitions"]))
+    memories = dict(_memories(data["partitions"]) if data["v"] > 1 else _older_memories(data["partitions"]))
     if data["id"] != topic_id or not all(number in numbers for number in memories):
         raise DocumentError(f"it is about topic id {data['id']}, or about other partitions")
     return TopicDocument(topic_id, str(data["topic"]), _whole(data["seen"]), memories)
 
 
-def _row(number: int, one: PartitionMemory) -> list[Any]:
-    newest = None if one.newest is None else [one.newest.time_ms, one.newest.offset]
-    scan = None if one.scan is None else base64.b64encode(one.scan).decode()
-    row = [number, base64.b64encode(one.packed).decode(), newest, list(one.data_at), scan]
-    return [*row, base64.b64encode(one.replicas).decode()] if one.replicas else row
+def _row(number: int, one: PartitionMemory) -> dict[str, Any]:
+    """Return a partition's memory; what it has nothing of is left out."""
+    row = {
+        "n": number,
+        "epoch": one.leader_epoch,
+        "start": one.log_start,
+        "samples": base64.b64encode(one.packed).decode(),
+        "newest": None if one.newest is None else [one.newest.time_ms, one.newest.offset],
+        "data": list(one.data_at),
+        "scan": None if one.scan is None else base64.b64encode(one.scan).decode(),
+        "replicas": base64.b64encode(one.replicas).decode(),
+        "created": one.created,
+        "created_below": one.created_below,
+        "front": None if one.front is None else [one.front.offset, one.front.append_time],
+    }
+    return {key: value for key, value in row.items() if value or key in ("n", "epoch")}
 
 
 def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
-    for number, samples, newest, data_at, scan, *more in rows:
-        packed = base64.b64decode(samples, validate=True)
-        if len(packed) % SAMPLE_BYTES:
-            raise DocumentError("samples are cut short")
-        found = (
-            None if newest is None else EventMax(_whole(newest[0]), None if newest[1] is None else _whole(newest[1]))
-        )
-        raw = None if scan is None else base64.b64decode(scan, validate=True)
-        if not isinstance(number, int) or not all(isinstance(offset, int) for offset in data_at):
-            raise DocumentError("a partition or an offset is no number")
+    for row in rows:
+        packed = base64.b64decode(row.get("samples", ""), validate=True)
+        replicas = base64.b64decode(row.get("replicas", ""), validate=True)
+        if len(packed) % SAMPLE_BYTES or len(replicas) % ROW_BYTES:
+            raise DocumentError("samples or replicas are cut short")
+        raw = None if row.get("scan") is None else base64.b64decode(row["scan"], validate=True)
         if raw is not None and read_scan(raw) is None:
             raise DocumentError("a scan is broken")
-        replicas = base64.b64decode(more[0], validate=True) if more else b""
-        if len(replicas) % ROW_BYTES or len(more) > 1:
-            raise DocumentError("replicas are cut short")
-        yield number, PartitionMemory(packed, found, tuple(data_at), raw, replicas)
+        newest, front = row.get("newest"), row.get("front")
+        found = None
+        if newest is not None:
+            found = EventMax(_whole(newest[0]), None if newest[1] is None else _whole(newest[1]))
+        epoch = row["epoch"]
+        yield (
+            _whole(row["n"]),
+            PartitionMemory(
+                packed=packed,
+                newest=found,
+                data_at=tuple(_whole(offset) for offset in row.get("data", ())),
+                scan=raw,
+                replicas=replicas,
+                leader_epoch=None if epoch is None else _whole(epoch),
+                log_start=_whole(row.get("start", 0)),
+                created=bool(row.get("created")),
+                created_below=_whole(row.get("created_below", 0)),
+                front=None if front is None else Front(_whole(front[0]), bool(front[1])),
+            ),
+        )
+
+
+def _older_memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
+    """Read rows of version 1: but for samples, nothing in them says of which log it is (RULES.md M1)."""
+    for number, samples, *_more in rows:
+        memory = with_last_epoch(base64.b64decode(samples, validate=True))
+        yield _whole(number), memory or PartitionMemory()

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from retention_cli.disk_memory import DiskMemory
 from retention_cli.group_memory import GroupMemory, digest_of
-from retention_cli.memory import Commits, PartitionMemory, RecalledGroup, Rows
-from retention_cli.model import Reason, Unknown
+from retention_cli.memory import Commits, LogOf, PartitionMemory, RecalledGroup, Rows
+from retention_cli.model import Reason, TopicPartition, Unknown
 from retention_cli.state.ledger_file import KEYS, SELECT, Key, LedgerFile, partition_of
 
 _SEEN_AGAIN_MS: Final = 60_000
@@ -22,6 +22,18 @@ _SEEN_AGAIN_MS: Final = 60_000
 
 _TOPICS_AGAIN_MS: Final = 3_600_000
 """Likewise of topics, at most once an hour."""
+
+
+class Head(NamedTuple):
+    """A group's row but for what it remembers: when it was seen, and what its commits came to.
+
+    ``plain`` says that there is nothing to recall of it; ``open`` are the topics of which some commit was never judged.
+    """
+
+    seen_ms: int
+    digest: bytes
+    plain: bool
+    open: frozenset[str]
 
 
 class Ledger(LedgerFile):
@@ -33,7 +45,7 @@ class Ledger(LedgerFile):
         StateError: it can't be opened, is no ledger, or was written by a newer kretain.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, known_id: str | None = None) -> None:
         self.lost: Unknown | None = None
         self.notes: list[Reason] = []
         self._ids: Mapping[str, str] = {}
@@ -43,10 +55,13 @@ class Ledger(LedgerFile):
         self._loaded: set[str] = set()
         self._groups: dict[str, GroupMemory] = {}
         self._touched: dict[str, int] = {}
-        self._heads: dict[str, tuple[int, bytes, bool]] = {}
+        self._heads: dict[str, Head] = {}
         self._topics_ms = 0
         self._outdated = False
-        super().__init__(folder)
+        super().__init__(folder, known_id)
+        if self.began_anew and known_id is not None:
+            text = f"the ledger that the audit log names ({known_id}) is not there: what it remembered counts no more"
+            self.notes.append(Reason("ledger", text))
         with self._errors():
             self._forget_read()
 
@@ -93,32 +108,32 @@ class Ledger(LedgerFile):
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
         digest = digest_of(commits, self._ids)
         head = self._heads.get(name)
-        if head is not None and head[1] == digest:
+        if head is not None and head.digest == digest:
             self.saw_again(name, now_ms)
-            return RecalledGroup() if head[2] else self._group(name).recalled(self._ids, since_ms)
+            return RecalledGroup() if head.plain else self._group(name).recalled(self._ids, since_ms)
         group = self._group(name)
         group.update(commits, self._ids, digest, now_ms)
-        self._heads[name] = (now_ms, digest, not (group.gone or group.leftovers))
-        self._groups[name] = group
+        self.adopt_group(name, group)
         return group.recalled(self._ids, since_ms)
 
     def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
         """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when, commits."""
         here = frozenset(present)
-        for name, (seen_ms, _digest, _plain) in sorted(self._heads.items()):
-            if name not in here and seen_ms >= since_ms:
-                yield name, seen_ms, self._group(name).last_commits(self._ids, since_ms)
+        for name, head in sorted(self._heads.items()):
+            if name not in here and head.seen_ms >= since_ms:
+                yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
 
-    def note_leftovers(self, ends: Mapping[tuple[str, int], int]) -> None:
-        """Remember which commits lie beyond these high watermarks, until they change (RULES.md F5)."""
-        for name in self._heads if ends else ():
+    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
+        """Judge the commits that were seen by what has been read of their logs since: which count, which are refused.
+
+        Few groups have any to judge: those that have moved, and those whose topics nobody looked at before.
+        """
+        for name, head in list(self._heads.items()):
+            if name not in self._groups and head.open.isdisjoint(topics) and not cuts:
+                continue
             group = self._group(name)
-            found = {place: group.commits[place] for place in ends.keys() & group.commits.keys()}
-            found = {place: offset for place, offset in found.items() if offset > ends[place]}
-            if not found.items() <= group.leftovers.items():
-                group.leftovers |= found
-                self._groups[name] = group
-                self._heads[name] = (group.seen_ms, group.digest, False)
+            if group.judge(log_of) | group.refuse_beyond(cuts, log_of):
+                self.adopt_group(name, group)
 
     def remembers_group(self, name: str) -> bool:
         """Return whether anything is remembered of a group."""
@@ -138,7 +153,7 @@ class Ledger(LedgerFile):
 
     def adopt_group(self, name: str, group: GroupMemory) -> None:
         """Take a group's memory as somebody else brought it up to date: a task that read its commits."""
-        self._heads[name] = (group.seen_ms, group.digest, not (group.gone or group.leftovers))
+        self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
         self._groups[name] = group
 
     def topics(self) -> dict[str, tuple[str, int]]:
@@ -162,7 +177,9 @@ class Ledger(LedgerFile):
             StateError: it can't be written.
         """
         changed = {key: one for key, one in self._partitions.items() if one.changed}
-        touched = {name: seen for name, seen in self._touched.items() if seen - self._heads[name][0] >= _SEEN_AGAIN_MS}
+        touched = {
+            name: seen for name, seen in self._touched.items() if seen - self._heads[name].seen_ms >= _SEEN_AGAIN_MS
+        }
         disks = {name: one for name, one in self._disks.items() if one.changed}
         seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
         if not changed and not self._groups and not touched and not seen_again and not disks:
@@ -180,9 +197,9 @@ class Ledger(LedgerFile):
         for disk in disks.values():
             disk.changed = False
         for name, seen in touched.items():
-            self._heads[name] = (seen, *self._heads[name][1:])
+            self._heads[name] = self._heads[name]._replace(seen_ms=seen)
         for name, group in self._groups.items():  # merged ones know more than was asked for
-            self._heads[name] = (group.seen_ms, group.digest, not (group.gone or group.leftovers))
+            self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
         written = [*sorted({topic_id for topic_id, _ in changed}), *self._groups]
         self._groups = {}
         self._touched = {}
@@ -236,8 +253,7 @@ class Ledger(LedgerFile):
 
     def _read_heads(self) -> None:
         """Read of each group when it was seen, and whether it stands where it stood."""
-        rows = self._db.execute("SELECT name, seen_ms, digest, plain FROM groups")
-        self._heads = {name: (seen, digest, bool(plain)) for name, seen, digest, plain in rows}
+        self._heads = {name: Head(*one) for name, one in self._stored_heads().items()}
 
     # -- the file ------------------------------------------------------------------------
 
@@ -249,15 +265,18 @@ class Ledger(LedgerFile):
             else:
                 rows = self._db.execute(SELECT + " WHERE topic_id = ?", (topic_id,))
             self._loaded.add(topic_id)
-            for tid, partition, *values in rows:
-                if tid in self._loaded:
-                    self._partitions.setdefault((tid, partition), partition_of(values))
+            for row in rows:
+                if row[0] in self._loaded:
+                    self._partitions.setdefault((row[0], row[1]), partition_of(row))
 
     def _group(self, name: str) -> GroupMemory:
         if name in self._groups:
             return self._groups[name]
         with self._errors():
-            return self._stored_group(name) or GroupMemory()
+            stored = self._stored_group(name)
+            if stored is None and name in self._heads:
+                raise ValueError(f"what it remembers of group {name!r} is missing")
+            return stored or GroupMemory()
 
     def _merge(self, changed: Mapping[Key, PartitionMemory]) -> None:
         """Merge with what another process has written since we read."""
@@ -286,10 +305,8 @@ class Ledger(LedgerFile):
         )
         for name, group in self._groups.items():
             self._put_group(name, group)
-        self._db.executemany(
-            "UPDATE groups SET seen_ms = ? WHERE name = ? AND seen_ms < ?",
-            ((seen, name, seen) for name, seen in touched.items()),
-        )
+        for name, seen in touched.items():
+            self._touch_group(name, seen)
         self._db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
         self._db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms

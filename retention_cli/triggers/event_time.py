@@ -5,6 +5,7 @@ from __future__ import annotations
 from retention_cli.model import PartitionFacts, Reason, Rule, Unknown
 from retention_cli.policy.settings import EventSource, Settings
 from retention_cli.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
+from retention_cli.units import format_time
 
 TIMESTAMP = EventSource("timestamp")
 
@@ -43,8 +44,7 @@ class EventTime(Trigger):
         if newest is None:
             return Bound(0, (Reason("R2", "it holds no data record, and none is remembered"),))
         if source != TIMESTAMP:
-            prefix = facts.event_prefix
-            bound = prefix if isinstance(prefix, Unknown) else Bound(prefix.offset, _note(prefix.note))
+            bound = _read_prefix(facts, settings)
         else:
             bound = offset_at(facts, newest.time_ms - keep_ms, settings, now_ms, data=True)
         if isinstance(bound, Unknown) or newest.exact:
@@ -69,5 +69,16 @@ def source_of(facts: PartitionFacts, settings: Settings) -> EventSource | Unknow
     return TIMESTAMP
 
 
-def _note(note: Reason | None) -> tuple[Reason, ...]:
-    return () if note is None else (note,)
+def _read_prefix(facts: PartitionFacts, settings: Settings) -> Bound | Unknown:
+    """Return the bound that was read out of records; unknown where a time in it lies before 2000 (RULES.md G9)."""
+    prefix = facts.event_prefix
+    if isinstance(prefix, Unknown):
+        return prefix
+    if prefix.ancient is not None and prefix.ancient < prefix.offset and not settings.allow_ancient:
+        when = "" if prefix.ancient_ms is None else f", {format_time(prefix.ancient_ms)}"
+        return Unknown.because(
+            "G9",
+            f"the event time of the record at offset {prefix.ancient:,}{when}, lies before 2000-01-01: a producer that "
+            f"writes seconds for milliseconds? If the times are right, set allow.ancient: true",
+        )
+    return Bound(prefix.offset, () if prefix.note is None else (prefix.note,))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from retention_cli.brokers import commits, content, groups, log_offsets, metadata, records
@@ -93,7 +94,7 @@ class SimReader(ClusterReader):
         self.settings = ConnectionSettings("simulated:9092")
         self.timeout_s = 5.0
         self.clock = clock
-        self.began: Callable[[], None] = lambda: None
+        self.on_commits: Callable[[str], None] = lambda _group: None
         self._kafka = kafka
         self._hub = hub
 
@@ -124,8 +125,6 @@ class SimReader(ClusterReader):
         return list(BROKERS)
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
-        if topics is None:
-            self.began()
         self._ask("metadata")
         wanted = None if topics is None else set(topics)
         found = {
@@ -208,6 +207,7 @@ class SimReader(ClusterReader):
                 self._kafka.pass_time(int(1000 * (patience_s or 0)))
                 on_group(commits.CommitsUnknown(name, "UNSTABLE_OFFSET_COMMIT", None))
                 continue
+            self.on_commits(name)
             rows: dict[str, list[tuple[int, int, int | None]]] = {}
             for (topic, partition), (offset, epoch) in sorted(group.commits.items()) if group is not None else ():
                 rows.setdefault(topic, []).append((partition, offset, epoch))
@@ -318,6 +318,7 @@ class SimReader(ClusterReader):
         self, searches: Mapping[TopicPartition, records.Search], seconds: float
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
         found: dict[TopicPartition, records.Reached | RequestFailedError] = {}
+        last: dict[TopicPartition, tuple[int, int]] = {}
         for tp, search in searches.items():
             count = 0
 
@@ -331,7 +332,9 @@ class SimReader(ClusterReader):
                 else:
                     count += 1
                     if count >= search.limit:
-                        found[tp] = records.Reached(one.offset + 1, stopped=True)
+                        stamp = one.stamp if one.stamp >= 0 else None
+                        found[tp] = records.Reached(one.offset + 1, stopped=True, timestamp=stamp, record=one.offset)
+                last[tp] = (one.offset, one.epoch)
                 return tp in found
 
             ended = self._read(tp, search.start, search.end, take)
@@ -341,7 +344,10 @@ class SimReader(ClusterReader):
                     if isinstance(ended, RequestFailedError)
                     else records.Reached(search.end if ended is None else min(ended, search.end), stopped=False)
                 )
-        return found
+        return {
+            tp: one if isinstance(one, RequestFailedError) else replace(one, last=last.get(tp))
+            for tp, one in found.items()
+        }
 
     def read_ranges(
         self,
@@ -363,6 +369,8 @@ class SimReader(ClusterReader):
                 return bool(on_record(tp, Message(tp.topic, one))) or one.offset + 1 >= span.end
 
             ended = self._read(tp, span.start, span.end, take)
+            if isinstance(ended, int) and ended < span.end:
+                ended = RequestFailedError(f"the log was read to {ended}, and gave no more", retriable=True)
             found[tp] = ended if isinstance(ended, RequestFailedError) else None
         return found
 

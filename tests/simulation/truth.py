@@ -56,6 +56,7 @@ class Seen(NamedTuple):
     commit: tuple[int, int | None]
     life: int
     released: frozenset[int]
+    stale: bool = False
 
 
 @dataclass
@@ -64,9 +65,19 @@ class MemoryTruth:
 
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     refused: set[tuple[str, str, int, int]] = field(default_factory=set)
+    kinds: dict[str, bool] = field(default_factory=dict)
 
     def copy(self) -> MemoryTruth:
         return copy.deepcopy(self)
+
+
+LOGS_CHANGE = (
+    "an unclean election",
+    "a log start went back",
+    "a lost tail",
+    "a trim was undone",
+    "a topic was made anew",
+)
 
 
 class Hazard(NamedTuple):
@@ -85,6 +96,7 @@ class Reading:
     began: int = 0
     hold_seen: int = 0
     unconsumed: dict[Tp, int] = field(default_factory=dict)
+    seen: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     moved: dict[Tp, int] = field(default_factory=dict)
 
 
@@ -120,16 +132,20 @@ class Truth:
         before = self.released.get((group, tp), set())
         if before & here - below:
             self.hazard(tp, "a group went back")
-        elif (group, tp) not in self.released:
-            self.hazard(tp, "a group came")
+        self._came(group, tp)
         self.released[group, tp] = (before - here) | below
         self.stale.pop((group, tp), None)
         self.changed[group, tp] = self.number
 
+    def _came(self, group: str, tp: Tp) -> None:
+        """Note a group's first commit: from then on it consumes the whole topic (F2)."""
+        if (group, tp) not in self.released:
+            for number in range(len(self.kafka.topics[tp[0]].partitions)):
+                self.hazard((tp[0], number), "a group came")
+
     def committed_late(self, group: str, tp: Tp, offset: int) -> None:
         """A consumer of an older log of that name commits: it has read nothing of this one."""
-        if (group, tp) not in self.released:
-            self.hazard(tp, "a group came")
+        self._came(group, tp)
         self.released.setdefault((group, tp), set())
         self.stale[group, tp] = offset
         self.changed[group, tp] = self.number
@@ -147,25 +163,33 @@ class Truth:
 
     # -- what a pass learns ---------------------------------------------------------
 
+    def read(self, reading: Reading, name: str) -> None:
+        """A process reads a group's commits."""
+        group = self.kafka.groups.get(name)
+        for tp, commit in () if group is None else group.commits.items():
+            topic = self.kafka.topics.get(tp[0])
+            if topic is not None:
+                done = frozenset(self.released.get((name, tp), ()))
+                key = (name, topic.topic_id, tp[1])
+                stale = (name, tp) in self.stale
+                reading.seen[key] = Seen(self.kafka.now_ms, commit, self.lives.get(tp, 0), done, stale)
+
     def passed(self, reading: Reading, topics: Iterable[str]) -> None:
         """A pass over the cluster is done and saved: note which commits it counted, and which it refused."""
-        for name in topics:
-            topic = self.kafka.topics.get(name)
+        names = {topic.topic_id: topic for topic in self.kafka.topics.values() if topic.name in topics}
+        reading.memory.kinds |= {topic_id: topic.append_time for topic_id, topic in names.items()}
+        for key, seen in reading.seen.items():
+            group, topic_id, number = key
+            topic = names.get(topic_id)
             if topic is None:
                 continue
-            for number, log in enumerate(topic.partitions):
-                tp = (name, number)
-                quiet = not any(one.number >= reading.began for one in self.hazards.get(tp, ()))
-                for group in self.kafka.groups.values():
-                    commit = group.commits.get(tp)
-                    if commit is None or self.changed.get((group.name, tp), 0) >= reading.began or not quiet:
-                        continue
-                    key = (group.name, topic.topic_id, number)
-                    if commit[0] > log.high_watermark:
-                        reading.memory.refused.add((*key, commit[0]))
-                    elif (group.name, tp) not in self.stale and (*key, commit[0]) not in reading.memory.refused:
-                        done = frozenset(self.released.get((group.name, tp), ()))
-                        reading.memory.counted[key] = Seen(self.kafka.now_ms, commit, self.lives.get(tp, 0), done)
+            tp, log = (topic.name, number), topic.partitions[number]
+            if any(one.number >= reading.began and one.name in LOGS_CHANGE for one in self.hazards.get(tp, ())):
+                continue
+            if seen.commit[0] > log.high_watermark:
+                reading.memory.refused.add((*key, seen.commit[0]))
+            elif not seen.stale and (*key, seen.commit[0]) not in reading.memory.refused:
+                reading.memory.counted[key] = seen
 
     # -- what a delete may take --------------------------------------------------------
 
@@ -185,7 +209,7 @@ class Truth:
         gone = [one for one in log.log.live() if one.offset < offset and log.is_data(one)]
         if not gone:
             return
-        if (why := self._too_young(reading.rules, gone)) is not None:
+        if (why := self._too_young(reading, tp, log, gone)) is not None:
             self._violated(tp, offset, why)
         reasons = [why for one in self._triggers(reading, tp, log, gone) if (why := one) is not None]
         if len(reasons) == self._asked(reading.rules):
@@ -200,13 +224,20 @@ class Truth:
     def _asked(rules: Rules) -> int:
         return sum(one is not None for one in (rules.consumed_h, rules.forced_h, rules.event_h, rules.minimum_ms))
 
-    def _too_young(self, rules: Rules, gone: Sequence[Record]) -> str | None:
+    def _too_young(self, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
         """G3, by when records were truly written."""
-        if rules.wallclock_h is None:
+        if reading.rules.wallclock_h is None:
             return None
         youngest = max(gone, key=lambda one: one.written_ms)
         age = self.kafka.now_ms - youngest.written_ms
-        return f"G3: {youngest.offset} was written {age / HOUR:.1f} h ago" if age < rules.wallclock_h * HOUR else None
+        if age >= reading.rules.wallclock_h * HOUR:
+            return None
+        topic, first = self.kafka.topics[tp[0]], log.committed()[0]
+        unseen = topic.append_time and first.append_time and reading.memory.kinds.get(topic.topic_id, True)
+        if unseen and not youngest.append_time:
+            self.residues["a topic was switched to CreateTime and back, unseen"] += 1
+            return None
+        return f"G3: {youngest.offset} was written {age / HOUR:.1f} h ago"
 
     def _triggers(self, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> Iterable[str | None]:
         """Yield, for each rule that is on, why it does not allow all of these records; None where it does."""
@@ -244,10 +275,10 @@ class Truth:
         for one, time_ms in zip(gone, told, strict=True):
             if time_ms is None:
                 return f"R2: {one.offset} has no event time that can be read"
-            if time_ms < YEAR_2000_MS:
-                return f"G9: {one.offset} has event time {time_ms}"
             if not rules.header:
                 continue
+            if time_ms < YEAR_2000_MS:
+                return f"G9: {one.offset} has event time {time_ms}"
             if one.event_ms is not None and one.event_ms >= largest - rules.event_h * HOUR:
                 return f"R2: {one.offset} is only {(largest - one.event_ms) / HOUR:.1f} h older than the newest ever"
         if not rules.header:
@@ -271,8 +302,8 @@ class Truth:
             late = next((one for one in gone if one.uid not in had), None)
             if late is not None:
                 return f"{group.name} ({commit}) had yet to read {late.offset}"
-        for (name, known_id, number), seen in reading.memory.counted.items():
-            if (known_id, number) != (topic_id, tp[1]) or self.kafka.now_ms - seen.when_ms > REMEMBER_MS:
+        for (name, known_id, number), seen in {**reading.memory.counted, **reading.seen}.items():
+            if (known_id, number) != (topic_id, tp[1]) or self.kafka.now_ms - seen.when_ms > REMEMBER_MS or seen.stale:
                 continue
             if name in self.kafka.groups and tp in self.kafka.groups[name].commits:
                 continue

@@ -14,7 +14,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -35,7 +35,7 @@ from tests.simulation.hub import Hub, Process
 from tests.simulation.kafka import BEGAN_MS, BROKERS, HOUR, Group, SimKafka, Tp
 from tests.simulation.logs import NO_STAMP, Partition, Record
 from tests.simulation.reader import SimClock, SimDeleter, SimReader
-from tests.simulation.truth import MemoryTruth, Reading, Rules, Truth
+from tests.simulation.truth import LOGS_CHANGE, MemoryTruth, Reading, Rules, Truth
 
 Step = tuple[Any, ...]
 """The name of what happens, and small whole numbers."""
@@ -87,9 +87,6 @@ class Operator:
     saved: Plan | None = None
     deleters: list[SimDeleter] = field(default_factory=list)
     reports: list[TrimReport] = field(default_factory=list)
-
-
-UNDOING: Final = ("a trim was undone", "a log start went back", "an unclean election", "a topic was made anew")
 
 
 class ViolationError(AssertionError):
@@ -251,11 +248,13 @@ class World:
         one = self.kafka.groups.get(GROUPS[group % len(GROUPS)])
         if one is not None and (tp := self.tp(number)) in one.commits:
             del one.commits[tp]
+            self.truth.hazard(tp, "offsets were deleted")
             self.truth.changed[one.name, tp] = self.truth.number
             self.truth.stale.pop((one.name, tp), None)
 
     def _forget_commits(self, group: Group | None) -> None:
         for tp in () if group is None else group.commits:
+            self.truth.hazard(tp, "a group was deleted")
             self.truth.changed[group.name, tp] = self.truth.number  # type: ignore[union-attr]
             self.truth.stale.pop((group.name, tp), None)  # type: ignore[union-attr]
 
@@ -320,7 +319,10 @@ class World:
     def do_retention(self, number: int, count: int) -> None:
         """A broker's own retention moves S."""
         if (found := self.log(number)) is not None:
-            found[1].move_start(min(found[1].last_stable, found[1].log.start + 1 + count % 6))
+            tp, log = found
+            self.deletes.append(
+                (self.truth.number, tp, log.move_start(min(log.last_stable, log.log.start + 1 + count % 6)))
+            )
 
     def do_sweep(self, number: int) -> None:
         if (found := self.log(number)) is not None:
@@ -499,14 +501,12 @@ class World:
         reading = Reading(one.memory, RULES[self.rules])
         reader = SimReader(self.kafka, self.hub, one.clock)
 
-        def began() -> None:
-            reading.began = self.truth.number
-
-        reader.began = began
+        reader.on_commits = functools.partial(self.truth.read, reading)
         return reading, reader
 
     def _planned(self, one: Operator, reading: Reading, reader: SimReader, memories: Memories) -> Plan:
         now_ms = one.clock.wall_ms()
+        reading.began = self.truth.number
         plan = make_plan(
             reader,
             self._selection(one),
@@ -546,13 +546,11 @@ class World:
         reading.unconsumed = {(row.topic, row.partition): row.unconsumed for row in plan.decisions}
 
         def selection() -> Selection:
-            reading.hold_seen = self.truth.number
+            reading.hold_seen = reading.began = self.truth.number
             return self._selection(one)
 
         def carried(tp: TopicPartition, offset: int) -> Callable[[], None]:
-            asked = Reading(
-                reading.memory, reading.rules, reading.began, reading.hold_seen, dict(reading.unconsumed), reading.moved
-            )
+            asked = replace(reading)
 
             def effect() -> None:
                 place = (tp.topic, tp.partition)
@@ -579,6 +577,7 @@ class World:
         began = self.truth.number
         report = carry_out(reader, plan, orders, lambda _: 0)
         memories.save(one.clock.wall_ms())
+        self.truth.passed(reading, one.topics)
         one.reports.append(report)
         self._check_report(report, reading, began)
 
@@ -593,7 +592,7 @@ class World:
             doubtful = any(one.number >= began for one in self.truth.hazards.get(tp, ())) or bool(others)
             if told > moved and not doubtful:
                 self.truth.violations.append(f"{tp}: the report claims {told} records, this run deleted {moved}: {row}")
-            undone = any(one.number >= began and one.name in UNDOING for one in self.truth.hazards.get(tp, ()))
+            undone = any(one.number >= began and one.name in LOGS_CHANGE for one in self.truth.hazards.get(tp, ()))
             if row.outcome in ("failed", "held", "unchanged") and moved and not undone:
                 self.truth.violations.append(f"{tp}: the report says {row.outcome}, this run deleted {moved}: {row}")
 
@@ -607,12 +606,12 @@ class World:
         """
         self._heal()
         one = self.operators[0]
-        for number, name in enumerate(GROUPS):  # what F6 says: if it won't come back, forget it
-            there = self.kafka.groups[name].commits if name in self.kafka.groups else {}
-            ids = {topic.topic_id: topic.name for topic in self.kafka.topics.values()}
-            seen = [(ids.get(topic_id, ""), n) for group, topic_id, n in one.memory.counted if group == name]
-            if any(tp not in there for tp in seen):
-                self.do_forget(0, number)
+        for _ in range(3):
+            self.apply(("plan", 0))
+            told = [] if one.saved is None else [reason.text for row in one.saved.decisions for reason in row.reasons]
+            for number, name in enumerate(GROUPS):
+                if any(f"groups forget {name}" in text for text in told):
+                    self.do_forget(0, number)
         for _ in range(3):
             self.apply(("time", 2))
             self.apply(("trim", 0))
@@ -655,7 +654,8 @@ class World:
                         here = group.commits.get(tp, (log.log.start, None))
                         offset = min(here[0], log.last_stable)
                         self.truth.committed(group.name, tp, log, offset)
-                        group.commits[tp] = (offset, log.epoch)
+                        again = group.commits.get(tp) == (offset, log.epoch)  # a reset carries no leader epoch
+                        group.commits[tp] = (offset, None if again else log.epoch)
 
 
 def steps() -> dict[str, int]:
