@@ -17,8 +17,15 @@ from retention_cli.policy.settings import Settings
 class Ends(Protocol):
     """A partition whose ends were read."""
 
-    log_start: Maybe[int]
-    high_watermark: Maybe[int]
+    @property
+    def log_start(self) -> Maybe[int]:
+        """S."""
+        ...
+
+    @property
+    def high_watermark(self) -> Maybe[int]:
+        """H."""
+        ...
 
 
 @dataclass(slots=True)

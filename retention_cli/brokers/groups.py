@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -201,6 +202,13 @@ def _rebalancing(state: str) -> RequestFailedError:
     return RequestFailedError(f"its members' topics can't be told while it is {state}", retriable=True)
 
 
+_UNDECODABLE: Final = (
+    *(ValueError, struct.error, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(EOFError, RecursionError, MemoryError),
+)
+"""What comes of bytes that are no member's: any may stand there, and one member must not end the run (RULES.md F3)."""
+
+
 def _classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
     topics: set[str] = set()
     if group.members and group.group_state != "Stable":  # only a stable group shows its members' metadata
@@ -215,7 +223,7 @@ def _classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
             if member.member_assignment:
                 assignment = ConsumerProtocolAssignment.decode(member.member_assignment)
                 topics.update(topic for topic, _ in (_pair(one) for one in assignment.assigned_partitions))
-        except Exception:  # noqa: BLE001  (any bytes may stand there, and one member must not end the run)
+        except _UNDECODABLE:
             return silent
     return frozenset(topics)
 

@@ -19,6 +19,7 @@ from retention_cli.decide import Limit
 from retention_cli.disk_policy import needs_disks
 from retention_cli.disk_state import BYTES, TOPIC_BYTES, DiskState, sized_topics
 from retention_cli.disks.outcome import DiskOutcome, Space
+from retention_cli.lineage import ask_epochs
 from retention_cli.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.progress import Progress
 from retention_cli.remembered import Remembered

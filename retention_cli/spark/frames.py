@@ -69,7 +69,7 @@ def _highest() -> Any:
 
 
 def _odd(commits: Any) -> Any:
-    """Return what is refused of a partition's commits (F5), and the lowest of those that are gone (F6), by leader epoch.
+    """Return what is refused of a partition's commits (F5), and the lowest that is gone (F6), by leader epoch.
 
     There are few: one aggregation takes both.
     """

@@ -159,7 +159,7 @@ def decode(key: str, value: bytes) -> tuple[Document, Written]:
         return _document(key, data), Written(_whole(data["at"]), _whole(data["since"]))
     except DocumentError:
         raise
-    except (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DocumentError(f"it can't be read: {type(error).__name__} {error}") from None
 
 

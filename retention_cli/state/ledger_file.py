@@ -36,7 +36,8 @@ CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTE
 CREATE TABLE partitions (
     topic_id TEXT NOT NULL, partition INTEGER NOT NULL, checksum INTEGER NOT NULL, leader_epoch INTEGER,
     log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER, newest_offset INTEGER,
-    data_at TEXT NOT NULL, created INTEGER NOT NULL, created_below INTEGER NOT NULL, front INTEGER, front_append INTEGER, scan BLOB, replicas BLOB,
+    data_at TEXT NOT NULL, created INTEGER NOT NULL, created_below INTEGER NOT NULL,
+    front INTEGER, front_append INTEGER, scan BLOB, replicas BLOB,
     PRIMARY KEY (topic_id, partition));
 CREATE TABLE groups (
     name TEXT PRIMARY KEY, checksum INTEGER NOT NULL, doc_checksum INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
@@ -44,6 +45,15 @@ CREATE TABLE groups (
 CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('revision', 0), ('since_ms', 0), ('topics_ms', 0), ('seal', 0);
 """
+
+_SEALED: Final = (
+    ("key || ' ' || value", "about", "key"),
+    ("key || ' ' || value", "meta WHERE key <> 'seal'", "key"),
+    ("topic_id || ' ' || name || ' ' || seen_ms", "topics", "topic_id"),
+    ("topic_id || '/' || partition || ' ' || checksum", "partitions", "topic_id, partition"),
+    ("name || ' ' || checksum", "groups", "name"),
+    ("name || ' ' || hex(looks)", "disks", "name"),
+)
 
 Key = tuple[str, int]
 """A topic's id and a partition."""
@@ -113,9 +123,9 @@ class LedgerFile:
         Raises:
             sqlite3.DatabaseError: it is not.
         """
-        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":
-            raise sqlite3.DatabaseError(f"it is damaged: {' '.join(str(found).split())}")
+            raise sqlite3.DatabaseError(f"it is damaged: {found}")
         if self._pragma("application_id") != APPLICATION_ID:
             raise sqlite3.DatabaseError("it is another program's")
         if self._meta("seal") != self._sealed():
@@ -131,11 +141,15 @@ class LedgerFile:
             )
 
     def _sealed(self) -> int:
-        """Return a number that all rows come to: one that is missing, or one more, gives another."""
+        """Return a number that all rows come to: one that is missing, one more, or another's key gives another.
+
+        Of rows with a checksum it takes the keys and that: they are held against it when they are read.
+        """
         total = 0
-        for table in ("groups", "partitions"):
-            count, checks = self._db.execute(f"SELECT count(*), total(checksum) FROM {table}").fetchone()  # noqa: S608
-            total = zlib.crc32(f"{total} {table} {count} {int(checks)}".encode())
+        for what, table, keys in _SEALED:
+            rows = f"SELECT {what} AS one FROM {table} ORDER BY {keys}"  # noqa: S608
+            count, whole = self._db.execute(f"SELECT count(*), group_concat(one, char(10)) FROM ({rows})").fetchone()  # noqa: S608
+            total = _checksum(total, table, count, whole)
         return total
 
     def _has_tables(self) -> bool:
@@ -255,8 +269,9 @@ class LedgerFile:
         try:
             yield
         except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+            why = " ".join(str(error).split())  # SQLite quotes what it stumbled over
             raise StateError(
-                f"the ledger {self.path} can't be used: {error}; it remembers groups that are gone and when records "
+                f"the ledger {self.path} can't be used: {why}; it remembers groups that are gone and when records "
                 f"were written: restore it, or move it away to begin anew without that"
             ) from None
 

@@ -12,6 +12,8 @@ import pytest
 from retention_cli.disk_memory import Look
 from retention_cli.embedded import EmbeddedKafka
 from retention_cli.event_scan import EventScan
+from retention_cli.group_memory import Gone, Position
+from retention_cli.memory import LogNow
 from retention_cli.model import EventMax, Sample
 from retention_cli.replica_memory import ReplicaSeen, pack, unpack
 from retention_cli.state.memories import Kind
@@ -35,7 +37,7 @@ def store(request: pytest.FixtureRequest, kafka: EmbeddedKafka, topics: None, tm
 def test_everything_that_is_remembered_of_a_partition_comes_back(store: Store) -> None:
     """Samples (G3), the largest event time (R2), where data stands (look-ups), how far records were read (R2)."""
     topic_id = new_topic_id()
-    scan = EventScan("header:at", 0)
+    scan = EventScan("header:at", 0, 0)
     scan.add(7, 1_234)
     with store.opened() as (ledger, memories):
         ledger.begin({"orders": topic_id})
@@ -91,7 +93,7 @@ def test_a_topic_made_anew_starts_anew(store: Store) -> None:
 
 
 def test_a_group_that_is_gone_is_recalled_with_its_last_commits(store: Store) -> None:
-    """RULES.md F6, and F5's leftovers; a commit that vanished alone is gone too."""
+    """RULES.md F6, and what F5 refused; a commit that vanished alone is gone too."""
     orders, stem = new_topic_id(), new_topic_id()
     gone, shrunk = f"{stem}-gone", f"{stem}-shrunk"
     at = now_ms()
@@ -99,19 +101,19 @@ def test_a_group_that_is_gone_is_recalled_with_its_last_commits(store: Store) ->
         ledger.begin({"orders": orders})
         see(ledger, gone, {"orders": {0: 5, 1: 7}}, at)
         see(ledger, shrunk, {"orders": {0: 5, 1: 99}}, at)
-        ledger.note_leftovers({("orders", 1): 50})
+        ledger.judge(lambda _place: LogNow(50, 3), ("orders",), ())
         store.save(memories)
     with store.elsewhere("new-pod").opened() as (ledger, memories):
         ledger.begin({"orders": orders})
         known = ledger.saw_group(shrunk, {"orders": [(1, 99, None)]}, at + 1, at - 1)
-        assert known.gone == {"orders": [(0, 5, None)]}
-        assert known.leftovers == {("orders", 1): 99}
+        assert known.gone == {"orders": [(0, 5, 3)]}
+        assert known.refused == {("orders", 1): (99, None)}
         found = {name: (seen, rows) for name, seen, rows in ledger.gone_groups([shrunk], at - 1)}
-        assert found[gone] == (at, {"orders": [(0, 5, None), (1, 7, None)]})
+        assert found[gone] == (at, {"orders": [(0, 5, 3), (1, 7, 3)]})
         assert not [name for name, *_ in ledger.gone_groups([shrunk], at + 2 * 3_600_000) if name.startswith(stem)]
         store.save(memories)
     with store.opened() as (ledger, _):
-        assert ledger.groups()[shrunk].gone == {("orders", 0): (5, at)}
+        assert ledger.groups()[shrunk].gone == {("orders", 0): Gone(Position(5, None, 3), at)}
 
 
 def test_two_that_look_at_the_same_time_lose_nothing(store: Store) -> None:
@@ -138,7 +140,7 @@ def test_two_that_look_at_the_same_time_lose_nothing(store: Store) -> None:
             assert found.keys() == {0, 1, 2}
             groups = ledger.groups()
             assert {f"{stem}-mine", f"{stem}-theirs"} <= groups.keys()
-            assert groups[f"{stem}-both"].commits == {("orders", 0): 6}
+            assert groups[f"{stem}-both"].live() == {("orders", 0): (6, None)}
             assert groups[f"{stem}-both"].gone.keys() == {("orders", 1)}
 
 
@@ -285,4 +287,4 @@ def test_a_forgotten_group_is_forgotten_everywhere_until_it_is_seen_again(store:
         see(ledger, group, {"orders": {0: 6}}, now_ms())
         store.save(memories)
     with store.opened() as (ledger, _):
-        assert ledger.groups()[group].commits == {("orders", 0): 6}
+        assert ledger.groups()[group].live() == {("orders", 0): (6, None)}

@@ -10,8 +10,9 @@ import pytest
 
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.embedded import EmbeddedKafka
-from retention_cli.memory import PartitionMemory, pack
+from retention_cli.memory import PartitionMemory
 from retention_cli.model import Sample
+from retention_cli.samples import pack
 from retention_cli.state import documents as docs
 from retention_cli.state.ledger import Ledger
 from retention_cli.state.shared_topic import STATE_TOPIC
@@ -72,13 +73,13 @@ def test_an_unreadable_message_is_passed_over_where_more_is_known_and_is_set_rig
     with store.opened() as (ledger, memories):
         assert ledger.lost is None
         assert len(memories.notes) == 1
-        assert ledger.groups()[group].commits == {("orders", 0): 5}
+        assert ledger.groups()[group].live() == {("orders", 0): (5, None)}
         memories.save(now_ms())
     with store.elsewhere("other").opened() as (ledger, _):
-        assert ledger.groups()[group].commits == {("orders", 0): 5}
+        assert ledger.groups()[group].live() == {("orders", 0): (5, None)}
 
 
-@pytest.mark.parametrize("value", [b"", b"rubbish", zlib.compress(b"[1]"), zlib.compress(b'{"v":1,"at":1,"since":0}')])
+@pytest.mark.parametrize("value", [b"", b"rubbish", zlib.compress(b"[1]"), zlib.compress(b'{"v":2,"at":1,"since":0}')])
 def test_an_unreadable_message_about_a_topic_is_named_and_only_lowers_bounds(
     store: Store, writer: ClusterWriter, value: bytes
 ) -> None:
@@ -98,12 +99,12 @@ def test_what_a_newer_kretain_wrote_is_held_and_never_overwritten(store: Store, 
         ledger.begin({"orders": topic_id})
         ledger.partition("orders", topic_id, 0).add_sample(Sample(1_000, 10))
         store.save(memories)
-    newer = zlib.compress(b'{"v": 2, "what": "who knows"}')
+    newer = zlib.compress(b'{"v": 3, "what": "who knows"}')
     writer.append(STATE_TOPIC, topic_id.encode(), newer)
     try:
         with store.opened() as (ledger, memories):
             assert ledger.lost is not None
-            assert "a newer kretain wrote it (version 2, this one knows 1)" in ledger.lost.reasons[0].text
+            assert "a newer kretain wrote it (version 3, this one knows 2)" in ledger.lost.reasons[0].text
             ledger.partition("orders", topic_id, 0).add_sample(Sample(2_000, 20))
             memories.save(now_ms())
             assert "remembered on this machine alone" in memories.notes[-1].text

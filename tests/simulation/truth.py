@@ -179,7 +179,7 @@ class Truth:
         names = {topic.topic_id: topic for topic in self.kafka.topics.values() if topic.name in topics}
         reading.memory.kinds |= {topic_id: topic.append_time for topic_id, topic in names.items()}
         for key, seen in reading.seen.items():
-            group, topic_id, number = key
+            _group, topic_id, number = key
             topic = names.get(topic_id)
             if topic is None:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from retention_cli.decide import decide, wanted_lookups
-from retention_cli.model import EventMax, Floor, LookUp, PartitionFacts, Sample
+from retention_cli.model import EventMax, EventPrefix, Floor, LookUp, PartitionFacts, Sample
 from retention_cli.policy.settings import EventSource, Settings
 from tests import combinations as c
 from tests.unit.facts import topic
@@ -42,7 +42,7 @@ def test_every_combination_comes_to_what_the_rules_say(one: c.Combination) -> No
         lookups=lookups,
         data_lookups=data,
         newest=EventMax(max(events)),
-        event_prefix=first(events, max(events) - c.EVENT_MS),
+        event_prefix=EventPrefix(first(events, max(events) - c.EVENT_MS).offset),
         samples=samples if one.watched else samples[-1:],
     )
     wanted = wanted_lookups(facts, settings, NOW)

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.event_scan import BLOCKS_AT_MOST, Block, EventScan
-from retention_cli.group_memory import GroupMemory
-from retention_cli.memory import SAMPLES_AT_MOST, PartitionMemory, pack
+from retention_cli.group_memory import Gone, GroupMemory, Position
+from retention_cli.memory import Front, PartitionMemory
 from retention_cli.model import EventMax, Sample
 from retention_cli.replica_memory import REPLICAS_AT_MOST, ReplicaSeen
 from retention_cli.replica_memory import pack as pack_replicas
+from retention_cli.samples import SAMPLES_AT_MOST, pack
 from retention_cli.state import documents as docs
 
 TOPIC_ID = "sq4xHpqlRAC092LVMPTfXw"
@@ -30,12 +31,23 @@ def worst(seed: int) -> PartitionMemory:
     def big() -> int:
         return numbers.getrandbits(62)
 
-    samples = [Sample(big(), big(), numbers.getrandbits(31)) for _ in range(SAMPLES_AT_MOST)]
-    blocks = [Block(big(), big(), big(), big(), big()) for _ in range(BLOCKS_AT_MOST)]
-    scan = EventScan("json:/some/long/pointer/into/a/value", big(), EventMax(big(), big()), blocks, big())
+    samples = [Sample(big(), big()) for _ in range(SAMPLES_AT_MOST)]
+    blocks = [Block(big(), big(), big(), big(), big(), big()) for _ in range(BLOCKS_AT_MOST)]
+    scan = EventScan("json:/some/long/pointer/into/a/value", big(), big(), EventMax(big(), big()), blocks, big())
     replicas = pack_replicas(ReplicaSeen(*(big() for _ in range(10))) for _ in range(REPLICAS_AT_MOST))
     data_at = tuple(big() for _ in range(8))
-    return PartitionMemory(pack(samples), EventMax(big(), big()), data_at, scan.as_bytes(), replicas)
+    return PartitionMemory(
+        pack(samples),
+        EventMax(big(), big()),
+        data_at,
+        scan.as_bytes(),
+        replicas,
+        leader_epoch=numbers.getrandbits(31),
+        log_start=big(),
+        created=True,
+        created_below=big(),
+        front=Front(big(), append_time=True),
+    )
 
 
 def test_a_full_document_stays_below_the_size_of_a_message() -> None:
@@ -51,12 +63,12 @@ def test_a_large_usual_document_stays_below_half_a_megabyte() -> None:
     numbers = random.Random(1)
     whole = {}
     for partition in range(docs.PARTITIONS_A_DOCUMENT):
-        at, scan = 10**10 * partition, EventScan("header:at", 0)
+        at, scan = 10**10 * partition, EventScan("header:at", 0, 0)
         for _ in range(BLOCKS_AT_MOST):
             end = at + numbers.randrange(900_000, 1_000_000)
             scan.blocks.append(Block(at, end, numbers.randrange(900_000), 1_800_000_000_000 + numbers.randrange(10**9)))
             scan.end = at = end
-        samples = [Sample(1_800_000_000_000 + n * numbers.randrange(10**7), at + n, 5) for n in range(SAMPLES_AT_MOST)]
+        samples = [Sample(1_800_000_000_000 + n * numbers.randrange(10**7), at + n) for n in range(SAMPLES_AT_MOST)]
         whole[partition] = PartitionMemory(pack(samples), EventMax(1_800_000_000_000, at), (1, 2), scan.as_bytes())
     assert len(docs.encode(docs.TopicDocument(TOPIC_ID, "orders", 5, whole), WRITTEN)) < 500_000
 
@@ -75,25 +87,39 @@ def test_keys_name_what_they_hold() -> None:
 
 
 def test_a_group_and_a_stamp_come_back() -> None:
-    group = GroupMemory(5, b"\x01", {"t": "id"}, {("t", 0): 7}, {("t", 1): (3, 4)}, {("t", 0): 7})
+    group = GroupMemory(
+        5,
+        b"\x01",
+        {"t": "id"},
+        counted={("t", 0): Position(7, 2, 2)},
+        open={("t", 2): Position(8, None)},
+        refused={("t", 3): Position(9, 4)},
+        gone={("t", 1): Gone(Position(3, None, 1), 4)},
+    )
     document = docs.GroupDocument("billing", group)
     assert docs.decode("group:billing", docs.encode(document, WRITTEN)) == (document, WRITTEN)
     stamp = docs.ClockDocument()
     assert docs.decode("clock", docs.encode(stamp, WRITTEN)) == (stamp, WRITTEN)
 
 
-GOOD: dict[str, Any] = {"v": 1, "at": 1, "since": 1, "topic": "t", "id": TOPIC_ID, "seen": 1, "partitions": []}
+GOOD: dict[str, Any] = {"v": 2, "at": 1, "since": 1, "topic": "t", "id": TOPIC_ID, "seen": 1, "partitions": []}
 
 
 @pytest.mark.parametrize(
     ("key", "data"),
     [
         (TOPIC_ID, {**GOOD, "id": "another"}),
-        (TOPIC_ID, {**GOOD, "partitions": [[32, "", None, [], None]]}),
-        (TOPIC_ID, {**GOOD, "partitions": [[0, "AAAA", None, [], None]]}),
-        (TOPIC_ID, {**GOOD, "partitions": [[0, "", ["x", 1], [], None]]}),
-        (TOPIC_ID, {**GOOD, "partitions": [[0, "", None, ["x"], None]]}),
-        (TOPIC_ID, {**GOOD, "partitions": [[0, "", None, [], "AAAA"]]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 32, "epoch": 1}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "samples": "AAAA"}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "newest": ["x", 1]}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "newest": []}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "data": ["x"]}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "scan": "AAAA"}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": "1"}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [[0, "", None, [], None]]}),
+        (TOPIC_ID, {**GOOD, "v": 1, "partitions": [[32, "", None, [], None]]}),
+        (TOPIC_ID, {**GOOD, "v": 1, "partitions": [[0, "AAAA", None, [], None]]}),
         (TOPIC_ID, {**GOOD, "v": 0}),
         (TOPIC_ID, {**GOOD, "v": "1"}),
         (TOPIC_ID, {**GOOD, "at": None}),
@@ -104,6 +130,8 @@ GOOD: dict[str, Any] = {"v": 1, "at": 1, "since": 1, "topic": "t", "id": TOPIC_I
         (f"{TOPIC_ID}/99999999999999999999", GOOD),
         ("who-knows", GOOD),
         ("group:a", {**GOOD, "group": "b"}),
+        ("group:a", {"v": 2, "at": 1, "since": 1, "group": "a", "format": 2, "seen": 1, "digest": "", "ids": {}, "counted": {"t": [[0, "x", None, 1]]}, "open": {}, "refused": {}, "gone": {}}),
+        ("group:a", {"v": 2, "at": 1, "since": 1, "group": "a", "format": 2, "seen": 1, "digest": "", "ids": {}, "counted": {}, "open": {}, "refused": {}, "gone": {"t": [[0, 1, None, 1]]}}),
         ("group:a", {"v": 1, "at": 1, "since": 1, "group": "a", "seen": 1, "digest": "", "ids": {}, "commits": {"t": [[0, "x"]]}, "gone": {}, "leftovers": {}}),
     ],
 )  # fmt: skip
@@ -113,8 +141,8 @@ def test_what_is_no_document_is_refused(key: str, data: object) -> None:
 
 
 def test_what_a_newer_kretain_wrote_is_told_apart() -> None:
-    with pytest.raises(docs.NewerDocumentError, match=r"version 2, this one knows 1"):
-        docs.decode(TOPIC_ID, zlib.compress(b'{"v": 2}'))
+    with pytest.raises(docs.NewerDocumentError, match=r"version 3, this one knows 2"):
+        docs.decode(TOPIC_ID, zlib.compress(b'{"v": 3}'))
 
 
 def test_a_bomb_does_not_go_off() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from retention_cli import event_scan
 from retention_cli.event_scan import Block, EventScan, read_time
+from retention_cli.model import ANCIENT_MS
 from retention_cli.policy.settings import EventSource
 
 HEADER, JSON, STAMP = EventSource("header", "et"), EventSource("json", "/meta/at"), EventSource("timestamp")
@@ -56,10 +57,11 @@ def test_the_prefix_is_what_reading_every_record_gives(
     records: Records, start_at: int, cutoff: int, skip: bool, stop_at: int, block_records: int
 ) -> None:
     """Also where the scan stopped in between and was saved, and where the log start has moved on."""
-    scan = EventScan("header:et", records[0][0] if records else 0, block_records=block_records)
+    first = records[0][0] if records else 0
+    scan = EventScan("header:et", first, first, block_records=block_records)
     for number, (offset, time_ms) in enumerate(records):
         if number == stop_at:
-            scan = EventScan.from_bytes(scan.as_bytes(), "header:et", 0)
+            scan = EventScan.from_bytes(scan.as_bytes(), "header:et", first)
         scan.add(offset, time_ms)
     log_start = records[min(start_at, len(records) - 1)][0] if records else 0
     scan = EventScan.from_bytes(scan.as_bytes(), "header:et", log_start)
@@ -72,7 +74,7 @@ def test_the_prefix_is_what_reading_every_record_gives(
 def test_blocks_stay_few_and_a_prefix_is_found_by_reading_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_scan, "BLOCKS_AT_MOST", 16)
     records: Records = [(offset, offset) for offset in range(100_000)]
-    scan = EventScan("header:et", 0, block_records=10)
+    scan = EventScan("header:et", 0, 0, block_records=10)
     for offset, time_ms in records:
         scan.add(offset, time_ms)
     assert len(scan.blocks) <= 16
@@ -84,7 +86,7 @@ def test_blocks_stay_few_and_a_prefix_is_found_by_reading_little(monkeypatch: py
 @given(st.lists(st.integers(0, 100), min_size=1), st.integers(0, 100))
 def test_a_time_beyond_the_ceiling_ends_a_prefix_and_is_no_largest_time(times: list[int], ceiling: int) -> None:
     """RULES.md G4, retention.eventtime.ignore.future."""
-    scan = EventScan("timestamp", 0)
+    scan = EventScan("timestamp", 0, 0)
     for offset, time_ms in enumerate(times):
         scan.add(offset, time_ms, ceiling)
     fine = [time_ms for time_ms in times if time_ms <= ceiling]
@@ -95,15 +97,15 @@ def test_a_time_beyond_the_ceiling_ends_a_prefix_and_is_no_largest_time(times: l
 
 
 def test_another_source_or_a_broken_memory_begins_anew() -> None:
-    scan = EventScan("header:et", 0)
+    scan = EventScan("header:et", 0, 0)
     scan.add(0, 5)
     assert EventScan.from_bytes(scan.as_bytes(), "header:et", 0) == scan
     for raw, source in ((scan.as_bytes(), "header:other"), (b"nonsense", "header:et"), (None, "header:et")):
-        assert EventScan.from_bytes(raw, source, 7) == EventScan(source, 7)
+        assert EventScan.from_bytes(raw, source, 7) == EventScan(source, 7, 7)
 
 
 def test_blocks_of_records_that_are_gone_are_forgotten_and_the_largest_time_is_not() -> None:
-    scan = EventScan("header:et", 0, block_records=2)
+    scan = EventScan("header:et", 0, 0, block_records=2)
     for offset, time_ms in enumerate([90, 1, 2, 3, 4, 5]):
         scan.add(offset, time_ms)
     later = EventScan.from_bytes(scan.as_bytes(), "header:et", 3)
@@ -112,6 +114,47 @@ def test_blocks_of_records_that_are_gone_are_forgotten_and_the_largest_time_is_n
     assert later.newest.time_ms == 90
     assert later.prefix(3, 6, skip=False) == 6
     assert later.prefix(3, 4, skip=False) == Block(4, 6)
+
+
+def test_where_the_log_start_has_moved_back_it_begins_anew_and_the_largest_time_stays() -> None:
+    """RULES.md M3: what lies before its start was never read, or is another's by now."""
+    scan = EventScan("header:et", 5, 5)
+    scan.add(5, 90)
+    anew = EventScan.from_bytes(scan.as_bytes(), "header:et", 4)
+    assert (anew.start, anew.end, anew.blocks, anew.newest, anew.restarts) == (4, 4, [], scan.newest, 1)
+    moved_on = EventScan.from_bytes(scan.as_bytes(), "header:et", 6)
+    assert EventScan.from_bytes(moved_on.as_bytes(), "header:et", 5).blocks == []
+
+
+@given(partitions(), st.integers(0, 200), st.integers(1, 4))
+def test_after_a_cut_it_speaks_of_nothing_beyond(records: Records, cut: int, block_records: int) -> None:
+    """RULES.md M2: it is as if it had never been read."""
+    scan = EventScan("header:et", 0, 0, block_records=block_records)
+    for offset, time_ms in records:
+        scan.add(offset, time_ms)
+    kept = scan.cut(cut)
+    assert kept.end <= max(cut, 0)
+    assert all(block.end <= cut for block in kept.blocks)
+    assert kept.newest is None or (kept.newest.offset or 0) < cut or cut >= scan.end
+    below = [(offset, time_ms) for offset, time_ms in records if offset < kept.end]
+    for cutoff in (0, 25, 51):
+        assert found_by(kept, records, 0, cutoff, skip=False)[0] == brute(below, 0, cutoff, kept.end, skip=False)
+
+
+@given(st.lists(st.none() | st.sampled_from([0, 5, ANCIENT_MS - 1, ANCIENT_MS, ANCIENT_MS + 9])), st.integers(0, 60))
+def test_the_first_time_before_2000_is_named(times: list[int | None], log_start: int) -> None:
+    """RULES.md G9: also where the block of it is no longer whole."""
+    scan = EventScan("header:et", 0, 0, block_records=3)
+    for offset, time_ms in enumerate(times):
+        scan.add(offset, time_ms)
+    log_start = min(log_start, scan.end)
+    scan = EventScan.from_bytes(scan.as_bytes(), "header:et", log_start)
+    left = [n for n, time_ms in enumerate(times) if n >= log_start and time_ms is not None and time_ms < ANCIENT_MS]
+    found, at, again = scan.ancient_before(scan.end), log_start, []
+    while isinstance(block := scan.prefix(at, ANCIENT_MS * 2, skip=True, ancient=True), Block):
+        again += [n for n in left if block.start <= n < block.end]
+        at = block.end
+    assert min([*again, *([] if found is None else [found])], default=None) == min(left, default=None)
 
 
 @pytest.mark.parametrize(
@@ -148,6 +191,9 @@ def test_blocks_of_records_that_are_gone_are_forgotten_and_the_largest_time_is_n
         (JSON, 5, None, b'{"meta": {"at": Infinity}}', None),
         (JSON, 5, None, b'{"meta": {"at": -1}}', None),
         (JSON, 5, None, b"[" * 100_000, None),
+        (HEADER, 5, [("et", b"9" * 5_000)], None, None),
+        (JSON, 5, None, b'{"meta": {"at": ' + b"9" * 5_000 + b"}}", None),
+        (JSON, 5, None, b'{"meta": {"at": "' + b"9" * 5_000 + b'"}}', None),
         (EventSource("json", ""), 5, None, b"12", 12),
         (EventSource("json", "/a~1b/0/c~0d"), 5, None, b'{"a/b": [{"c~d": 3}]}', 3),
     ],

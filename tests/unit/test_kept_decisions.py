@@ -30,6 +30,7 @@ decisions = st.builds(
     limited_by=st.sampled_from([None, "G1", "G9"]),
     reasons=st.lists(st.builds(Reason, st.text(max_size=5), st.text(max_size=30)), max_size=3).map(tuple),
     size_exact=st.just(False),  # of all of them, it stands in the totals
+    leader_epoch=st.none() | st.integers(-1, 2**31 - 1),
 )
 
 

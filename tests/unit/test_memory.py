@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from retention_cli.group_memory import GroupMemory, digest_of
 from retention_cli.guards.wall_clock import written_by
-from retention_cli.memory import SAMPLES_AT_MOST, PartitionMemory, thinned, without_falls
+from retention_cli.memory import LogNow, PartitionMemory
 from retention_cli.model import EventMax, Sample
+from retention_cli.samples import SAMPLES_AT_MOST, samples_below, thinned, without_falls
 
 walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1, max_size=200).map(
     lambda steps: [
@@ -98,22 +99,25 @@ def test_the_largest_time_is_kept_whoever_saw_it() -> None:
 
 
 IDS = {"orders": "id-1", "clicks": "id-2"}
+Looks = tuple[dict[str, dict[int, int]], dict[str, str]]
 
 
-def seen(*passes: tuple[dict[str, dict[int, int]], dict[str, str]]) -> GroupMemory:
+def seen(*passes: Looks, high_watermark: int = 1_000) -> GroupMemory:
+    """Return a group's memory after some passes, each of which has read every log's end."""
     memory = GroupMemory()
     for number, (commits, ids) in enumerate(passes):
         rows = {topic: [(p, offset, None) for p, offset in one.items()] for topic, one in commits.items()}
         memory.update(rows, ids, digest_of(rows, ids), 1000 + number)
+        memory.judge(lambda _place: LogNow(high_watermark, 4))
         memory = GroupMemory.from_bytes(memory.as_bytes())
     return memory
 
 
 def test_a_commit_that_is_gone_is_remembered_until_it_is_back_or_too_old() -> None:
-    """RULES.md F6: a partition's commit that was there before and is gone."""
+    """RULES.md F6: a partition's commit that was there before and is gone. Its epoch is the one it was seen under."""
     memory = seen(({"orders": {0: 5, 1: 7}}, IDS), ({"orders": {0: 6}}, IDS))
-    assert memory.recalled(IDS, since_ms=0).gone == {"orders": [(1, 7, None)]}
-    assert memory.recalled(IDS, since_ms=1000).gone == {"orders": [(1, 7, None)]}
+    assert memory.recalled(IDS, since_ms=0).gone == {"orders": [(1, 7, 4)]}
+    assert memory.recalled(IDS, since_ms=1000).gone == {"orders": [(1, 7, 4)]}
     assert memory.recalled(IDS, since_ms=1001).gone == {}
     back = seen(({"orders": {0: 5, 1: 7}}, IDS), ({"orders": {0: 6}}, IDS), ({"orders": {0: 6, 1: 8}}, IDS))
     assert back.recalled(IDS, since_ms=0).gone == {}
@@ -121,7 +125,7 @@ def test_a_commit_that_is_gone_is_remembered_until_it_is_back_or_too_old() -> No
 
 def test_a_group_that_is_gone_counts_with_all_it_had() -> None:
     memory = seen(({"orders": {0: 5, 1: 7}, "clicks": {0: 1}}, IDS), ({"orders": {0: 6}, "clicks": {0: 1}}, IDS))
-    assert memory.last_commits(IDS, since_ms=0) == {"orders": [(1, 7, None), (0, 6, None)], "clicks": [(0, 1, None)]}
+    assert memory.last_commits(IDS, since_ms=0) == {"orders": [(1, 7, 4), (0, 6, 4)], "clicks": [(0, 1, 4)]}
 
 
 def test_what_was_deleted_with_its_topic_is_no_ones() -> None:
@@ -131,13 +135,90 @@ def test_what_was_deleted_with_its_topic_is_no_ones() -> None:
     assert memory.last_commits(newer, since_ms=0) == {}
 
 
-def test_a_commit_that_outlived_its_topic_is_a_leftover_until_it_changes() -> None:
+def test_a_commit_that_outlived_its_topic_is_refused_until_it_changes() -> None:
     """RULES.md F5: one that the ledger saw under another topic id, until it changes."""
     newer = IDS | {"orders": "id-9"}
     memory = seen(({"orders": {0: 500}}, IDS), ({"orders": {0: 500}}, newer), ({"orders": {0: 500}}, newer))
-    assert memory.recalled(newer, since_ms=0).leftovers == {("orders", 0): 500}
+    assert memory.recalled(newer, since_ms=0).refused == {("orders", 0): (500, None)}
     moved = seen(({"orders": {0: 500}}, IDS), ({"orders": {0: 500}}, newer), ({"orders": {0: 3}}, newer))
-    assert moved.recalled(newer, since_ms=0).leftovers == {}
+    assert moved.recalled(newer, since_ms=0).refused == {}
+
+
+def test_a_refused_commit_never_becomes_the_last_one_and_what_counted_before_it_does() -> None:
+    """RULES.md F6: offset 5,000 of a log that ends at 1,000 is refused, then deleted: 40 is what the group had."""
+    refused = seen(({"orders": {0: 40}}, IDS), ({"orders": {0: 5_000}}, IDS))
+    assert refused.recalled(IDS, since_ms=0).refused == {("orders", 0): (5_000, None)}
+    deleted = seen(({"orders": {0: 40}}, IDS), ({"orders": {0: 5_000}}, IDS), ({}, IDS))
+    assert deleted.recalled(IDS, since_ms=0).gone == {"orders": [(0, 40, 4)]}
+    never = seen(({"orders": {0: 5_000}}, IDS), ({}, IDS))
+    assert never.recalled(IDS, since_ms=0).gone == {}
+
+
+def test_a_commit_that_was_never_judged_is_gone_without_an_epoch() -> None:
+    """RULES.md F6: it was never seen to count, so what it is worth is unknown."""
+    memory = GroupMemory()
+    memory.update({"orders": [(0, 40, None)]}, IDS, b"1", 1)
+    memory.judge(lambda _place: None)
+    memory.update({}, IDS, b"2", 2)
+    assert memory.recalled(IDS, since_ms=0).gone == {"orders": [(0, 40, None)]}
+
+
+def test_a_commit_of_a_leader_epoch_that_the_leader_does_not_know_is_refused() -> None:
+    """RULES.md F5: it comes of a leader that was elected away with its tail."""
+    memory = GroupMemory()
+    memory.update({"orders": [(0, 40, 9), (1, 41, 8), (2, 42, 7)]}, IDS, b"1", 1)
+    memory.judge(lambda _place: LogNow(100, 9, frozenset({9}), frozenset({8})))
+    assert memory.refused.keys() == {("orders", 0)}
+    assert memory.open.keys() == {("orders", 1)}
+    assert memory.counted.keys() == {("orders", 2)}
+
+
+def test_what_lies_beyond_a_cut_is_refused_and_what_was_read_before_it_stays_read() -> None:
+    memory = seen(({"orders": {0: 900, 1: 300}}, IDS))
+    assert memory.refuse_beyond([("orders", 0), ("orders", 1)], lambda _place: LogNow(2_000, 5, cut=400))
+    assert memory.refused.keys() == {("orders", 0)}
+    assert memory.counted[("orders", 0)] == (400, None, 5)
+    assert memory.counted[("orders", 1)] == (300, None, 4)
+
+
+@given(walks, st.integers(0, 80), st.integers(0, 12_000))
+def test_samples_of_a_log_that_was_cut_speak_of_nothing_beyond(samples: list[Sample], cut: int, time_ms: int) -> None:
+    """RULES.md M2: what lies before the cut was there as early as before."""
+    kept = samples_below(samples, cut)
+    assert all(one.high_watermark <= cut for one in kept)
+    assert (written_by(kept, time_ms) or 0) == min(cut, written_by(samples, time_ms) or 0)
+
+
+def test_a_cut_takes_what_is_remembered_beyond_it() -> None:
+    memory = PartitionMemory(newest=EventMax(5, 70), data_at=(3, 70), leader_epoch=1)
+    memory.add_sample(Sample(10, 100))
+    assert memory.reach == 100
+    memory.lay_at(2, 0, 20, cut=50)
+    assert (memory.samples, memory.newest, memory.data_at) == ((Sample(10, 50),), None, (3,))
+    assert (memory.leader_epoch, memory.changed) == (2, True)
+
+
+def test_of_two_memories_the_one_proven_under_the_later_epoch_counts() -> None:
+    earlier, later = PartitionMemory(leader_epoch=1), PartitionMemory(leader_epoch=2, created_below=7)
+    earlier.add_sample(Sample(10, 100))
+    later.add_sample(Sample(20, 50))
+    earlier.created = True
+    merged = earlier.merged(later)
+    assert merged.samples == (Sample(20, 50),)
+    assert (merged.created, merged.created_below) == (True, 7)
+    assert merged.leader_epoch == later.merged(earlier).leader_epoch == 2
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=20))
+def test_whose_stamps_they_were_only_ever_holds_more(looks: list[tuple[bool, int]]) -> None:
+    """RULES.md G3: below H of any sighting of CreateTime, and of the first look after it, stamps are producers'."""
+    memory, end, created = PartitionMemory(), 0, 0
+    for number, (append_time, more) in enumerate(looks):
+        end += more
+        if not append_time or (number and not looks[number - 1][0]):
+            created = end
+        memory.saw_stamps(end, append_time=append_time)
+        assert (end if memory.created else memory.created_below) == created
 
 
 def test_the_digest_is_the_same_for_the_same_commits_in_any_order_and_no_other() -> None:

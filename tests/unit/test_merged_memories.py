@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.event_scan import EventScan, further, read_scan
-from retention_cli.group_memory import GroupMemory, digest_of
-from retention_cli.memory import SAMPLES_AT_MOST, PartitionMemory, pack
+from retention_cli.group_memory import Gone, GroupMemory, Position, digest_of
+from retention_cli.memory import LogNow, PartitionMemory
 from retention_cli.model import EventMax, Sample
+from retention_cli.samples import SAMPLES_AT_MOST, pack
 
 IDS = {"orders": "id-1", "payments": "id-2"}
 
@@ -21,49 +22,68 @@ _commits = st.dictionaries(
 )
 
 
-def group(*looks: tuple[int, dict[str, dict[int, int]]]) -> GroupMemory:
+END = 4
+"""Where the logs end: commits beyond it are refused."""
+
+
+def group(*looks: tuple[int, dict[str, dict[int, int]]], judged: bool = True) -> GroupMemory:
     memory = GroupMemory()
     for seen_ms, commits in looks:
         rows = {topic: [(p, offset, None) for p, offset in sorted(ps.items())] for topic, ps in commits.items()}
         memory.update(rows, IDS, digest_of(rows, IDS), seen_ms)
+        if judged:
+            memory.judge(lambda place: LogNow(END, 7) if place[0] in IDS else None)
     return memory
 
 
 def test_a_commit_on_a_topic_that_is_not_there_is_remembered_like_any_other() -> None:
     """A deleted topic, or one that we may not describe, has no id: the group is remembered all the same (F6)."""
-    memory = group((1, {"orders": {0: 5}, "deleted": {0: 3}}), (2, {"orders": {0: 6}, "deleted": {0: 3}}))
-    assert memory.commits == {("orders", 0): 6, ("deleted", 0): 3}
-    assert not memory.leftovers
+    memory = group((1, {"orders": {0: 2}, "deleted": {0: 3}}), (2, {"orders": {0: 3}, "deleted": {0: 3}}))
+    assert memory.live() == {("orders", 0): (3, None), ("deleted", 0): (3, None)}
+    assert memory.open.keys() == {("deleted", 0)}
+    assert not memory.refused
 
 
 def test_a_commit_that_only_the_earlier_look_saw_is_gone_and_counts() -> None:
     """RULES.md F6: one pod saw the commit, the other, later, no longer: together they know that it is gone."""
-    earlier, later = group((10, {"orders": {0: 5, 1: 7}})), group((20, {"orders": {0: 6}}))
+    earlier, later = group((10, {"orders": {0: 2, 1: 3}})), group((20, {"orders": {0: 3}}))
     both = later.merged(earlier)
     assert both == earlier.merged(later)
-    assert (both.seen_ms, both.commits, both.gone) == (20, {("orders", 0): 6}, {("orders", 1): (7, 10)})
-    assert both.recalled(IDS, since_ms=0).gone == {"orders": [(1, 7, None)]}
+    assert (both.seen_ms, both.live()) == (20, {("orders", 0): (3, None)})
+    assert both.gone == {("orders", 1): Gone(Position(3, None, 7), 10)}
+    assert both.recalled(IDS, since_ms=0).gone == {"orders": [(1, 3, 7)]}
     assert not later.covers(earlier)
     assert both.covers(earlier)
     assert both.covers(later)
 
 
 def test_a_commit_that_came_back_is_no_longer_gone() -> None:
-    earlier = group((10, {"orders": {0: 5}}), (11, {}))
-    assert earlier.gone == {("orders", 0): (5, 10)}
+    earlier = group((10, {"orders": {0: 4}}), (11, {}))
+    assert earlier.gone == {("orders", 0): Gone(Position(4, None, 7), 10)}
     assert not earlier.merged(group((20, {"orders": {0: 2}}))).gone
 
 
 def test_what_is_gone_was_last_seen_by_whoever_saw_it_last() -> None:
-    one, other = group((10, {"orders": {0: 5}}), (30, {})), group((20, {"orders": {0: 4}}), (25, {}))
-    assert one.merged(other).gone == other.merged(one).gone == {("orders", 0): (4, 20)}
+    one, other = group((10, {"orders": {0: 3}}), (30, {})), group((20, {"orders": {0: 4}}), (25, {}))
+    assert one.merged(other).gone == other.merged(one).gone == {("orders", 0): Gone(Position(4, None, 7), 20)}
 
 
-def test_leftovers_of_both_stay_while_their_commits_do() -> None:
-    """RULES.md F5: a commit beyond the end stays unknown until it changes, whoever saw it there."""
-    one, other = group((10, {"orders": {0: 9, 1: 9}})), group((20, {"orders": {0: 9, 1: 3}}))
-    one.leftovers = {("orders", 0): 9, ("orders", 1): 9}
-    assert one.merged(other).leftovers == other.merged(one).leftovers == {("orders", 0): 9}
+def test_a_commit_that_either_refused_is_refused_while_it_stands() -> None:
+    """RULES.md F5: a commit beyond the end counts for nothing until it changes, whoever saw it there."""
+    refusing, later = group((10, {"orders": {0: 9, 1: 9}})), group((20, {"orders": {0: 9, 1: 3}}), judged=False)
+    both = refusing.merged(later)
+    assert both == later.merged(refusing)
+    assert both.refused == {("orders", 0): Position(9, None)}
+    assert both.open == {("orders", 1): Position(3, None)}
+
+
+def test_of_a_refused_commit_the_position_that_counted_before_it_stays() -> None:
+    """RULES.md F6: the one pod saw 3 count, the other saw 9 refused; once 9 is deleted, 3 is what the group had."""
+    counted, refusing = group((10, {"orders": {0: 3}})), group((20, {"orders": {0: 9}}))
+    both = counted.merged(refusing)
+    assert both == refusing.merged(counted)
+    assert both.counted == {("orders", 0): Position(3, None, 7)}
+    assert both.refused.keys() == {("orders", 0)}
 
 
 @given(_commits, _commits, _commits)
@@ -106,7 +126,7 @@ def test_a_fall_within_one_millisecond_is_not_sorted_away() -> None:
 
 
 def scan(end: int, newest_ms: int, restarts: int = 0, source: str = "header:at") -> bytes:
-    made = EventScan(source, 0, restarts=restarts)
+    made = EventScan(source, 0, 0, restarts=restarts)
     made.add(end - 1, newest_ms)
     return made.as_bytes()
 
@@ -136,7 +156,7 @@ def test_a_scan_of_another_source_or_a_broken_one_does_not_replace_ours() -> Non
 
 
 def test_numbers_of_a_foreign_scan_are_numbers() -> None:
-    made = EventScan("header:at", 0)
+    made = EventScan("header:at", 0, 0)
     made.add(5, 1_000)
     bad = replace(made, end="5")  # type: ignore[arg-type]
     assert read_scan(bad.as_bytes()) is None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.model import Decision, Reason
+from retention_cli.model import Decision, Maybe, Reason, Unknown
 from retention_cli.narrow import Held, Target, Unchanged, narrow
 
 
@@ -31,6 +31,7 @@ def row(**more: Any) -> Decision:
         "rule": "consumed",
         "limited_by": None,
         "reasons": (),
+        "leader_epoch": 3,
     }
     return Decision(**(values | more))
 
@@ -75,6 +76,32 @@ def test_only_ever_narrower(planned: Decision, fresh: Decision | None, outcome: 
         assert type(result) is outcome
         if isinstance(result, Held):
             assert result.reasons
+
+
+@pytest.mark.parametrize(
+    ("planned", "now", "epoch_end", "said"),
+    [
+        (3, 3, None, None),
+        (3, 4, 100, None),
+        (3, 4, 50, None),  # the epoch ended where the trim does
+        (3, 4, 49, "cut back to 49"),
+        (3, 4, None, "which this log never had"),
+        (4, 3, 100, "which this log never had"),
+        (3, 4, Unknown.because("M4", "no answer"), "can't be told: no answer"),
+        (None, 4, 100, "does not say in which leader epoch"),
+        (3, None, 100, "does not say in which leader epoch"),
+    ],
+)
+def test_a_plan_of_another_log_is_held(
+    planned: int | None, now: int | None, epoch_end: Maybe[int | None], said: str | None
+) -> None:
+    """RULES.md M1, M2, M4: offsets are names, and a log that loses its tail gives them to other records."""
+    result = narrow(row(leader_epoch=planned), row(leader_epoch=now), epoch_end)
+    if said is None:
+        assert isinstance(result, Target)
+    else:
+        assert isinstance(result, Held)
+        assert said in result.reasons[0].text
 
 
 offsets = st.integers(0, 100)

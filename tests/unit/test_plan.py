@@ -70,6 +70,7 @@ def test_the_plans_json_has_exactly_the_keys_that_scripts_rely_on() -> None:
         "min_commit": 60,
         "min_commit_by": "group:a",
         "trim_to": 50,
+        "leader_epoch": 3,
         "records": 50,
         "bytes": 500,
         "unconsumed": 0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,24 +192,3 @@ def test_the_ledger_and_its_documents_keep_replicas(tmp_path: Path) -> None:
     broken = replace(one, partitions={3: PartitionMemory(replicas=packed[:-1])})
     with pytest.raises(docs.DocumentError, match="cut short"):
         docs.decode(topic_id, docs.encode(broken, written))
-
-
-def test_a_ledger_of_an_older_kretain_is_taken_on(tmp_path: Path) -> None:
-    with Ledger(tmp_path) as ledger:
-        path = ledger.path
-    db = sqlite3.connect(path)
-    db.execute("ALTER TABLE partitions DROP COLUMN replicas")
-    db.execute("DROP TABLE disks")
-    db.execute("INSERT INTO topics VALUES ('id-1', 'orders', 5)")
-    db.execute("INSERT INTO partitions VALUES ('id-1', 0, x'', 7, 3, '1,2', NULL)")
-    db.execute("PRAGMA user_version=1")
-    db.commit()
-    db.close()
-    for _ in range(2):
-        with Ledger(tmp_path) as ledger:
-            ledger.begin({"orders": "id-1"})
-            memory = ledger.partition("orders", "id-1", 0)
-            assert memory.data_at == (1, 2)
-            assert ledger.disk("1:/a").looks == ()
-            memory.set_replicas(pack([watched((0, 0, 9, 9))]))
-            ledger.save(1_000)

@@ -10,9 +10,9 @@ from retention_cli.decide import decide, wanted_lookups
 from retention_cli.event_scan import Block, EventScan
 from retention_cli.guards.our_clock import compare_clocks
 from retention_cli.guards.wall_clock import written_by
-from retention_cli.memory import thinned
-from retention_cli.model import EventMax, LookUp, PartitionFacts, Reason, Sample, Unknown
+from retention_cli.model import EventMax, EventPrefix, LookUp, PartitionFacts, Reason, Sample, Unknown
 from retention_cli.policy.settings import EventSource, Settings
+from retention_cli.samples import thinned
 from tests.unit.facts import HOUR, NOW, Log, topic
 
 OLD = NOW - 48 * HOUR
@@ -52,7 +52,7 @@ def test_append_times_are_no_event_times_unless_the_policy_says_so() -> None:
     assert codes(log.facts(EVENT, about), EVENT) == ("hold", None, ["R2"])
     by_word = replace(EVENT, event_source=EventSource("timestamp"))
     assert codes(log.facts(by_word, about), by_word) == ("trim", 2, [])
-    prefix = log.facts(HEADER, about)._replace(event_prefix=LookUp(1))
+    prefix = log.facts(HEADER, about)._replace(event_prefix=EventPrefix(1))
     assert codes(prefix, HEADER) == ("trim", 1, [])
 
 
@@ -133,7 +133,7 @@ def test_thinning_keeps_what_a_fall_has_taken_back() -> None:
 
 
 def test_blocks_put_together_keep_their_first_unreadable_record() -> None:
-    scan = EventScan("header:et", 0, block_records=1)
+    scan = EventScan("header:et", 0, 0, block_records=1)
     for offset in range(300):
         scan.add(offset, None if offset in (5, 6, 200) else 1)
     assert min(one.unreadable for one in scan.blocks if one.unreadable is not None) == 5
