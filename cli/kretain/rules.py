@@ -17,7 +17,7 @@ from retention_cli.policy.settings import OneOff
 if TYPE_CHECKING:  # --help must not wait for the brokers' client
     from retention_cli.planning import Selection
 
-ONE_OFF = "One-off rules (they override the policy file)"
+ONE_OFF = "One-off rules (in place of the policy file's; its guards and limits stay)"
 
 
 class Unconsumed(StrEnum):
@@ -141,10 +141,11 @@ def flags_alone(flags: OneOff) -> Any:
     import hashlib
     import json
 
+    from retention_cli.plan import NO_FILE
     from retention_cli.policy.model import Policy
 
     digest = hashlib.sha256(json.dumps([flags.flags(), flags.patterns], sort_keys=True).encode()).hexdigest()
-    return Policy(source="flags", digest=f"sha256:{digest}")
+    return Policy(source=NO_FILE, digest=f"sha256:{digest}")
 
 
 def check_patterns(topics: list[str] | None) -> None:
