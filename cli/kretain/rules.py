@@ -160,7 +160,7 @@ def check_patterns(topics: list[str] | None) -> None:
         if pattern.startswith("re:"):
             try:
                 re.compile(pattern[3:])
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
         elif not pattern:
             raise UsageError("a TOPIC is empty")

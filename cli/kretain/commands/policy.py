@@ -135,10 +135,11 @@ def set_(
     from kretain.render.policy import print_changed
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.policy.live import POLICY_TOPIC
-    from retention_cli.policy.live_edit import checked, laid_over
+    from retention_cli.policy.live_edit import check_topic, checked, laid_over
     from retention_cli.policy.load import load_policy
     from retention_cli.policy_topic import change
 
+    check_topic(topic)
     new = read_pairs(settings)
     resolved = resolve(common)
     policy = load_policy(_path(resolved.policy))
@@ -171,6 +172,7 @@ def unset(
     """
     from kretain.config import resolve
     from kretain.render.policy import print_changed
+    from kretain.render.screen import warn
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.policy.live import POLICY_TOPIC
     from retention_cli.policy.live_edit import without
@@ -182,6 +184,8 @@ def unset(
     with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
         done = change(reader, writer, policy, topic, lambda before: without(before, topic, keys or ()))
     print_changed(done, output)
+    for text in () if common.quiet else done.corrected:
+        warn(f"replaced: {text}")
     return Exit.DONE
 
 
