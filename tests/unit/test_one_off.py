@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from kretain.exits import UsageError
 from kretain.options import PlanOutput
 from kretain.render.fleet import print_fleet_plan
 from kretain.render.plan import print_plan
+from kretain.rules import RuleFlags
 from retention_cli.disk_policy import needs_disks
 from retention_cli.fleet.plan import FleetPlan
 from retention_cli.model import Unknown
@@ -203,6 +205,12 @@ def test_a_flag_wins_over_a_live_value_of_its_key() -> None:
     live = LiveSettings({"flights": {"unconsumed": Origin("trim", "_kretain_policy-0 offset 3")}}, unread=None)
     run = policy("unconsumed: cluster").with_one_off(OneOff(unconsumed="hold", older_than_ms=5)).with_live(live)
     assert settings(run).unconsumed == "hold"
+
+
+def test_a_moment_that_kafka_has_no_room_for_is_a_usage_error() -> None:
+    assert RuleFlags(before=2**63 - 1).for_topics([]).before_ms == 2**63 - 1
+    with pytest.raises(UsageError, match="--before: 9223372036854775808 is not a time in Unix ms"):
+        RuleFlags(before=2**63).for_topics([])
 
 
 # -- what a plan says of it ---------------------------------------------------------------
