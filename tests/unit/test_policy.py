@@ -298,6 +298,33 @@ def test_no_structure_makes_anything_but_a_policy_or_its_problems(value: object)
         assert error.problems
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("retention.ms: 9223372036854775808", "retention.ms: 9223372036854775808 is more than Kafka has room for"),
+        ("retention.commitoffset.hours: 9223372036854775807", "9223372036854775807 is more than Kafka has room for"),
+        ("retention.ms: 99999999999999999999d", "'99999999999999999999d' is more than Kafka has room for"),
+        ("retention.bytes: 9999PiB", "'9999PiB' is more than Kafka has room for"),
+        ('log.retention.min.timestamp: "9223372036854775808"', "'9223372036854775808' is not a time in Unix ms"),
+        ("log.retention.min.timestamp: 1969-12-31T23:59:59Z", "is not a time in Unix ms"),
+        (f"retention.ms: {'x' * 10_000}", "'xxxx"),
+        (f"unconsumed: {'x' * 10_000}", "xxxx"),
+    ],
+)
+def test_values_that_nobody_means_are_told_in_a_short_line(keys: str, said: str) -> None:
+    found = problems(entries(f"match: t, {keys}"))
+    assert len(found) == 1
+    assert said in found[0]
+    assert len(found[0]) < 250
+
+
+@pytest.mark.parametrize("pattern", ["re:a{99999999999999}", "re:" + "(" * 5_000 + ")" * 5_000, "re:(" + "x" * 10_000])
+def test_a_regular_expression_that_cannot_be_compiled_is_a_problem_of_its_line(pattern: str) -> None:
+    found = problems(f"version: 1\ntopics:\n  - match: '{pattern}'\n    retention.ms: 1d\n")
+    assert [one.startswith("kretain.yaml:3: match: 're:") for one in found] == [True]
+    assert len(found[0]) < 250
+
+
 class TestFlags:
     """One-off rules (DESIGN.md): a file's own are off beside them; see test_one_off.py for each of those."""
 
