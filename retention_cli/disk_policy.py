@@ -11,11 +11,9 @@ _OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granu
 
 
 def needs_disks(policy: Policy) -> bool:
-    """Return whether any rule of the policy speaks of disks, sizes or segments."""
+    """Return whether any rule of this run speaks of disks, sizes or segments."""
     rules = policy.disks
-    return (
-        rules.percent is not None or bool(rules.watermarks) or any(_OF_DISKS & {*one.values} for one in policy.entries)
-    )
+    return rules.percent is not None or bool(rules.watermarks) or bool(_OF_DISKS & policy.keys_in_use)
 
 
 def check_without_inventory(policy: Policy) -> None:

@@ -15,12 +15,17 @@ from typing import Any, Final, Literal
 from retention_cli import __version__
 from retention_cli.disks.outcome import DiskOutcome, Space, outcome_as_json, space_as_json
 from retention_cli.model import Decision, Reason
+from retention_cli.policy.settings import TRIGGER_FLAGS
 
 FORMAT: Final = "kretain.plan/v1"
 FLEET_FORMAT: Final = "kretain.fleet-plan/v1"
+NO_FILE: Final = "flags"
+"""A plan's ``policy_source`` where there is no policy file."""
 UNCHECKED: Final = "unchecked"
 Clock = Literal["checked", "unchecked"]
 """Whether our clock was compared with the brokers'. A plan's never is: only a trim asks them (RULES.md G8)."""
+Rules = Literal["file", "one-off"]
+"""Whose triggers a plan goes by: the policy file's, or the flags' alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,11 @@ class Plan:
         """Counts over all decisions."""
         return Totals.of(self.decisions) if self.counted is None else self.counted
 
+    @property
+    def rules(self) -> Rules:
+        """Whose triggers it goes by. One flag that asks for a bound turns the file's own off (DESIGN.md)."""
+        return "one-off" if any(flag in self.flags for flag in TRIGGER_FLAGS) else "file"
+
 
 def timestamp(ms: int) -> str:
     """Return Unix ms as ISO 8601 in UTC, to the millisecond."""
@@ -169,6 +179,7 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
         "policy": {
             "source": plan.policy_source,
             "digest": plan.policy_digest,
+            "rules": plan.rules,
             "flags": dict(plan.flags),
             "topics": list(plan.topics),
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -25,7 +24,9 @@ from retention_cli.observation import Observation, Request
 from retention_cli.observe import observe
 from retention_cli.plan import Plan
 from retention_cli.policy.model import Policy, matches
+from retention_cli.policy.near import nearest, told, unmatched
 from retention_cli.policy.settings import Settings
+from retention_cli.policy.shown import plain, shown
 from retention_cli.progress import Progress, silent
 from retention_cli.state.memories import Memories
 
@@ -40,7 +41,11 @@ PastDay = Callable[[str], Amount]
 
 
 class NothingMatchesError(Exception):
-    """The policy, or a TOPIC, matches no topic of this cluster."""
+    """The policy, or a TOPIC, matches no topic of this cluster. ``problems`` are lines for people, one at least."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +75,16 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     """
     for pattern in selection.topics:
         if not any(matches((pattern,), name) for name in names):
-            near = difflib.get_close_matches(pattern, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else " (or our principal may not describe it)"
-            raise NothingMatchesError(f"no topic matches {pattern!r}{hint}")
+            near = nearest([pattern], names)
+            hint = f"; did you mean {near}?" if near is not None else " (or our principal may not describe it)"
+            raise NothingMatchesError(f"no topic matches {shown(pattern)}{hint}")
+    policy = selection.policy
+    missing = unmatched(policy, names)
     if not any(selection.settings_for(name) is not None for name in names):
         if selection.topics:
-            raise NothingMatchesError(f"{selection.policy.source}: no entry matches {', '.join(selection.topics)}")
-        raise NothingMatchesError(
-            f"{selection.policy.source}: no entry matches any of the cluster's {len(names):,} topics"
-        )
-    return [
-        Reason("policy", f"{selection.policy.source}:{entry.line}: match {', '.join(entry.match)} matches no topic")
-        for entry in selection.policy.unmatched(names)
-    ]
+            raise NothingMatchesError(f"{policy.source}: no entry matches {', '.join(map(plain, selection.topics))}")
+        raise NothingMatchesError(*map(str, told(missing)))
+    return [Reason("policy", str(problem)) for problem in missing]
 
 
 def decide_all(

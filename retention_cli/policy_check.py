@@ -11,6 +11,7 @@ from retention_cli.guards import untouchable
 from retention_cli.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy
+from retention_cli.policy.near import told, unmatched
 from retention_cli.policy.settings import Settings
 from retention_cli.policy_topic import with_live
 from retention_cli.triggers.consumed import forced_retention_conflict
@@ -95,17 +96,19 @@ _RULES = (
 def check_against(policy: Policy, reader: ClusterReader) -> Findings:
     """Check the policy against a cluster's topics, their own settings, and what the policy topic says of them.
 
+    Where no entry matches any topic, that alone is found: nothing else can be told.
+
     Raises:
         BrokerError: the cluster could not be asked.
     """
+    topics = [name for name, topic in reader.metadata().topics.items() if not topic.internal]
+    missing = unmatched(policy, topics)
+    if len(missing) == len(policy.entries):
+        return Findings(told(missing))
     findings = check_alone(policy)
     policy = with_live(reader, policy)
     findings.notes += [note.text for note in policy.live.notes]
-    topics = {name: topic for name, topic in reader.metadata().topics.items() if not topic.internal}
-    for entry in policy.unmatched(topics):
-        findings.problems.append(
-            policy.problem(entry, "match", f"{', '.join(entry.match)} matches no topic of this cluster")
-        )
+    findings.problems += missing
     managed: dict[str, Settings] = {}
     for name in sorted(topics):
         try:
@@ -115,10 +118,6 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
             continue
         if settings is not None:
             managed[name] = settings
-    if not managed and not findings.problems:
-        findings.problems.append(
-            PolicyProblem(policy.source, None, "topics", "no entry matches any topic of this cluster")
-        )
     _check_live(policy, managed, findings)
     _check_topics(policy, managed, reader, findings)
     findings.problems.sort(key=lambda problem: (problem.line or 0, problem.key, problem.text))

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.model import Unknown
+from retention_cli.model import Reason, Unknown
 from retention_cli.policy.model import LiveSettings, Policy
 
 if TYPE_CHECKING:
     from retention_cli.policy.live import Message
 
 _ROUNDS: Final = 5
+_NOTED: Final = 5
+"""So many messages that change nothing are named in a plan, the others counted."""
+
+
+class PolicyTopicError(BrokerError):
+    """The policy topic is such that its messages have no order."""
 
 
 def with_live(reader: ClusterReader, policy: Policy) -> Policy:
@@ -36,19 +42,30 @@ def read_live(reader: ClusterReader, policy: Policy) -> LiveSettings:
     except BrokerError as error:
         unread = Unknown.because("policy-topic", f"settings marked cluster can't be told: {error}")
         return LiveSettings(unread=unread)
-    return live_settings(policy, messages)
+    live = live_settings(policy, messages)
+    if len(live.notes) <= _NOTED:
+        return live
+    more = f"{len(live.notes) - _NOTED:,} more messages of the policy topic are ignored: kretain policy list shows them"
+    return replace(live, notes=(*live.notes[:_NOTED], Reason("policy-topic", more)))
 
 
 def read_messages(reader: ClusterReader) -> list[Message]:
     """Return every message of the policy topic, in order.
 
     Raises:
+        PolicyTopicError: it has more than one partition, so which message is the last can't be told.
         BrokerError: it is not there, or can't be read.
     """
     from retention_cli.own_topics import look_at, read_stored
     from retention_cli.policy.live import POLICY_TOPIC, Message
 
-    stored = read_stored(reader, look_at(reader, POLICY_TOPIC).ranges)
+    ranges = look_at(reader, POLICY_TOPIC).ranges
+    if len(ranges) != 1:
+        raise PolicyTopicError(
+            f"topic {POLICY_TOPIC} has {len(ranges)} partitions, not 1, so the order of its messages can't be told: "
+            f"delete it (kafka-topics.sh --delete --topic {POLICY_TOPIC}) and run kretain init again"
+        )
+    stored = read_stored(reader, ranges)
     return [Message(one.partition, one.offset, one.key, one.value) for one in stored]
 
 
@@ -72,26 +89,25 @@ def change(
 ) -> Changed:
     """Edit a topic's settings, as they were written, in one message. Nothing left takes the whole message back.
 
+    What is wrong in the message that is there is left out of the new one, and said (``corrected``): it held the topic.
     Where somebody else's message about the topic lands in between, the edit is laid over that one too.
 
     Raises:
         LiveEditError: the edit refuses; nothing was written.
         BrokerError: the policy topic is not there, or can't be read or written.
     """
-    from retention_cli.policy.live import POLICY_TOPIC, live_settings
-    from retention_cli.policy.live_edit import ANYTHING, LiveEditError, in_force
+    from retention_cli.policy.live import POLICY_TOPIC
+    from retention_cli.policy.live_edit import LiveEditError, check_topic, right, word_on
 
+    check_topic(topic)
     ours: set[int] = set()
     for _ in range(_ROUNDS):
         messages = [one for one in read_messages(reader) if one.offset not in ours]
-        about = [one for one in messages if one.key == topic.encode()]
-        if not about or about[-1].value is None:
-            about = []
-        after = edit(in_force(messages, policy, topic))
-        if not after and not about:
+        word = word_on(messages, policy, topic)
+        after = right(policy, topic, edit({} if word is None else dict(word.written)))
+        if not after and word is None:
             raise LiveEditError(f"the policy topic says nothing of topic {topic}")
-        unsettled = live_settings(ANYTHING, messages).unsettled.get(topic)
-        corrected = tuple(reason.text for reason in unsettled.reasons) if unsettled is not None else ()
+        corrected = () if word is None else word.problems
         value = json.dumps(after, ensure_ascii=False, sort_keys=True).encode() if after else None
         at = writer.append(POLICY_TOPIC, topic.encode(), value)
         ours.add(at.offset)

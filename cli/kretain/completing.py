@@ -128,7 +128,7 @@ def _resolved(ctx: typer.Context) -> Any:
         context=given("context"),
         state_dir=None if state_dir is None else Path(state_dir),
     )
-    return resolve(common)
+    return resolve(common, policy_counts=False)
 
 
 def _patience() -> float:

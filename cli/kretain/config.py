@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kretain.exits import tell
 from kretain.options import Common
 from retention_cli.brokers.client_files import Setting, read_properties, translate
 from retention_cli.brokers.errors import SettingsError
@@ -86,8 +87,13 @@ def config_path() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kretain" / "config.yaml"
 
 
-def resolve(common: Common, chosen: tuple[dict[str, Any], str] | None = None) -> Resolved:
+def resolve(
+    common: Common, chosen: tuple[dict[str, Any], str] | None = None, *, policy_counts: bool = True
+) -> Resolved:
     """Lay flags over variables over the context over defaults, and say with ``-v`` what came from where.
+
+    Where ``-b`` names the cluster and a context the policy, that is said too: the policy may be meant for another
+    cluster. ``policy_counts`` is false where the command goes by no policy.
 
     ``chosen`` stands in for the context: its keys, and what it is called. One of several clusters is chosen so.
 
@@ -136,6 +142,9 @@ def resolve(common: Common, chosen: tuple[dict[str, Any], str] | None = None) ->
         ("state-dir", str(resolved.state_dir), state_origin),
         ("timeout", f"{resolved.timeout_s:g} s", timeout_origin),
     ]
+    borrowed = resolved.policy is not None and policy_origin == where and bootstrap_origin == "flag"
+    if borrowed and policy_counts and not common.quiet:
+        tell(f"kretain: -b names the cluster, and {where} the policy, {resolved.policy}: give -p FILE for another")
     if common.verbose:
         for key, value, origin in origins:
             print(f"kretain: {of}{key} = {value} ({origin})", file=sys.stderr)

@@ -34,7 +34,7 @@ def read_pairs(pairs: list[str]) -> dict[str, Any]:
 
 
 def _scalar(text: str) -> Any:
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch(r"-?[0-9]{1,30}", text):
         return int(text)
     return {"true": True, "false": False}.get(text, text)
 

@@ -13,11 +13,13 @@ from kretain.completing import complete_groups, complete_topics
 from kretain.exits import UsageError
 from kretain.options import OptionGroup, duration_ms, option, time_ms
 from retention_cli.policy.settings import OneOff
+from retention_cli.policy.shown import shown
 
 if TYPE_CHECKING:  # --help must not wait for the brokers' client
     from retention_cli.planning import Selection
 
-ONE_OFF = "One-off rules (they override the policy file)"
+ONE_OFF = "One-off rules (in place of the policy file's; its guards and limits stay)"
+_LAST_MS = 2**63 - 1
 
 
 class Unconsumed(StrEnum):
@@ -88,7 +90,13 @@ class RuleFlags(OptionGroup):
     ] = None
 
     def for_topics(self, topics: list[str] | None) -> OneOff:
-        """Return the flags as the engine takes them."""
+        """Return the flags as the engine takes them.
+
+        Raises:
+            UsageError: --before is a moment that Kafka has no room for.
+        """
+        if self.before is not None and self.before > _LAST_MS:
+            raise UsageError(f"--before: {shown(self.before)} is not a time in Unix ms")
         return OneOff(
             patterns=tuple(topics or ()),
             consumed_after_ms=self.consumed_after,
@@ -141,10 +149,11 @@ def flags_alone(flags: OneOff) -> Any:
     import hashlib
     import json
 
+    from retention_cli.plan import NO_FILE
     from retention_cli.policy.model import Policy
 
     digest = hashlib.sha256(json.dumps([flags.flags(), flags.patterns], sort_keys=True).encode()).hexdigest()
-    return Policy(source="flags", digest=f"sha256:{digest}")
+    return Policy(source=NO_FILE, digest=f"sha256:{digest}")
 
 
 def check_patterns(topics: list[str] | None) -> None:
@@ -159,7 +168,7 @@ def check_patterns(topics: list[str] | None) -> None:
         if pattern.startswith("re:"):
             try:
                 re.compile(pattern[3:])
-            except re.error as error:
+            except (re.error, OverflowError, RecursionError) as error:
                 raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
         elif not pattern:
             raise UsageError("a TOPIC is empty")

@@ -1,16 +1,18 @@
 """What the policy topic says: its messages become settings per topic (DESIGN.md, The policy file). Pure.
 
-The compacted topic ``_kretain_policy`` has a topic's name as key and JSON of settings as value. A message may
-only set keys that the file marks ``cluster`` for that topic; what it may not, or can't be read, is reported with
-its offset and ignored, and where it was the only word about a topic, that topic is held.
+The compacted topic ``_kretain_policy`` has a topic's name as key and JSON of settings as value. The last message of a
+key is the word, as after compaction, and may only set keys that the file marks ``cluster`` for that topic. Where it
+can't be read, or anything in it is wrong, the topic is on hold: what stood before must not come back, or go, by whether
+a log cleaner ran.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, NoReturn
 
 from pydantic import ValidationError
 
@@ -18,8 +20,12 @@ from retention_cli.model import Reason, Unknown
 from retention_cli.policy.model import LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
 from retention_cli.policy.settings import Origin
+from retention_cli.policy.shown import plain
 
 POLICY_TOPIC: Final = "_kretain_policy"
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+_NAMED: Final = 3
+"""So many keys that can't live there are named, the others counted."""
 
 
 class Message(NamedTuple):
@@ -40,14 +46,20 @@ class LiveValueError(ValueError):
     """A key that may not live in the cluster, or a value that is none."""
 
 
+def is_topic_name(text: str) -> bool:
+    """Return whether a topic can be called so at all."""
+    return _TOPIC_NAME.fullmatch(text) is not None
+
+
 def check_value(key: str, value: Any) -> Any:
     """Return a live setting's value in the policy's own units.
 
     Raises:
-        LiveValueError: there is no such live key, or the value is wrong; the text says which.
+        LiveValueError: there is no such live key, or the value is wrong; the text says which, and repeats no more than
+            80 characters of it.
     """
     if key not in LIVE_KEYS:
-        raise LiveValueError(f"{key} can't live in the policy topic; what can: {', '.join(sorted(LIVE_KEYS))}")
+        raise LiveValueError(f"{plain(key)} can't live in the policy topic; what can: {', '.join(sorted(LIVE_KEYS))}")
     if value is None:
         raise LiveValueError(f"{key} has no value: leave it out, or delete the whole message")
     try:
@@ -65,9 +77,17 @@ def parse_value(raw: bytes) -> dict[str, Any]:
         LiveValueError: it isn't one.
     """
     try:
-        data = json.loads(raw.decode("utf-8"), object_pairs_hook=_once)
-    except (UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+        data = json.loads(raw.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+    except LiveValueError:
+        raise
+    except UnicodeDecodeError:
+        raise LiveValueError("is not UTF-8") from None
+    except RecursionError:
+        raise LiveValueError("is not JSON of settings: it is nested too deeply") from None
+    except json.JSONDecodeError as error:
         raise LiveValueError(f"is not JSON: {error}") from None
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        raise LiveValueError("is not JSON of settings: a number in it has thousands of digits") from None
     if not isinstance(data, dict):
         raise LiveValueError("is not a JSON object of settings")
     return data
@@ -80,97 +100,105 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-@dataclass(slots=True)
-class _Word:
-    """What has been said of one topic so far: the settings in force, and the keys of which only nonsense was said.
+def _no_number(word: str) -> NoReturn:
+    raise LiveValueError(f"is not JSON: {word} is no number there")
 
-    ``notes`` are of the message that said what is in force, and of later ones.
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A message about a topic, read: its settings as they were written, those that are right, and what is wrong.
+
+    ``values`` are in the policy's own units. They count where nothing is ``wrong``.
     """
 
-    values: dict[str, Origin] = field(default_factory=dict)
-    nonsense: dict[str, Reason] = field(default_factory=dict)
-    notes: list[Reason] = field(default_factory=list)
+    topic: str
+    message: Message
+    written: Mapping[str, Any]
+    values: Mapping[str, Any]
+    wrong: tuple[str, ...]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, each with the message's place."""
+        return tuple(f"{self.message.place}, for topic {self.topic}: {one}" for one in self.wrong)
 
 
-_ALL: Final = "*"
-"""Stands for a whole message that can't be read, where no single key can be blamed."""
+def last_words(messages: Iterable[Message]) -> tuple[dict[str, Message], list[Reason]]:
+    """Return the last message about each topic, in order, without tombstones; and a note of each that names none.
+
+    Args:
+        messages: in the order of their offsets, compacted or not: it comes to the same.
+    """
+    last: dict[bytes, Message] = {}
+    for message in messages:
+        key = message.key or b""
+        last.pop(key, None)
+        last[key] = message
+    found: dict[str, Message] = {}
+    notes: list[Reason] = []
+    for key, message in last.items():
+        topic = key.decode("utf-8", "replace")
+        if message.value is None:
+            continue
+        if is_topic_name(topic):
+            found[topic] = message
+        else:
+            notes.append(Reason("policy-topic", f"{message.place}: its key is no topic's name; ignored"))
+    return found, notes
+
+
+def read_word(topic: str, message: Message, marked: Collection[str]) -> Word:
+    """Read a message that has a value; what is not among the ``marked`` keys is wrong."""
+    assert message.value is not None  # noqa: S101  (a tombstone is no word)
+    try:
+        written = parse_value(message.value)
+    except LiveValueError as error:
+        return Word(topic, message, {}, {}, (str(error),))
+    if not written:
+        return Word(
+            topic, message, {}, {}, ("sets nothing: a message without a value (a tombstone) takes settings back",)
+        )
+    values: dict[str, Any] = {}
+    wrong: list[str] = []
+    more = 0
+    for key, value in written.items():
+        if key not in LIVE_KEYS and len(wrong) >= _NAMED:  # there may be a hundred thousand of them
+            more += 1
+            continue
+        try:
+            values[key] = check_value(key, value)
+        except LiveValueError as error:
+            wrong.append(str(error))
+            continue
+        if key not in marked:
+            wrong.append(f"the policy file does not mark {key} as cluster for it")
+    if more:
+        wrong.append(f"{more:,} more of its keys can't live in the policy topic")
+    return Word(topic, message, written, values, tuple(wrong))
 
 
 def live_settings(policy: Policy, messages: Iterable[Message]) -> LiveSettings:
-    """Fold the topic's messages, in the order of their offsets, to what holds now."""
-    words: dict[str, _Word] = {}
-    notes: list[Reason] = []
-    marked: dict[str, frozenset[str]] = {}
-    for message in messages:
-        topic = _topic_of(message, notes)
-        if topic is None:
+    """Return what the policy topic says now, by the order of its messages' offsets.
+
+    A message about a topic for which the file marks nothing changes nothing and holds nothing; it is noted.
+    """
+    last, notes = last_words(messages)
+    values: dict[str, dict[str, Origin]] = {}
+    unsettled: dict[str, Unknown] = {}
+    for topic, message in last.items():
+        marked = policy.live_keys(topic)
+        if not marked:
+            text = f"{message.place}, for topic {topic}: the policy file marks nothing as cluster for it; ignored"
+            notes.append(Reason("policy-topic", text))
             continue
-        if message.value is None:
-            words.pop(topic, None)
-            continue
-        if topic not in marked:
-            marked[topic] = policy.live_keys(topic)
-        _fold(words.setdefault(topic, _Word()), message, topic, marked[topic])
-    return LiveSettings(
-        values={topic: word.values for topic, word in words.items()},
-        unsettled={topic: Unknown(_reasons(word.nonsense)) for topic, word in words.items() if word.nonsense},
-        unread=None,
-        notes=(*notes, *(note for word in words.values() for note in word.notes)),
-    )
-
-
-def _topic_of(message: Message, notes: list[Reason]) -> str | None:
-    try:
-        topic = (message.key or b"").decode("utf-8")
-    except UnicodeDecodeError:
-        topic = ""
-    if not topic:
-        notes.append(Reason("policy-topic", f"{message.place}: its key is no topic's name; ignored"))
-    return topic or None
-
-
-def _fold(word: _Word, message: Message, topic: str, marked: frozenset[str]) -> None:
-    """Lay one message over what was said before. What is wrong in it leaves what was in force there."""
-
-    def bad(key: str, text: str) -> None:
-        reason = Reason("policy-topic", f"{message.place}, for topic {topic}: {text}; ignored")
-        notes.append(reason)
-        if key == _ALL:
-            if not word.values:
-                word.nonsense[key] = reason
-        elif key in word.values:
-            kept[key] = word.values[key]
+        word = read_word(topic, message, marked)
+        if word.wrong:
+            unsettled[topic] = Unknown(tuple(Reason("policy-topic", f"{one}; {_HELD}") for one in word.problems))
         else:
-            nonsense[key] = reason
-
-    kept: dict[str, Origin] = {}
-    nonsense: dict[str, Reason] = {}
-    notes: list[Reason] = []
-    assert message.value is not None  # noqa: S101  (a tombstone never comes here)
-    try:
-        data = parse_value(message.value)
-    except LiveValueError as error:
-        bad(_ALL, str(error))
-        word.notes += notes
-        return
-    for key, value in data.items():
-        if key not in marked:
-            bad(key, f"the policy file does not mark {key} as cluster for it")
-            continue
-        try:
-            kept[key] = Origin(check_value(key, value), message.place)
-        except LiveValueError as error:
-            bad(key, str(error))
-    if kept or not nonsense:  # some of it makes sense, or it says nothing: it replaces what was said
-        word.values = kept
-        word.nonsense = {key: reason for key, reason in nonsense.items() if key in marked}
-        word.notes = notes
-        return
-    word.notes += notes
-    if not word.values:
-        word.nonsense = nonsense
+            values[topic] = {key: Origin(value, message.place) for key, value in word.values.items()}
+    return LiveSettings(values=values, unsettled=unsettled, unread=None, notes=tuple(notes))
 
 
-def _reasons(nonsense: Mapping[str, Reason]) -> tuple[Reason, ...]:
-    held = "nothing else is said of it there, so the topic is held: correct the message with kretain policy set"
-    return tuple(Reason(one.code, f"{one.text}; {held}") for one in nonsense.values())
+_HELD: Final = (
+    "so the topic is held: correct the message with kretain policy set, or take it back with kretain policy unset"
+)

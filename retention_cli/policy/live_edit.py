@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from retention_cli.model import Reason
-from retention_cli.policy.live import LiveValueError, Message, check_value, live_settings, parse_value
-from retention_cli.policy.model import COMMITOFFSET_TIMES, LIVE, Entry, LiveSettings, Policy
+from retention_cli.policy.live import (
+    LiveValueError,
+    Message,
+    Word,
+    check_value,
+    is_topic_name,
+    last_words,
+    live_settings,
+    read_word,
+)
+from retention_cli.policy.model import COMMITOFFSET_TIMES, Policy
 from retention_cli.policy.schema import LIVE_KEYS
+from retention_cli.policy.shown import plain
 
-ANYTHING: Final = Policy("", "", entries=(Entry(0, None, ("*",), dict.fromkeys(LIVE_KEYS, LIVE)),))
-"""A policy that lets every live key count for every topic: what is said, whatever some file makes of it."""
+_SHOWN: Final = 9
+"""So many keys of a message are named: there are no more that can live there."""
 
 
 class LiveEditError(Exception):
@@ -45,30 +55,49 @@ class LiveList:
 
 def said(messages: Sequence[Message], policy: Policy | None) -> LiveList:
     """Return what the topic says, and what the policy file makes of it."""
-    anything = _rows(messages, live_settings(ANYTHING, messages))
-    if policy is None:
-        rows = [LiveRow(*key, value, one.partition, one.offset, None) for key, (value, one) in anything.items()]
-        return LiveList(sorted(rows, key=_order), live_settings(ANYTHING, messages).notes)
-    live = live_settings(policy, messages)
-    counting = _rows(messages, live)
-    rows = [LiveRow(*key, value, one.partition, one.offset, counts=True) for key, (value, one) in counting.items()]
-    for (topic, key), (value, one) in anything.items():
-        if (topic, key) not in counting:
-            rows.append(LiveRow(topic, key, value, one.partition, one.offset, False, _why_not(policy, topic, key)))
-    held = [reason for unknown in live.unsettled.values() for reason in unknown.reasons]
-    texts = {reason.text for reason in held}  # they say it all, and what it comes to
-    notes = [note for note in live.notes if not any(text.startswith(note.text) for text in texts)]
-    return LiveList(sorted(rows, key=_order), [*held, *notes])
+    last, notes = last_words(messages)
+    rows: list[LiveRow] = []
+    problems: list[Reason] = []
+    for topic, message in last.items():
+        word = read_word(topic, message, _marked(policy, topic))
+        rows += [_row(word, key, policy) for key in word.values]
+        problems += [Reason("policy-topic", text) for text in word.problems]
+    if policy is not None:  # it says what comes of them
+        live = live_settings(policy, messages)
+        problems = [reason for unknown in live.unsettled.values() for reason in unknown.reasons]
+        notes = list(live.notes)
+    return LiveList(sorted(rows, key=lambda row: (row.topic, row.key)), [*problems, *notes])
 
 
-def in_force(messages: Sequence[Message], policy: Policy | None, topic: str) -> dict[str, Any]:
-    """Return a topic's settings as they were written: what counts by the policy, and what else can be read."""
-    found: dict[str, Any] = {}
-    for one in (ANYTHING, policy):
-        if one is not None:
-            rows = _rows(messages, live_settings(one, messages))
-            found |= {key: value for (name, key), (value, _message) in rows.items() if name == topic}
+def word_on(messages: Sequence[Message], policy: Policy | None, topic: str) -> Word | None:
+    """Return the last message about a topic, by what the policy marks for it; None where there is none.
+
+    Where the policy marks nothing for it, or there is no policy file, every live key is right.
+    """
+    message = last_words(messages)[0].get(topic)
+    return None if message is None else read_word(topic, message, _marked(policy, topic))
+
+
+def right(policy: Policy | None, topic: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, of settings as they were written, those that may count: the others hold the topic."""
+    marked, found = _marked(policy, topic), {}
+    for key in marked & settings.keys():
+        try:
+            check_value(key, settings[key])
+        except LiveValueError:
+            continue
+        found[key] = settings[key]
     return found
+
+
+def check_topic(topic: str) -> None:
+    """Look whether a topic can be called so.
+
+    Raises:
+        LiveEditError: it can't.
+    """
+    if not is_topic_name(topic):
+        raise LiveEditError(f"{plain(topic)} is no topic's name")
 
 
 def checked(policy: Policy, topic: str, new: Mapping[str, Any]) -> None:
@@ -105,20 +134,25 @@ def without(before: Mapping[str, Any], topic: str, keys: Collection[str]) -> dic
     """
     missing = [key for key in keys if key not in before]
     if missing:
-        has = f"it has {', '.join(sorted(before))}" if before else "nothing is"
+        has = f"it has {', '.join(map(plain, sorted(before)[:_SHOWN]))}" if before else "nothing is"
         raise LiveEditError(f"{', '.join(missing)} is not set for topic {topic} in the policy topic; {has}")
     return {key: value for key, value in before.items() if key not in keys} if keys else {}
 
 
-def _rows(messages: Iterable[Message], live: LiveSettings) -> dict[tuple[str, str], tuple[Any, Message]]:
-    """Return each setting that holds, as it was written, and the message in which it stands."""
-    by_place = {message.place: message for message in messages}
-    found = {}
-    for topic, origins in live.values.items():
-        for key, origin in origins.items():
-            message = by_place[origin.place]
-            found[topic, key] = (parse_value(message.value or b"")[key], message)
-    return found
+def _marked(policy: Policy | None, topic: str) -> frozenset[str]:
+    return (policy.live_keys(topic) if policy is not None else None) or LIVE_KEYS
+
+
+def _row(word: Word, key: str, policy: Policy | None) -> LiveRow:
+    at = word.message
+    row = LiveRow(word.topic, key, word.written[key], at.partition, at.offset, None)
+    if policy is None:
+        return row
+    if key not in policy.live_keys(word.topic):
+        return replace(row, counts=False, why_not=_why_not(policy, word.topic, key))
+    if word.wrong:
+        return replace(row, counts=False, why_not="its message is wrong, so the topic is held")
+    return replace(row, counts=True)
 
 
 def _why_not(policy: Policy, topic: str, key: str) -> str:
@@ -128,7 +162,3 @@ def _why_not(policy: Policy, topic: str, key: str) -> str:
     if key in origins:
         return f"{origins[key].place} sets {key} itself for topic {topic}, and does not mark it cluster"
     return f"{policy.source} does not mark {key} as cluster for topic {topic}"
-
-
-def _order(row: LiveRow) -> tuple[str, str]:
-    return row.topic, row.key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from fnmatch import translate
@@ -16,6 +16,7 @@ from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
     DEFAULT_SCAN_RECORDS,
+    TRIGGER_KEYS,
     DiskRules,
     GroupRules,
     Limits,
@@ -52,6 +53,12 @@ class _Live(Enum):
 
 
 LIVE: Final = _Live.CLUSTER
+
+
+def _marked(found: Mapping[str, Origin]) -> frozenset[str]:
+    return frozenset(key for key, origin in found.items() if origin.value is LIVE)
+
+
 NOT_READ: Final = Unknown.because(
     "policy-topic", "settings marked cluster live in the policy topic, which was not read"
 )
@@ -115,8 +122,9 @@ class Policy:
         return replace(self, live=live)
 
     def with_one_off(self, one_off: OneOff) -> Policy:
-        """Return this policy with flags laid over it."""
-        return replace(self, one_off=one_off)
+        """Return this policy with flags laid over it; with a trigger among them, without its own (R1 to R7)."""
+        disks = replace(self.disks, percent=None, watermarks=()) if one_off.any_trigger else self.disks
+        return replace(self, one_off=one_off, disks=disks)
 
     def settings_for(self, topic: str) -> Settings | None:
         """Return the topic's effective settings, or None where no entry and no flag matches it.
@@ -124,55 +132,31 @@ class Policy:
         Raises:
             PolicyError: R1 is enabled for it without a time.
         """
-        found = self._collect(topic)
-        return None if found is None else self._settings(topic, found)
+        found = self._effective(topic)
+        return None if found is None else self._settings(topic, *found)
 
     def origins(self, topic: str) -> dict[str, Origin] | None:
         """Return each key that is set for the topic with where it comes from, None where nothing matches.
 
-        Keys marked ``cluster`` have the policy topic's value, where it was read and has one; else :data:`LIVE`.
+        Keys marked ``cluster`` have the policy topic's value, where it was read and has one; else :data:`LIVE`. The
+        file's triggers that one-off rules turn off have no value, and say so.
+
+        Raises:
+            PolicyError: R1 is enabled for it without a time.
         """
-        found = self._collect(topic)
-        if found is None:
+        effective = self._effective(topic)
+        if effective is None:
             return None
-        self._settings(topic, found)
-        marked = [key for key, origin in found.items() if origin.value is LIVE]
-        return dict(sorted(self._with_live(topic, found, marked).items()))
+        self._settings(topic, *effective)
+        found = effective[0]
+        if self.one_off.any_trigger:
+            off = {key: one for key, one in (self.origins_in_file(topic) or {}).items() if key in TRIGGER_KEYS}
+            found = {**{key: Origin(None, f"{one.place} (off: one-off rules)") for key, one in off.items()}, **found}
+        return dict(sorted(found.items()))
 
     def origins_in_file(self, topic: str) -> dict[str, Origin] | None:
         """Return each key that the file sets for the topic, as it stands there; None where nothing matches."""
-        found = self._collect(topic)
-        return None if found is None else dict(sorted(found.items()))
-
-    def unmatched(self, topics: Iterable[str]) -> list[Entry]:
-        """Return the entries that match none of ``topics``."""
-        names = list(topics)
-        return [entry for entry in self.entries if not any(matches(entry.match, name) for name in names)]
-
-    def problem(self, entry: Entry, key: str, text: str) -> PolicyProblem:
-        """Return a problem at the place of an entry's key."""
-        return PolicyProblem(self.source, entry.lines.get(key, entry.line), key, text)
-
-    def _overlaid(self, topic: str, in_file: bool) -> bool:
-        if not self.one_off.any_rule:
-            return False
-        return matches(self.one_off.patterns, topic) if self.one_off.patterns else in_file
-
-    def live_keys(self, topic: str) -> frozenset[str]:
-        """Return the topic's keys that the file marks ``cluster``."""
-        found = self._collect(topic) or {}
-        return frozenset(key for key, origin in found.items() if origin.value is LIVE)
-
-    @property
-    def any_live(self) -> bool:
-        """Whether any entry marks a key ``cluster``."""
-        return any(value is LIVE for entry in self.entries for value in entry.values.values())
-
-    def _collect(self, topic: str) -> dict[str, Origin] | None:
         matching = [entry for entry in self.entries if matches(entry.match, topic)]
-        overlaid = self._overlaid(topic, bool(matching))
-        if not matching and not overlaid:
-            return None
         found: dict[str, Origin] = {}
         for entry in matching:
             if any(key in entry.values for key in COMMITOFFSET_TIMES):  # the last entry that sets any of the three
@@ -183,53 +167,86 @@ class Policy:
                 found[key] = Origin(value, f"{self.source}:{line}" if line is not None else self.source)
             if topic in entry.match:
                 found["match"] = Origin(topic, f"{self.source}:{entry.lines.get('match', entry.line)}")
-        if overlaid:
-            self._overlay(topic, found)
-        return found
+        return found if matching else None
 
-    def _overlay(self, topic: str, found: dict[str, Origin]) -> None:
-        flags = self.one_off
-        if flags.consumed_after_ms is not None:
-            for key in COMMITOFFSET_TIMES:
-                found.pop(key, None)
-            found["retention.commitoffset.enable"] = Origin(value=True, place="--consumed-after")
-            found["retention.commitoffset.ms"] = Origin(flags.consumed_after_ms, "--consumed-after")
-        if flags.event_time_ms is not None:
-            found["retention.max.eventtime.ms"] = Origin(flags.event_time_ms, "--event-time")
-        if flags.before_ms is not None:
-            found["log.retention.min.timestamp"] = Origin(flags.before_ms, "--before")
-        if flags.older_than_ms is not None:
-            found["retention.ms"] = Origin(flags.older_than_ms, "--older-than")
-        if flags.unconsumed is not None:
-            found["unconsumed"] = Origin(flags.unconsumed, "--unconsumed")
-        if topic in flags.patterns:
-            found["match"] = Origin(topic, "TOPIC")
+    def unmatched(self, topics: Iterable[str]) -> list[Entry]:
+        """Return the entries that match none of ``topics``."""
+        names = list(topics)
+        return [entry for entry in self.entries if not any(matches(entry.match, name) for name in names)]
 
-    def _settings(self, topic: str, found: Mapping[str, Origin]) -> Settings:
-        marked = [key for key, origin in found.items() if origin.value is LIVE]
-        unsettled = (self.live.unread or self.live.unsettled.get(topic)) if marked else None
-        if marked:
-            found = {key: origin for key, origin in found.items() if origin.value is not LIVE}
-            if unsettled is None:
-                found = self._with_live(topic, found, marked)
+    def problem(self, entry: Entry, key: str, text: str) -> PolicyProblem:
+        """Return a problem at the place of an entry's key."""
+        return PolicyProblem(self.source, entry.lines.get(key, entry.line), key, text)
+
+    def live_keys(self, topic: str) -> frozenset[str]:
+        """Return the topic's keys that the file marks ``cluster``, whatever flags say."""
+        return _marked(self.origins_in_file(topic) or {})
+
+    @property
+    def any_live(self) -> bool:
+        """Whether any entry marks a key ``cluster``."""
+        return any(value is LIVE for entry in self.entries for value in entry.values.values())
+
+    @property
+    def keys_in_use(self) -> frozenset[str]:
+        """The keys that entries set, without the triggers that one-off rules turn off."""
+        found = frozenset(key for entry in self.entries for key in entry.values)
+        return found - TRIGGER_KEYS if self.one_off.any_trigger else found
+
+    def _effective(self, topic: str) -> tuple[dict[str, Origin], frozenset[str]] | None:
+        """Return what holds for a topic, and the keys that its file marks ``cluster``; None where nothing matches it.
+
+        The file, over it the policy topic, over that the flags.
+        """
+        in_file, flags = self.origins_in_file(topic), self.one_off
+        flagged = flags.any_rule and (matches(flags.patterns, topic) if flags.patterns else in_file is not None)
+        if in_file is None and not flagged:
+            return None
+        marked = _marked(in_file or {})
+        found = self._with_live(topic, in_file or {}, marked)
+        if flags.any_trigger:
+            found = {key: origin for key, origin in found.items() if key not in TRIGGER_KEYS}
+        return ({**found, **flags.origins(topic)} if flagged else found), marked
+
+    def _with_live(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> dict[str, Origin]:
+        """Put the live values of the marked keys in. Of R1's three times a live one replaces the others."""
+        live = {key: origin for key, origin in self.live.values.get(topic, {}).items() if key in marked}
+        dropped = COMMITOFFSET_TIMES if any(key in live for key in COMMITOFFSET_TIMES) else ()
+        return {**{key: origin for key, origin in found.items() if key not in dropped}, **live}
+
+    def _unsettled(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> Unknown | None:
+        """Return why what lives in the cluster can't be told, None where it can, or nothing does (DESIGN.md).
+
+        What the file marks counts here, also where a flag or a one-off rule has its place: a message that can't be
+        read may have said anything. A guard that nobody has set yet guards all.
+        """
+        if not marked:
+            return None
+        unsettled = self.live.unread or self.live.unsettled.get(topic)
+        if unsettled is not None:
+            return unsettled
+        missing = _marked(found)
+        enabled = found.get("retention.commitoffset.enable")
+        timed = any(key in found and key not in missing for key in COMMITOFFSET_TIMES)
+        if enabled is not None and enabled.value is True and not timed:
+            return _NO_LIVE_TIME
+        return _NO_LIVE_GUARD if _WALL_CLOCK in missing else None
+
+    def _settings(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> Settings:
+        unsettled = self._unsettled(topic, found, marked)
 
         def value(key: str, default: Any) -> Any:
-            return found[key].value if key in found else default
+            return found[key].value if key in found and found[key].value is not LIVE else default
 
-        consumed_after = next((found[key].value for key in COMMITOFFSET_TIMES if key in found), None)
-        if value("retention.commitoffset.enable", default=False):
-            if consumed_after is None and marked:
-                unsettled = unsettled or _NO_LIVE_TIME
-            elif consumed_after is None:
-                raise PolicyError([self._no_time(topic, found["retention.commitoffset.enable"])])
-        else:
+        consumed_after = next((time for key in COMMITOFFSET_TIMES if (time := value(key, None)) is not None), None)
+        if not value("retention.commitoffset.enable", default=False):
             consumed_after = None
-        if _WALL_CLOCK in marked and _WALL_CLOCK not in found:  # a guard that nobody has set yet guards all
-            unsettled = unsettled or _NO_LIVE_GUARD
+        elif consumed_after is None and unsettled is None:
+            raise PolicyError([self._no_time(topic, found["retention.commitoffset.enable"])])
         forced = value("retention.ms", None)
         source = value("retention.eventtime.source", None)
         return Settings(
-            consumed_after_ms=consumed_after,  # type: ignore[arg-type]
+            consumed_after_ms=consumed_after,
             forced_age_ms=None if forced == -1 else forced,
             forced_age_guarded="retention.ms" in found and found["retention.ms"].place == "--older-than",
             event_time_ms=value("retention.max.eventtime.ms", None),
@@ -254,12 +271,6 @@ class Policy:
             scan_records=value("lookup.scan.records", self.scan_records),
             unsettled=unsettled,
         )
-
-    def _with_live(self, topic: str, found: Mapping[str, Origin], marked: Collection[str]) -> dict[str, Origin]:
-        """Put the live values of the marked keys in. Of R1's three times a live one replaces the others."""
-        live = {key: origin for key, origin in self.live.values.get(topic, {}).items() if key in marked}
-        dropped = COMMITOFFSET_TIMES if any(key in live for key in COMMITOFFSET_TIMES) else ()
-        return {**{key: origin for key, origin in found.items() if key not in dropped}, **live}
 
     def _no_time(self, topic: str, enabled: Origin) -> PolicyProblem:
         source, _, line = enabled.place.rpartition(":")

@@ -13,6 +13,23 @@ DEFAULT_SCAN_RECORDS: Final = 10_000
 DEFAULT_IGNORED_GROUPS: Final = ("console-consumer-*",)
 DEFAULT_MAX_AHEAD_MS: Final = 3_600_000
 DEFAULT_REMEMBER_MS: Final = 30 * 86_400_000
+TRIGGER_FLAGS: Final = ("--consumed-after", "--event-time", "--before", "--older-than")
+"""The one-off flags that ask for a bound (R1 to R4), in the rules' order."""
+TRIGGER_KEYS: Final = frozenset(
+    {
+        "retention.commitoffset.enable",
+        "retention.commitoffset.ms",
+        "retention.commitoffset.minutes",
+        "retention.commitoffset.hours",
+        "retention.max.eventtime.ms",
+        "log.retention.min.timestamp",
+        "retention.ms",
+        "retention.bytes",
+        "retention.topic.bytes",
+    }
+)
+"""An entry's keys that ask for a bound (R1 to R5): off where flags do. Those of R6 and R7 are in ``disks``. Whatever
+else an entry sets limits bounds or says how they are found, and stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +146,8 @@ class DiskRules:
 class OneOff:
     """Rules given as flags, for this run only. ``patterns`` are the TOPIC arguments.
 
-    They override a file's entries for the topics they match; without patterns, for all that it matches.
+    They are laid over a file's entries for the topics they match; without patterns, for all that it matches. With a
+    trigger among them the file's own triggers are off for every topic: a flag never trims what it does not say.
     """
 
     patterns: tuple[str, ...] = ()
@@ -150,6 +168,19 @@ class OneOff:
         asked = (self.consumed_after_ms, self.older_than_ms, self.event_time_ms, self.before_ms)
         return any(value is not None for value in asked)
 
+    def origins(self, topic: str) -> dict[str, Origin]:
+        """Return the keys of an entry that the flags set for a topic that they are for."""
+        given = {
+            "retention.commitoffset.enable": (None if self.consumed_after_ms is None else True, "--consumed-after"),
+            "retention.commitoffset.ms": (self.consumed_after_ms, "--consumed-after"),
+            "retention.max.eventtime.ms": (self.event_time_ms, "--event-time"),
+            "log.retention.min.timestamp": (self.before_ms, "--before"),
+            "retention.ms": (self.older_than_ms, "--older-than"),
+            "unconsumed": (self.unconsumed, "--unconsumed"),
+            "match": (topic if topic in self.patterns else None, "TOPIC"),
+        }
+        return {key: Origin(value, place) for key, (value, place) in given.items() if value is not None}
+
     def flags(self) -> dict[str, int | str]:
         """Return the flags as a plan records them: their names, and values in ms or words."""
         given = {
@@ -168,11 +199,3 @@ class Origin:
 
     value: object
     place: str
-
-
-@dataclass(frozen=True, slots=True)
-class Origins:
-    """Each key's value for one topic and where it comes from, for ``kretain policy show``."""
-
-    settings: Settings
-    keys: dict[str, Origin] = field(default_factory=dict)

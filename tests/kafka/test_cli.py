@@ -430,7 +430,7 @@ def test_policy_check_against_the_cluster(shop: Shop, tmp_path: Path) -> None:
     found = world.cli("policy", "check", str(bad), check=1)
     assert f"{bad}:5: retention.commitoffset.hours: {short}: retention.commitoffset is 2 h" in found.err
     assert "1 h" in found.err
-    assert f"{bad}:6: match: nothing-* matches no topic" in found.err
+    assert f"{bad}:6: match nothing-* matches no topic" in found.err
     # In a plan the entry that matches nothing is a warning, and the topic's R1 is unknown.
     plan = world.cli("plan", "-p", str(bad), "-o", "json", check=0)
     assert "nothing-* matches no topic" in plan.err
@@ -438,14 +438,21 @@ def test_policy_check_against_the_cluster(shop: Shop, tmp_path: Path) -> None:
     assert topic
 
 
-def test_a_policy_that_matches_no_topic_is_an_error(shop: Shop, tmp_path: Path) -> None:
-    world, *_ = shop
+def test_a_policy_that_matches_no_topic_is_an_error_with_lines_and_near_names(shop: Shop, tmp_path: Path) -> None:
+    world, topic, *_ = shop
     policy = tmp_path / "p.yaml"
-    policy.write_text("version: 1\ntopics: [{match: nothing-*, retention.ms: 1d}]")
-    for arguments in (("plan",), ("trim", "--yes"), ("policy", "check")):
+    policy.write_text(
+        f"version: 1\ntopics:\n  - match: {topic}x\n    retention.ms: 1d\n  - match: zzzzzzzz-*\n    retention.ms: 1d\n"
+    )
+    near = f"{policy}:3: match {topic}x matches no topic; did you mean {topic}?\n"
+    far = f"{policy}:5: match zzzzzzzz-* matches no topic\n"
+    for arguments, mark in ((("plan",), "kretain: "), (("trim", "--yes"), "kretain: "), (("policy", "check"), "")):
         done = world.cli(*arguments, "-p", str(policy), check=1)
-        assert "match" in done.err
-        assert str(policy) in done.err
+        assert (done.out, done.err) == ("", mark + near + mark + far)
+    policy.write_text(f"{policy.read_text()}  - match: {topic}\n    retention.ms: 1d\n")
+    assert f"kretain: {near}kretain: {far}" in world.cli("plan", "-p", str(policy), check=0).err
+    checked = world.cli("policy", "check", "-p", str(policy), check=1)
+    assert near + far in checked.err
 
 
 def test_policy_show_tells_where_each_value_comes_from(shop: Shop) -> None:

@@ -95,10 +95,17 @@ def test_a_topic_that_is_there_and_wrong_is_an_error_that_says_how_to_mend_it(fr
     assert "was there" in run(fresh, "init", check=0).out
 
 
-def test_several_partitions_are_an_error(fresh: World) -> None:
+def test_several_partitions_are_an_error_and_hold(fresh: World) -> None:
     """The order of messages in two partitions can't be told, so which is the last word can't either."""
     fresh.topic(name=POLICY_TOPIC, partitions=2, cleanup_policy="compact")
-    assert "topic _kretain_policy has 2 partitions, not 1" in run(fresh, "init", check=1).err
+    wrong = "topic _kretain_policy has 2 partitions, not 1"
+    assert wrong in run(fresh, "init", check=1).err
+    topic = fresh.topic()
+    fresh.produce(topic, 3)
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: cluster}}]"
+    found = fresh.decide(policy, topic)
+    assert (found.action, [reason.code for reason in found.reasons]) == ("hold", ["policy-topic"])
+    assert wrong in found.reasons[0].text
 
 
 def test_the_doctor_says_what_a_policy_needs_of_them(fresh: World, tmp_path: Path) -> None:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from retention_cli.policy.live import LiveValueError, Message, check_value, live_settings
-from retention_cli.policy.live_edit import LiveEditError, checked, in_force, laid_over, said, without
+from retention_cli.policy.live import (
+    LiveValueError,
+    Message,
+    check_value,
+    last_words,
+    live_settings,
+    parse_value,
+    read_word,
+)
+from retention_cli.policy.live_edit import LiveEditError, checked, laid_over, right, said, without, word_on
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.schema import LIVE_KEYS
 from retention_cli.policy.settings import Settings
 
 POLICY = parse_policy(
@@ -25,6 +37,12 @@ topics:
     "policy.yaml",
     "sha256:test",
 )
+EVERY = parse_policy(
+    "version: 1\ntopics: [{match: journal, " + ", ".join(f"{key}: cluster" for key in sorted(LIVE_KEYS)) + "}]",
+    "policy.yaml",
+    "sha256:test",
+)
+"""All that may live in the cluster does."""
 M = "log.retention.min.timestamp"
 
 
@@ -39,12 +57,10 @@ def values(*said_so_far: object) -> dict[str, object]:
     return {key: origin.value for key, origin in live.items()}
 
 
-def notes(*said_so_far: object) -> list[str]:
-    return [note.text for note in live_settings(POLICY, messages(*said_so_far)).notes]
-
-
-def held(*said_so_far: object) -> bool:
-    return "journal" in live_settings(POLICY, messages(*said_so_far)).unsettled
+def held(*said_so_far: object) -> list[str]:
+    """Return why the topic is on hold; nothing where it isn't."""
+    unknown = live_settings(POLICY, messages(*said_so_far)).unsettled.get("journal")
+    return [] if unknown is None else [reason.text for reason in unknown.reasons]
 
 
 def test_the_last_message_replaces_what_was_said_before() -> None:
@@ -55,46 +71,78 @@ def test_the_last_message_replaces_what_was_said_before() -> None:
     assert live.values["journal"][M].place == "_kretain_policy-0 offset 1"
 
 
-@pytest.mark.parametrize("nonsense", [b"", b"{", b"[1]", b"\xff", b'{"%s": 1, "%s": 2}' % (M.encode(), M.encode())])
-def test_a_message_that_cannot_be_read_leaves_what_was_in_force(nonsense: bytes) -> None:
-    assert values({M: 5}, nonsense) == {M: 5}
-    assert not held({M: 5}, nonsense)
-    assert [text.startswith("_kretain_policy-0 offset 1, for topic journal: ") for text in notes({M: 5}, nonsense)] == [
-        True
+def twice(key: str) -> bytes:
+    return b'{"%s": 1, "%s": 2}' % (key.encode(), key.encode())
+
+
+WRONG = [
+    (b"", "is not JSON: Expecting value: line 1 column 1 (char 0)"),
+    (b"{", "is not JSON: Expecting property name"),
+    (b"[1]", "is not a JSON object of settings"),
+    (b"null", "is not a JSON object of settings"),
+    (b"{}", "sets nothing: a message without a value (a tombstone) takes settings back"),
+    (b"\xff", "is not UTF-8"),
+    (twice(M), "sets a key twice"),
+    (b'{"' + M.encode() + b'": NaN}', "is not JSON: NaN is no number there"),
+    (b'{"' + M.encode() + b'": -Infinity}', "is not JSON: -Infinity is no number there"),
+    ({M: "soon"}, f"{M}: 'soon' is not a time"),
+    ({M: 5, "retention.ms": "soon"}, "retention.ms: 'soon' is not a duration"),
+    ({M: 5, "unconsumed": "hold"}, "the policy file does not mark unconsumed as cluster for it"),
+    ({M: 5, "retention.mss": 5}, "retention.mss can't live in the policy topic; what can: "),
+    ({M: 5, "hold": "x"}, "hold can't live in the policy topic"),
+    ({M: 5, "": 1}, "'' can't live in the policy topic"),
+    ({M: 5, "\u202e\x1b[2J": 1}, "'\\u202e\\x1b[2J' can't live in the policy topic"),
+    ({M: None}, f"{M} has no value: leave it out, or delete the whole message"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "why"), WRONG)
+def test_whatever_is_wrong_in_the_last_message_holds_the_topic(wrong: object, why: str) -> None:
+    """What stood before must not stay in force until a log cleaner runs, and then go."""
+    for before in ((), ({M: 5},), ({M: 5}, None)):
+        at = len(before)
+        texts = held(*before, wrong)
+        assert [text.startswith(f"_kretain_policy-0 offset {at}, for topic journal: {why}") for text in texts] == [True]
+        assert "so the topic is held: correct the message with kretain policy set" in texts[0]
+        assert values(*before, wrong) == {}
+        settings = POLICY.with_live(live_settings(POLICY, messages(*before, wrong))).settings_for("journal")
+        assert settings is not None
+        assert settings.unsettled is not None
+
+
+@pytest.mark.parametrize(("wrong", "_why"), WRONG)
+def test_a_right_message_or_none_ends_that(wrong: object, _why: str) -> None:
+    for after, found in (({M: 5}, {M: 5}), (None, {})):
+        assert held(wrong, after) == []
+        assert values(wrong, after) == found
+        assert live_settings(POLICY, messages(wrong, after)).notes == ()
+
+
+def test_of_many_wrong_keys_a_few_are_named() -> None:
+    texts = held({M: "soon", **{f"key-{number}": number for number in range(100_000)}})
+    assert [text.partition("journal: ")[2][:9] for text in texts] == [
+        f"{M}: "[:9],
+        "key-0 can",
+        "key-1 can",
+        "99,998 mo",
     ]
 
 
-def test_a_wrong_value_is_ignored_for_that_key_alone() -> None:
-    assert values({M: 5, "retention.ms": 1}, {M: "soon", "retention.ms": 2}) == {M: 5, "retention.ms": 2}
-    assert not held({M: 5}, {M: "soon", "retention.ms": 2})
+def test_of_a_topic_for_which_nothing_is_marked_a_message_is_noted_and_no_more() -> None:
+    for topic in ("other", "nowhere"):
+        live = live_settings(POLICY, messages(b"nonsense", {"retention.ms": 5}, topic=topic))
+        assert (live.values, live.unsettled) == ({}, {})
+        assert [note.text for note in live.notes] == [
+            f"_kretain_policy-0 offset 1, for topic {topic}: the policy file marks nothing as cluster for it; ignored"
+        ]
+        assert live_settings(POLICY, messages(b"nonsense", None, topic=topic)).notes == ()
 
 
-def test_where_nonsense_is_the_only_word_the_topic_is_held() -> None:
-    assert held(b"nonsense")
-    assert held({M: "soon"})
-    assert held({M: 5}, None, {M: "soon"})
-    assert held({"retention.ms": 5}, {M: "soon", "retention.ms": 6}), "of this key nothing else was ever said"
-    assert not held(b"nonsense", {M: 5})
-    assert not held({M: "soon"}, None)
-
-
-def test_what_the_file_does_not_mark_is_ignored_and_named() -> None:
-    assert values({M: 5, "unconsumed": "hold"}) == {M: 5}
-    told = "_kretain_policy-0 offset 0, for topic journal: the policy file does not mark unconsumed as cluster for it"
-    assert notes({M: 5, "unconsumed": "hold"}) == [f"{told}; ignored"]
-    assert live_settings(POLICY, messages({"retention.ms": 5}, topic="other")).values["other"] == {}
-
-
-def test_what_was_set_right_is_not_complained_about_any_more() -> None:
-    assert notes(b"nonsense", {M: "soon"}, {M: 5}) == []
-    assert notes(b"nonsense", None) == []
-    assert len(notes({M: 5}, b"nonsense", b"more nonsense")) == 2
-
-
-def test_a_key_that_names_no_topic_is_named_and_ignored() -> None:
-    for key in (None, b"", b"\xff"):
-        live = live_settings(POLICY, [Message(0, 3, key, b"{}")])
-        assert [note.text for note in live.notes] == ["_kretain_policy-0 offset 3: its key is no topic's name; ignored"]
+@pytest.mark.parametrize("key", [None, b"", b"\xff", b"\xed\xa0\x80", b"a b", b"..", b"a" * 250, b"k" * 1_000_000])
+def test_a_key_that_names_no_topic_is_named_and_ignored(key: bytes | None) -> None:
+    live = live_settings(POLICY, [Message(0, 3, key, b"{}")])
+    assert [note.text for note in live.notes] == ["_kretain_policy-0 offset 3: its key is no topic's name; ignored"]
+    assert live_settings(POLICY, [Message(0, 3, key, b"{}"), Message(0, 4, key, None)]).notes == ()
 
 
 @pytest.mark.parametrize(("key", "value"), [("hold", "x"), ("match", "x"), (M, None), (M, -1), ("unconsumed", "maybe")])
@@ -103,17 +151,146 @@ def test_what_may_not_be_said_there(key: str, value: object) -> None:
         check_value(key, value)
 
 
+# -- properties: the same before and after compaction; nothing ends the run -------------------
+
+LIVE = (M, "retention.ms", "unconsumed", "retention.commitoffset.hours")
+VALUE: st.SearchStrategy[Any] = st.sampled_from(
+    [5, 0, -1, "7d", "soon", "trim", None, True, 1.5, [], "2026-11-01T00:00:00Z", 2**70]
+)
+SAID = (
+    st.none()
+    | st.dictionaries(st.sampled_from((*LIVE, "nonsense")), VALUE, max_size=3).map(lambda one: json.dumps(one).encode())
+    | st.sampled_from([b"", b"{", b"\xff", b"[]", twice(M)])
+)
+KEY = st.sampled_from([b"journal", b"other", b"nowhere", b"", b"\xff", None])
+
+
+@given(st.lists(st.tuples(KEY, SAID), max_size=12))
+def test_a_log_says_the_same_before_and_after_its_cleaner_ran(told: list[tuple[bytes | None, bytes | None]]) -> None:
+    """Whatever a cleaner takes, earlier messages of a key and then tombstones, changes nothing."""
+    log = [Message(0, offset, key, value) for offset, (key, value) in enumerate(told)]
+    last = {one.key or b"": one for one in log}
+    compacted = [one for one in log if last[one.key or b""] is one]
+    swept = [one for one in compacted if one.value is not None]
+    assert live_settings(POLICY, log) == live_settings(POLICY, compacted) == live_settings(POLICY, swept)
+    for policy in (POLICY, None):
+        assert said(log, policy) == said(compacted, policy) == said(swept, policy)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(-(10**4299), 10**4299)
+    | st.floats()
+    | st.text(st.characters())
+    | st.text(st.characters(categories=["Cs", "Cc", "Cf"]))
+    | st.text("0123456789", min_size=4000, max_size=6000).map(lambda digits: f"{digits}d"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from(sorted(LIVE_KEYS)) | st.text(st.characters()), JSON, max_size=4)
+HOSTILE = [
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b'{"%s": ' % M.encode() + b"[" * 900 + b"]" * 900 + b"}",
+    b'{"retention.ms": ' + b"9" * 5_000 + b"}",
+    b'{"retention.ms": -' + b"9" * 5_000 + b"}",
+    b'{"retention.commitoffset.hours": ' + b"9" * 4_300 + b"}",
+    b'{"retention.ms": "' + b"9" * 5_000 + b'd"}',
+    b'{"%s": "' % M.encode() + b"9" * 5_000 + b'"}',
+    b'{"%s": 1e999}' % M.encode(),
+    b'{"%s": 1e-999999999}' % M.encode(),
+    b'{"%s": "0001-01-01T00:00:00+23:59"}' % M.encode(),
+    b'{"%s": "99999999999999999999"}' % M.encode(),
+    b'{"\\ud800": "\\udfff"}',
+    b'{"%s": "\\ud800"}' % M.encode(),
+    b'{"unconsumed": "' + b"\\u202e" * 1_000 + b'"}',
+    b'{"' + b"k" * 1_000_000 + b'": 1}',
+    b'{"unconsumed": "' + b"v" * 1_000_000 + b'"}',
+    b'{"a": "' + b"v" * 1_000_000 + b'"}',
+    b"\x00",
+    b"\xef\xbb\xbf{}",
+]
+
+
+@given(st.binary() | OBJECTS.map(lambda one: json.dumps(one).encode()) | st.sampled_from(HOSTILE))
+@example(b"")
+def test_no_bytes_make_anything_but_settings_or_a_hold(raw: bytes) -> None:
+    """Data never ends the run, and what is said of it is short, and can be printed anywhere."""
+    try:
+        parsed = parse_value(raw)
+    except LiveValueError as error:
+        telling(str(error), raw)
+    else:
+        for key, value in parsed.items():
+            checks(key, value, raw)
+    for policy in (POLICY, EVERY):
+        live = live_settings(policy, [Message(0, 7, b"journal", raw)])
+        settings = policy.with_live(live).settings_for("journal")
+        assert settings is not None
+        assert (settings.unsettled is not None) == ("journal" in live.unsettled)
+        for unknown in live.unsettled.values():
+            for reason in unknown.reasons:
+                telling(reason.text, raw)
+
+
+@pytest.mark.parametrize("raw", HOSTILE)
+def test_hostile_messages_hold_their_topic(raw: bytes) -> None:
+    live = live_settings(POLICY, [Message(0, 7, b"journal", raw)])
+    assert live.values == {}
+    for reason in live.unsettled["journal"].reasons:
+        telling(reason.text, raw)
+
+
+@given(st.sampled_from(sorted(LIVE_KEYS)) | st.text(st.characters()), JSON)
+def test_no_value_makes_anything_but_a_setting_or_an_error(key: str, value: object) -> None:
+    checks(key, value, f"{key}\n{value if isinstance(value, str) else ''}".encode("utf-8", "surrogatepass"))
+
+
+def checks(key: str, value: object, raw: bytes) -> None:
+    try:
+        found = check_value(key, value)
+    except LiveValueError as error:
+        telling(str(error), raw)
+    else:
+        assert isinstance(found, bool | str) or -1 <= found < 2**63
+
+
+def telling(text: str, raw: bytes) -> None:
+    """Look whether a text can be printed, is one line, and repeats little of a message."""
+    assert text.isprintable()
+    assert len(text.encode()) < 1500
+    content = raw.decode("utf-8", "replace")
+    assert not any(text[at : at + 81] in content for at in range(len(text) - 80))
+
+
 # -- editing -----------------------------------------------------------------------------
 
 
-def test_what_is_in_force_comes_back_as_it_was_written() -> None:
-    """An hour of R1 is 1, not 3,600,000: it is read by the same key again."""
-    told = messages({M: "1970-01-01T00:00:00.005Z", "retention.ms": "7d"}, {M: "soon", "retention.ms": "8d"})
-    assert in_force(told, POLICY, "journal") == {M: "1970-01-01T00:00:00.005Z", "retention.ms": "8d"}
-    other = messages({"retention.commitoffset.hours": 3}, topic="other")
-    assert in_force(other, None, "other") == {"retention.commitoffset.hours": 3}
-    assert in_force(other, POLICY, "other") == {"retention.commitoffset.hours": 3}, "others' words are not ours to drop"
-    assert in_force(told, POLICY, "nothing") == {}
+def test_an_edit_begins_with_what_was_written_and_leaves_out_what_is_wrong() -> None:
+    """An hour of R1 is 1, not 3,600,000: it is read by the same key again. What is wrong holds the topic, and goes."""
+    told = messages({M: "1970-01-01T00:00:00.005Z"}, {M: "soon", "retention.ms": "8d", "unconsumed": "trim"})
+    word = word_on(told, POLICY, "journal")
+    assert word is not None
+    assert word.written == {M: "soon", "retention.ms": "8d", "unconsumed": "trim"}
+    assert right(POLICY, "journal", word.written) == {"retention.ms": "8d"}
+    assert [text.partition("journal: ")[2] for text in word.problems] == [
+        f"{M}: 'soon' is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms",
+        "the policy file does not mark unconsumed as cluster for it",
+    ]
+    assert word_on(told, POLICY, "nothing") is None
+    assert word_on([*told, *messages(None, first=2)], POLICY, "journal") is None
+
+
+@pytest.mark.parametrize("policy", [POLICY, None])
+def test_where_no_file_marks_anything_for_a_topic_every_live_key_is_right(policy: Any) -> None:
+    """Others' words are not ours to drop."""
+    told = messages({"retention.commitoffset.hours": 3, "hold": "x"}, topic="other")
+    word = word_on(told, policy, "other")
+    assert word is not None
+    assert len(word.problems) == 1
+    assert right(policy, "other", word.written) == {"retention.commitoffset.hours": 3}
 
 
 def test_of_one_time_with_three_names_the_last_set_stays() -> None:
@@ -132,6 +309,9 @@ def test_taking_back() -> None:
         LiveEditError, match=r"unconsumed is not set for topic journal in the policy topic; it has log\."
     ):
         without({M: 5}, "journal", ["unconsumed"])
+    with pytest.raises(LiveEditError) as refused:
+        without(dict.fromkeys(("k" * 1_000_000, "\ud800", *map(str, range(1000)))), "journal", ["unconsumed"])
+    telling(str(refused.value), b"k" * 1_000_000)
 
 
 def test_everything_that_is_wrong_is_named_at_once() -> None:
@@ -146,14 +326,40 @@ def test_everything_that_is_wrong_is_named_at_once() -> None:
 
 
 def test_the_list_has_what_counts_and_what_does_not() -> None:
-    told = [*messages({M: 5, "unconsumed": "hold"}), *messages({"retention.ms": 5}, topic="other", first=1)]
+    told = [*messages({M: 5, "retention.ms": "1d"}), *messages({"retention.ms": 5}, topic="other", first=1)]
     rows = [(one.topic, one.key, one.value, one.counts) for one in said(told, POLICY).rows]
     assert rows == [
         ("journal", M, 5, True),
-        ("journal", "unconsumed", "hold", False),
+        ("journal", "retention.ms", "1d", True),
         ("other", "retention.ms", 5, False),
     ]
     assert {one.counts for one in said(told, None).rows} == {None}
+    assert [reason.text.rpartition(": ")[2] for reason in said(told, POLICY).problems] == [
+        "the policy file marks nothing as cluster for it; ignored"
+    ]
+
+
+def test_the_list_says_of_each_setting_of_a_wrong_message_why_it_does_not_count() -> None:
+    told = messages({M: 5, "unconsumed": "hold", "hold": "x"})
+    found = said(told, POLICY)
+    assert [(one.key, one.counts, one.why_not) for one in found.rows] == [
+        (M, False, "its message is wrong, so the topic is held"),
+        ("unconsumed", False, "policy.yaml:7 sets unconsumed itself for topic journal, and does not mark it cluster"),
+    ]
+    assert ["so the topic is held" in reason.text for reason in found.problems] == [True, True]
+    alone = said(told, None)
+    assert [(one.key, one.counts) for one in alone.rows] == [(M, None), ("unconsumed", None)]
+    assert [reason.text.partition("; ")[0] for reason in alone.problems] == [
+        "_kretain_policy-0 offset 0, for topic journal: hold can't live in the policy topic"
+    ]
+
+
+def test_a_word_is_the_last_of_its_topic_in_the_order_of_the_log() -> None:
+    log = [*messages({M: 1}, {M: 2}), *messages({M: 3}, topic="a", first=2), *messages({M: 4}, first=3)]
+    last, notes = last_words(log)
+    assert [(topic, message.offset) for topic, message in last.items()] == [("a", 2), ("journal", 3)]
+    assert notes == []
+    assert read_word("journal", last["journal"], LIVE_KEYS).values == {M: 4}
 
 
 def test_a_guard_that_lives_in_the_cluster_and_was_never_set_holds() -> None:

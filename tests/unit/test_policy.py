@@ -298,15 +298,42 @@ def test_no_structure_makes_anything_but_a_policy_or_its_problems(value: object)
         assert error.problems
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("retention.ms: 9223372036854775808", "retention.ms: 9223372036854775808 is more than Kafka has room for"),
+        ("retention.commitoffset.hours: 9223372036854775807", "9223372036854775807 is more than Kafka has room for"),
+        ("retention.ms: 99999999999999999999d", "'99999999999999999999d' is more than Kafka has room for"),
+        ("retention.bytes: 9999PiB", "'9999PiB' is more than Kafka has room for"),
+        ('log.retention.min.timestamp: "9223372036854775808"', "'9223372036854775808' is not a time in Unix ms"),
+        ("log.retention.min.timestamp: 1969-12-31T23:59:59Z", "is not a time in Unix ms"),
+        (f"retention.ms: {'x' * 10_000}", "'xxxx"),
+        (f"unconsumed: {'x' * 10_000}", "xxxx"),
+    ],
+)
+def test_values_that_nobody_means_are_told_in_a_short_line(keys: str, said: str) -> None:
+    found = problems(entries(f"match: t, {keys}"))
+    assert len(found) == 1
+    assert said in found[0]
+    assert len(found[0]) < 250
+
+
+@pytest.mark.parametrize("pattern", ["re:a{99999999999999}", "re:" + "(" * 5_000 + ")" * 5_000, "re:(" + "x" * 10_000])
+def test_a_regular_expression_that_cannot_be_compiled_is_a_problem_of_its_line(pattern: str) -> None:
+    found = problems(f"version: 1\ntopics:\n  - match: '{pattern}'\n    retention.ms: 1d\n")
+    assert [one.startswith("kretain.yaml:3: match: 're:") for one in found] == [True]
+    assert len(found[0]) < 250
+
+
 class TestFlags:
-    """One-off rules (DESIGN.md): they override a file, and need a TOPIC where there is none."""
+    """One-off rules (DESIGN.md): a file's own are off beside them; see test_one_off.py for each of those."""
 
     FILE = entries(
         'match: "orders*", retention.ms: 7d, retention.commitoffset.enable: true, retention.commitoffset.hours: 5',
         "match: _schemas, retention.ms: 1d",
     )
 
-    def test_without_a_topic_they_override_all_that_the_file_matches(self) -> None:
+    def test_without_a_topic_they_are_for_all_that_the_file_matches(self) -> None:
         loaded = policy(self.FILE).with_one_off(OneOff(consumed_after_ms=1, older_than_ms=2, unconsumed="trim"))
         got = loaded.settings_for("orders")
         assert (got.consumed_after_ms, got.forced_age_ms, got.forced_age_guarded, got.unconsumed) == (
@@ -317,11 +344,12 @@ class TestFlags:
         )
         assert loaded.settings_for("payments") is None
 
-    def test_with_a_topic_they_override_that_alone(self) -> None:
+    def test_with_a_topic_they_are_for_that_alone(self) -> None:
         loaded = policy(self.FILE).with_one_off(OneOff(patterns=("orders-eu",), older_than_ms=2))
         assert loaded.settings_for("orders-eu").forced_age_guarded
-        assert loaded.settings_for("orders-us") == policy(self.FILE).settings_for("orders-us")
-        assert not loaded.settings_for("orders-us").forced_age_guarded
+        assert loaded.settings_for("orders-us") == Settings()
+        alone = policy(self.FILE).with_one_off(OneOff(patterns=("orders-eu",), unconsumed="trim"))
+        assert alone.settings_for("orders-us") == policy(self.FILE).settings_for("orders-us")
 
     def test_a_topic_that_the_file_does_not_match_is_managed_by_the_flags(self) -> None:
         loaded = policy(self.FILE).with_one_off(OneOff(patterns=("payments",), older_than_ms=2))
@@ -331,9 +359,8 @@ class TestFlags:
         assert policy(self.FILE).with_one_off(OneOff(patterns=("payments",))).settings_for("payments") is None
 
     def test_only_older_than_is_guarded(self) -> None:
-        loaded = policy(self.FILE).with_one_off(OneOff(consumed_after_ms=1))
-        assert not loaded.settings_for("orders").forced_age_guarded
-        assert loaded.settings_for("orders").forced_age_ms == 7 * DAY
+        for flags in (OneOff(consumed_after_ms=1), OneOff(unconsumed="trim")):
+            assert not policy(self.FILE).with_one_off(flags).settings_for("orders").forced_age_guarded
 
     def test_a_topic_typed_in_full_names_it_in_full(self) -> None:
         loaded = policy(entries("match: x")).with_one_off(OneOff(patterns=("_private", "_p*"), older_than_ms=2))

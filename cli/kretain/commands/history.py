@@ -30,7 +30,7 @@ def history(
     from kretain.render.history import print_run, print_runs
     from retention_cli.state.history import find_run, read_history
 
-    settings = resolve(common)
+    settings = resolve(common, policy_counts=False)
     past = read_history(settings.state_dir)
     if run is None:
         print_runs(past, output)

@@ -44,7 +44,7 @@ def init(
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.own_topics import OWN_TOPICS, initialize
 
-    settings = resolve(common)
+    settings = resolve(common, policy_counts=False)
     with settings.reader() as reader, ClusterWriter(reader.settings, OWN_TOPICS, reader.timeout_s) as writer:
         cluster_id = reader.metadata([]).cluster_id
         topics = list(initialize(reader, writer, replication_factor))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from kretain.completing import complete_topics
 from kretain.exits import Exit, UsageError
 from kretain.options import COMMON, Common, Output, command, option
 from kretain.quick import QuickGroup
+from kretain.rules import RuleFlags
 
 app = typer.Typer(
     cls=QuickGroup,
@@ -45,8 +47,8 @@ def check(
     from retention_cli.policy.load import load_policy
     from retention_cli.policy_check import check_against, check_alone
 
-    settings = resolve(common)
-    path = _path(file or settings.policy)
+    settings = resolve(common if file is None else replace(common, policy=file))
+    path = _path(settings.policy)
     try:
         policy = load_policy(path)
     except PolicyError as error:
@@ -73,13 +75,16 @@ def check(
 def show(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
+    flags: RuleFlags,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
 ) -> Exit:
-    """Show what the policy comes to for one topic, and where each value comes from.
+    """Show what the policy comes to for one topic, and where each value comes from; with one-off rules, in their run.
 
     [bold]Examples[/bold]
 
       kretain policy show orders -p policy.yaml
+
+      kretain policy show orders -p policy.yaml --older-than 7d
 
       kretain policy show orders -p policy.yaml -b localhost:9092
     """
@@ -91,7 +96,7 @@ def show(
     from retention_cli.policy_topic import with_live
 
     resolved = resolve(common)
-    policy = load_policy(_path(resolved.policy))
+    policy = load_policy(_path(resolved.policy)).with_one_off(flags.for_topics([topic]))
     if policy.any_live and "bootstrap.servers" in resolved.connection:
         with resolved.reader() as reader:
             policy = with_live(reader, policy)
@@ -130,10 +135,11 @@ def set_(
     from kretain.render.policy import print_changed
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.policy.live import POLICY_TOPIC
-    from retention_cli.policy.live_edit import checked, laid_over
+    from retention_cli.policy.live_edit import check_topic, checked, laid_over
     from retention_cli.policy.load import load_policy
     from retention_cli.policy_topic import change
 
+    check_topic(topic)
     new = read_pairs(settings)
     resolved = resolve(common)
     policy = load_policy(_path(resolved.policy))
@@ -166,6 +172,7 @@ def unset(
     """
     from kretain.config import resolve
     from kretain.render.policy import print_changed
+    from kretain.render.screen import warn
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.policy.live import POLICY_TOPIC
     from retention_cli.policy.live_edit import without
@@ -177,6 +184,8 @@ def unset(
     with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
         done = change(reader, writer, policy, topic, lambda before: without(before, topic, keys or ()))
     print_changed(done, output)
+    for text in () if common.quiet else done.corrected:
+        warn(f"replaced: {text}")
     return Exit.DONE
 
 

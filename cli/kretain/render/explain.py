@@ -156,7 +156,7 @@ def _as_json(one: Explained) -> dict[str, Any]:
             "asked": bound.asked,
             "allowed": bound.allowed if isinstance(bound.allowed, int) else None,
             "limited_by": bound.limited_by,
-            "before": None if (cutoff := cutoff_ms(one, bound.code)) is None else timestamp(cutoff),
+            "before": _before(cutoff_ms(one, bound.code)),
             "reasons": [{"code": r.code, "text": r.text} for r in bound.allowed.reasons]
             if isinstance(bound.allowed, Unknown)
             else [],
@@ -164,3 +164,11 @@ def _as_json(one: Explained) -> dict[str, Any]:
         for bound in one.weighed
     ]
     return {**row_as_json(one.decision), "bounds": bounds, "why": why(one)}
+
+
+def _before(cutoff: int | None) -> str | None:
+    """Return a cutoff as JSON's time; None where there is none, or no calendar has it (``--older-than 99999999d``)."""
+    try:
+        return None if cutoff is None else timestamp(cutoff)
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -183,6 +183,8 @@ def _print_totals(fleet: FleetPlan, *, markdown: bool) -> None:
         for name, one in fleet.plans.items()
         for reason in one.refusals
     ]
+    if (off := plan.rules_off(fleet.plans.values())) is not None:
+        lines.append((off, None))
     lines.append(("Clocks unchecked: ours is trusted (G8).", "dim"))
     screen.say()
     for text, style in lines:

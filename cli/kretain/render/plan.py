@@ -12,8 +12,9 @@ from kretain.render.screen import Column
 from kretain.render.words import count, gone, number, size
 from retention_cli.disks.outcome import Space
 from retention_cli.model import Decision
-from retention_cli.plan import Plan, as_json, delete_records_json, head_as_json, row_as_json
-from retention_cli.units import format_duration
+from retention_cli.plan import NO_FILE, Plan, as_json, delete_records_json, head_as_json, row_as_json
+from retention_cli.policy.settings import TRIGGER_FLAGS
+from retention_cli.units import format_duration, format_time
 
 SHOWN = 40
 """More rows than these are not a table any more: then the totals, the holds and the largest rows are."""
@@ -154,11 +155,34 @@ def _print_totals(plan: Plan, *, markdown: bool) -> None:
         if plan.space is not None and plan.space.dead_bytes:
             lines.append((given_back(plan.space), None))
     lines += [(f"trim would refuse this plan: {one.text} ({one.code}).", "bold red") for one in plan.refusals]
+    if (off := rules_off([plan])) is not None:
+        lines.append((off, None))
     asks = "only a trim asks the brokers for theirs" if plan.memory == "cluster" else "the brokers' time can't be had"
     lines.append((f"Clock unchecked: {asks}, ours is trusted (G8).", "dim"))
     screen.say()
     for text, style in lines:
         screen.say(f"{text}\n" if markdown and text is not lines[-1][0] else text, style)
+
+
+def rules_off(plans: Iterable[Plan]) -> str | None:
+    """Return whose rules one-off flags turn off, as a sentence; None where there is no policy file or no such flag."""
+    chosen = [one for one in plans if one.rules == "one-off" and one.policy_source != NO_FILE]
+    if not chosen:
+        return None
+    given = chosen[0].flags
+    flags = " ".join(_as_typed(name, given[name]) for name in (*TRIGGER_FLAGS, "--unconsumed") if name in given)
+    files = list(dict.fromkeys(one.policy_source for one in chosen))
+    named = ", ".join(files[:3]) + (f" and {len(files) - 3:,} more" if len(files) > 3 else "")
+    whose = "its" if len(files) == 1 else "their"
+    return f"One-off rules: {flags}. The rules of {named} are off for this run; {whose} guards, holds and limits stay."
+
+
+def _as_typed(name: str, value: int | str) -> str:
+    """Return a flag as somebody may have typed it: ``--older-than 7d``."""
+    if not isinstance(value, int):
+        return f"{name} {value}"
+    text = format_time(value) if name == "--before" else format_duration(value).replace(",", "").replace(" ", "")
+    return f"{name} {text}"
 
 
 def given_back(space: Space | None) -> str:

@@ -1,0 +1,96 @@
+"""Entries that match none of a cluster's topics, each with its line and the name that was perhaps meant. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+import re
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import Final
+
+from retention_cli.policy.errors import PolicyProblem
+from retention_cli.policy.model import Entry, Policy
+from retention_cli.policy.shown import plain
+
+NAMED: Final = 5
+"""So many entries get a near name; where no entry matches anything so many are named, and the others counted."""
+_PATTERNS: Final = 3
+"""So many patterns of an entry are shown, and compared with names."""
+_COMPARED: Final = 500
+"""So many names are compared letter by letter: of twenty thousand that takes seconds."""
+_SIGNS: Final = re.compile(r"[*?\[\]]")
+_BEGINS: Final = re.compile(r"\^?((?:[a-zA-Z0-9_-]|\\[.-])*)")
+"""How a regular expression begins, as long as it spells a name."""
+
+
+def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
+    """Return a problem for each entry that matches none of ``names``, in the file's order."""
+    entries = policy.unmatched(names)
+    near = [nearest(entry.match[:_PATTERNS], names) for entry in entries[:NAMED]]
+    return [_problem(policy, entry, near[number] if number < NAMED else None) for number, entry in enumerate(entries)]
+
+
+def told(problems: list[PolicyProblem]) -> list[PolicyProblem]:
+    """Return the first few of them, and how many more there are."""
+    more = len(problems) - NAMED
+    if more <= 0:
+        return problems
+    text = f"{more:,} more {'entry matches' if more == 1 else 'entries match'} no topic"
+    return [*problems[:NAMED], PolicyProblem(problems[0].source, None, "", text)]
+
+
+def nearest(patterns: Iterable[str], names: Collection[str]) -> str | None:
+    """Return the name that is most like one of the patterns, None where none is like any.
+
+    Of a glob what it spells is compared, before its first sign and after its last, with as much of a name.
+    """
+    best, found = 0.0, None
+    for pattern in patterns:
+        head, tail = _spelled(pattern)
+        cuts = {_cut(name, head, tail).lower(): name for name in sorted(names, reverse=True) if name[:2] != "__"}
+        spelled = (head + (tail or "")).lower()
+        likely = heapq.nlargest(_COMPARED, cuts, key=partial(_ends_alike, spelled)) if spelled else ()
+        for cut in difflib.get_close_matches(spelled, likely, n=1):
+            ratio = difflib.SequenceMatcher(None, spelled, cut).ratio()
+            if ratio > best:
+                best, found = ratio, cuts[cut]
+    return found
+
+
+def _spelled(pattern: str) -> tuple[str, str | None]:
+    """Return what a pattern says literally, at its beginning and its end; the end of a whole name is None."""
+    if pattern.startswith("re:"):
+        begins = _BEGINS.match(pattern, 3)
+        return (begins[1].replace("\\", "") if begins is not None else ""), ""
+    parts = _SIGNS.split(pattern)
+    return parts[0], (parts[-1] if len(parts) > 1 else None)
+
+
+def _cut(name: str, head: str, tail: str | None) -> str:
+    if tail is None:
+        return name
+    return name[: len(head)] + (name[-len(tail) :] if tail else "")
+
+
+def _ends_alike(one: str, other: str) -> int:
+    """Return how many letters two names share at their beginnings and ends: a slip leaves the rest of a name alone."""
+    return _begin_alike(one, other) + _begin_alike(one[::-1], other[::-1])
+
+
+def _begin_alike(one: str, other: str) -> int:
+    number = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            break
+        number += 1
+    return number
+
+
+def _problem(policy: Policy, entry: Entry, near: str | None) -> PolicyProblem:
+    patterns = ", ".join(plain(one) for one in entry.match[:_PATTERNS])
+    more = len(entry.match) - _PATTERNS
+    every = f"{patterns} and {more:,} more" if more > 0 else patterns
+    hint = "" if near is None else f"; did you mean {near}?"
+    line = entry.lines.get("match", entry.line)
+    return PolicyProblem(policy.source, line, "", f"match {every} matches no topic{hint}")

@@ -1,0 +1,236 @@
+"""What a policy's values may be: each reader takes what YAML or JSON made of one, and gives it in our units. Pure.
+
+A number is what the key's name says (``.ms``, ``.hours``); a string with a unit is taken anywhere. All of them raise
+ValueError, which pydantic wants, and repeat no more than 80 characters of what is wrong.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from typing import Final
+
+from retention_cli.policy.archive_url import NONE, ArchiveUrlError, check_url
+from retention_cli.policy.settings import event_source
+from retention_cli.policy.shown import short, shown
+from retention_cli.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
+
+_DIR: Final = re.compile(r"(\d+:)?[^:]*[/\\].*")
+_LARGEST: Final = 2**63 - 1
+"""What Kafka's protocol has room for, in ms and in bytes."""
+
+
+def _number(value: object) -> int | None:
+    """Return a whole number, None where it is something else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _in_range(amount: int, value: object) -> int:
+    if amount < 0:
+        raise ValueError(f"{shown(value)} is negative")
+    if amount > _LARGEST:
+        raise ValueError(f"{shown(value)} is more than Kafka has room for")
+    return amount
+
+
+def duration_reader(unit_ms: int, *, infinite: bool = False) -> Callable[[object], int]:
+    """Return what reads a duration to ms, of a number so many ms each; ``infinite`` lets −1 be."""
+
+    def read(value: object) -> int:
+        if (number := _number(value)) is not None:
+            return -1 if infinite and number == -1 else _in_range(number * unit_ms, value)
+        if isinstance(value, str):
+            try:
+                return _in_range(parse_duration_ms(short(value)), value)
+            except UnitError as error:
+                raise ValueError(str(error)) from None
+        raise ValueError(f"{shown(value)} is not a duration: give a whole number, or a string such as '3d'")
+
+    return read
+
+
+def read_bytes(value: object) -> int:
+    """Read a size in bytes."""
+    if (number := _number(value)) is not None:
+        return _in_range(number, value)
+    if isinstance(value, str):
+        try:
+            return _in_range(parse_bytes(short(value)), value)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+    raise ValueError(f"{shown(value)} is not a size: give a whole number of bytes, or a string such as '50GiB'")
+
+
+def read_size_or_none(value: object) -> int:
+    """Read a size. Kafka's own word for no limit is −1."""
+    return -1 if _number(value) == -1 else read_bytes(value)
+
+
+def read_percent(value: object) -> float:
+    """Read a percentage from 0 to 100, with or without its sign."""
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", short(value))):
+        value = float(match[1])
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
+        raise ValueError(f"{shown(value)} is not a percentage from 0 to 100")
+    return float(value)
+
+
+def read_ceiling(value: object) -> float:
+    """Read a percentage that is more than 0."""
+    percent = read_percent(value)
+    if percent == 0:
+        raise ValueError("0 % would ask for everything on the disk: 100 is off")
+    return percent
+
+
+def read_factor(value: object) -> float:
+    """Read a number that is more than 0, and 1 at the most."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise ValueError(f"{shown(value)} is not a factor: more than 0, and at most 1")
+    return float(value)
+
+
+def read_sizes_by_dir(value: object) -> dict[str, int]:
+    """Read one size for all disks (``*``), or one per ``DIR`` or ``BROKER:DIR``."""
+    if not isinstance(value, dict):
+        return {"*": read_bytes(value)}
+    for key in value:
+        if not isinstance(key, str) or _DIR.fullmatch(key) is None:
+            raise ValueError(f"{shown(key)} is not a log dir: write it as the broker does, /data, or 1:/data")
+    return {key: read_bytes(size) for key, size in value.items()}
+
+
+def read_devices(value: object) -> list[list[str]]:
+    """Read a list per device of the log dirs that are on it."""
+    if not isinstance(value, list) or not all(isinstance(one, list) and len(one) > 1 for one in value):
+        raise ValueError("give a list per device of the log dirs that are on it, such as [[/data/a, /data/b]]")
+    dirs = [one for device in value for one in device]
+    for one in dirs:
+        if not isinstance(one, str) or _DIR.fullmatch(one) is None:
+            raise ValueError(f"{shown(one)} is not a log dir: write it as the broker does, /data, or 1:/data")
+        if dirs.count(one) > 1:
+            raise ValueError(f"{short(one)} is on two devices")
+    return [list(one) for one in value]
+
+
+def read_paths(value: object) -> list[str]:
+    """Read a path or a list of them."""
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(one, str) and one.strip() for one in found):
+        raise ValueError("give a file, a folder or a glob, or a list of these, such as inventory/*.parquet")
+    return list(found)
+
+
+def count_reader(minimum: int) -> Callable[[object], int]:
+    """Return what reads a whole number, so large at least."""
+
+    def read(value: object) -> int:
+        number = _number(value)
+        if number is None:
+            raise ValueError(f"{shown(value)} is not a whole number")
+        if number < minimum:
+            raise ValueError(f"{shown(value)} is less than {minimum}")
+        return number
+
+    return read
+
+
+def read_flag(value: object) -> bool:
+    """Read true or false."""
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"{shown(value)} is not true or false")
+
+
+def word_reader(*words: str) -> Callable[[object], str]:
+    """Return what reads one of these words."""
+
+    def read(value: object) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        raise ValueError(f"{shown(value)} is not {' or '.join(words)}")
+
+    return read
+
+
+def read_time(value: object) -> int:
+    """Read a moment from 1970 on to Unix ms."""
+    if isinstance(value, dt.datetime):  # YAML takes an unquoted ISO 8601 time for one
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} names no time zone: add Z for UTC, or an offset such as +02:00")
+        value = value.isoformat()
+    elif isinstance(value, dt.date):
+        raise ValueError(f"{value} is a date: give a time of it too, such as {value}T00:00:00Z")  # noqa: TRY004
+    moment = _number(value)
+    if isinstance(value, str):
+        try:
+            moment = parse_time_ms(short(value))
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+    if moment is None:
+        raise ValueError(f"{shown(value)} is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms")
+    if not 0 <= moment <= _LARGEST:
+        raise ValueError(f"{shown(value)} is not a time in Unix ms")
+    return moment
+
+
+def read_event_source(value: object) -> str:
+    """Read where event times are."""
+    if isinstance(value, str):
+        try:
+            event_source(value)
+        except UnitError as error:
+            raise ValueError(str(error)) from None
+        return value
+    raise ValueError(f"{shown(value)} is not timestamp, header:NAME or json:/pointer")
+
+
+def read_archive_url(value: object) -> str:
+    """Read where an archive lies, or ``none``."""
+    if not isinstance(value, str):
+        raise ValueError("is not a URL: give a path such as /archive, or s3://bucket/folder")  # noqa: TRY004
+    if value == NONE:
+        return value
+    try:
+        return check_url(value)
+    except ArchiveUrlError as error:
+        raise ValueError(str(error)) from None
+
+
+def read_text(value: object) -> str:
+    """Read a text that says something."""
+    if isinstance(value, str) and value.strip():
+        return value
+    raise ValueError("give the reason, as text")
+
+
+def read_names(value: object) -> list[str]:
+    """Read a name or a list of names."""
+    values = [value] if isinstance(value, str) else value
+    if not isinstance(values, list):
+        raise ValueError(f"{shown(value)} is not a name or a list of names")  # noqa: TRY004  (pydantic wants ValueError)
+    for name in values:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"{shown(name)} is not a name (quote it, if it is one that YAML takes for a number)")
+    return list(values)
+
+
+def read_patterns(value: object) -> list[str]:
+    """Read a name, a glob or ``re:`` and a regular expression, or a list of these."""
+    found = read_names(value)
+    for pattern in found:
+        if pattern.startswith("re:"):
+            try:
+                re.compile(pattern[3:])
+            except (re.error, OverflowError, RecursionError) as error:
+                raise ValueError(f"{shown(pattern)} is not a regular expression: {error}") from None
+    return found
+
+
+def read_topic_patterns(value: object) -> list[str]:
+    """Read patterns, one at least."""
+    found = read_patterns(value)
+    if not found:
+        raise ValueError("is empty: name a topic, a glob such as 'orders.*', or '*' for all")
+    return found

@@ -1,0 +1,33 @@
+"""What people are shown of text that somebody else wrote, in a file or a message: bounded and escaped. Pure."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Final
+
+MOST: Final = 80
+"""No error repeats more characters than this of one value."""
+_REPR: Final = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = MOST
+_REPR.maxlevel = 2
+
+
+def shown(value: object) -> str:
+    """Return a value as Python writes it, with … where it is longer than :data:`MOST`."""
+    if value is None:
+        return "nothing (null)"
+    try:
+        text = _REPR.repr(value)
+    except ValueError:  # more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+
+
+def short(text: str) -> str:
+    """Return the text itself; where it is too long for any value, its beginning and …, which no value has."""
+    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+
+
+def plain(text: str) -> str:
+    """Return a name without quotes, where it can be printed so."""
+    return short(text) if text.strip() and text.isprintable() else shown(text)
