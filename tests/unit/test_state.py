@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import stat
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from retention_cli.state.audit import AuditLog
 from retention_cli.state.folder import StateError
 from retention_cli.state.history import past_day
 from retention_cli.state.journal import AuditJournal, new_run_name
-from retention_cli.state.lock import LockedError, trim_lock
+from retention_cli.state.lock import LockedError, trim_lock, user_name
 from retention_cli.trim_report import TrimReport, row_of
 from tests.unit.test_narrow import row
 from tests.unit.test_plan import plan
@@ -59,6 +61,30 @@ def test_a_lock_that_can_not_be_made_stops_the_trim(tmp_path: Path) -> None:
     (tmp_path / "trim.lock").mkdir()
     with pytest.raises(StateError, match=r"trim\.lock can't be opened"), trim_lock(tmp_path, "now"):
         pytest.fail("not locked")
+
+
+def test_a_lock_whose_holder_can_not_be_named_stops_the_trim_in_our_words(tmp_path: Path) -> None:
+    (tmp_path / "trim.lock").symlink_to("/dev/full")
+    with pytest.raises(StateError, match=r"trim\.lock can't be written"), trim_lock(tmp_path, "now"):
+        pytest.fail("locked without a name")
+
+
+def test_who_trims_is_the_name_of_the_uid_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    me = pwd.getpwuid(os.getuid()).pw_name
+    with trim_lock(tmp_path, "now"):
+        assert json.loads((tmp_path / "trim.lock").read_text())["user"] == me
+    log = AuditLog(tmp_path)
+    AuditJournal(log, "r1", lambda: AT).begin(plan(row()), None)
+    assert written(log)[0]["user"] == me
+
+
+def test_a_uid_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 987_654)
+    assert user_name() == "987654"
 
 
 def written(log: AuditLog) -> list[dict[str, Any]]:
