@@ -46,10 +46,12 @@ class Run:
             }
             for row in batch["partitions"]:
                 key = (row["topic"], row["partition"])
-                doubtful.pop(key, None)
+                earlier = doubtful.pop(key, None)
                 if batch["at"] < since:
                     continue
                 amount = Amount(row["records"], row["bytes"])
+                if earlier is not None:  # which of the two requests did it may not be known: the larger counts
+                    amount = max(amount, earlier, key=lambda one: one.records)
                 match outcomes.get(key, "unverified"):
                     case "trimmed":
                         certain.append(amount)

@@ -91,6 +91,21 @@ def test_unverified_counts_until_a_later_batch_looked_again(log: AuditLog) -> No
     assert log.trimmed_since("") == Amount(10, 100)
 
 
+def test_what_was_gone_already_counts_for_nothing(log: AuditLog) -> None:
+    write(log, BEGUN, batch(1, 0, 1), result(1, {0: "unchanged", 1: "trimmed"}))
+    assert log.trimmed_since("") == Amount(10, 100)
+
+
+@pytest.mark.parametrize(("outcome", "records"), [("trimmed", 10), ("unverified", 10), ("failed", 0), ("unchanged", 0)])
+def test_of_an_unverified_request_and_a_smaller_one_after_it_the_larger_counts(
+    log: AuditLog, outcome: str, records: int
+) -> None:
+    smaller = batch(2, 0)
+    smaller["partitions"][0] |= {"target": 5, "records": 5, "bytes": 50}
+    write(log, BEGUN, batch(1, 0), result(1, {0: "unverified"}), smaller, result(2, {0: outcome}))
+    assert log.trimmed_since("") == Amount(records, 10 * records)
+
+
 def test_only_the_last_day_counts(log: AuditLog) -> None:
     write(log, BEGUN, batch(1, 0, at="2026-11-19T00:00:00.000Z"), batch(2, 1, at="2026-11-21T00:00:00.000Z"))
     assert log.trimmed_since("2026-11-20T03:00:00.000Z") == Amount(10, 100)
