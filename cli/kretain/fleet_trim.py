@@ -12,7 +12,7 @@ from kretain.exits import Exit, RefusedError, exit_code_for, line_of, of_many
 from kretain.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.options import Output, PlanOutput
 from kretain.spark import SharedSpark
-from kretain.trims import code_of, confirm, now_ms
+from kretain.trims import code_of, confirm, now_ms, warn_of_log
 
 if TYPE_CHECKING:
     from retention_cli.fleet.plan import Failure
@@ -53,7 +53,6 @@ class _Wishes:
 def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: TrimFlags) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
     from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
-    from kretain.render.screen import warn
     from retention_cli.fleet.report import FleetReport
 
     if flags.plan is None:
@@ -72,8 +71,7 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     print_fleet_report(report, flags.output, every_row=flags.every_row)
     tell_failures({name: one for name, one in report.failures.items() if name not in wishes.failures})
     for name, one in report.reports.items():
-        if one.audit_problem is not None:
-            warn(f"{name}: the audit log is not whole, and nothing more was trimmed there: {one.audit_problem}")
+        warn_of_log(one, quiet=flags.quiet, of=name)
     codes = [code_of_failure(one) for one in report.failures.values()]
     codes += [code_of(one, fail_on_hold=flags.fail_on_hold) for one in report.reports.values()]
     return of_many(codes)

@@ -52,6 +52,15 @@ def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
         raise RefusedError("not confirmed; nothing was trimmed")
 
 
+def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
+    """Say what is wrong with the audit log (of a cluster): it was broken before, or it lacks some of this run."""
+    before, there = (f"{of}: ", " there") if of else ("", "")
+    if (broken := report.audit_broken) is not None and not quiet:
+        tell(f"kretain: {before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
+    if (problem := report.audit_problem) is not None:
+        tell(f"kretain: {before}the audit log is not whole, and nothing more was trimmed{there}: {problem}")
+
+
 def waited(
     reader: ClusterReader, report: TrimReport, selection: Callable[[], Selection], at_most_ms: int, progress: Progress
 ) -> list[Reason]:

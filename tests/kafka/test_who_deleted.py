@@ -12,6 +12,7 @@ import pytest
 
 from retention_cli.brokers import deleter
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.policy.settings import Limits
 from retention_cli.state.history import past_day
 from retention_cli.trim_report import TrimReport
 from tests.kafka.test_trim import OLD, audit, only
@@ -59,7 +60,7 @@ def counts_for_nothing(world: World, report: TrimReport) -> None:
     _run, _batch, result, end = audit(world)
     assert result["partitions"][0]["outcome"] == "unchanged"
     assert (end["totals"]["records"], end["totals"]["trimmed"], end["totals"]["unchanged"]) == (0, 0, 1)
-    assert past_day(world.state_dir, report.cluster_id, now_ms()).records == 0
+    assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 0
     run = world.cli("history", "-o", "json", check=0).json()["runs"][0]
     assert (run["records"], run["trimmed"]) == (0, 0)
     one = world.cli("history", "--run", report.run, "-o", "json", check=0).json()["partitions"][0]
@@ -116,7 +117,9 @@ def test_without_an_answer_only_the_very_target_is_taken_for_ours(
     if start == 9:
         assert "can't be told" in row.reasons[0].text
     assert report.trimmed.records == (8 if outcome == "trimmed" else 0)
-    assert past_day(world.state_dir, report.cluster_id, now_ms()).records == 8, "what may have gone counts for limits"
+    assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 8, (
+        "what may have gone counts for limits"
+    )
 
 
 def test_a_late_look_finds_the_log_start_beyond_an_unanswered_request(
@@ -165,7 +168,7 @@ def test_a_second_request_that_finds_the_first_one_carried_out_is_no_stranger(
     assert [line["partitions"][0]["target"] for line in audit(world) if line["event"] == "batch"] == [8, 5]
     row = only(report)
     assert (row.outcome, row.target, row.log_start, row.records) == ("trimmed", 8, 8, 8)
-    assert past_day(world.state_dir, report.cluster_id, now_ms()).records == 8
+    assert past_day(world.state_dir, report.cluster_id, now_ms(), Limits()).records == 8
 
 
 def test_a_leader_that_waits_too_long_for_its_followers_has_trimmed_all_the_same(

@@ -13,6 +13,7 @@ import pytest
 
 from retention_cli.model import TopicPartition
 from retention_cli.narrow import Target
+from retention_cli.policy.settings import Limits
 from retention_cli.state.audit import AuditLog
 from retention_cli.state.folder import StateError
 from retention_cli.state.history import past_day
@@ -88,14 +89,17 @@ def test_a_uid_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def written(log: AuditLog) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.path.read_text().splitlines()]
+    """Return the log's lines without what chains them."""
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in ("seq", "prev")} for line in lines]
 
 
 def test_a_run_is_written_step_by_step(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     clock = iter(range(AT, AT + 100))
     journal = AuditJournal(log, "r1", lambda: next(clock))
-    journal.begin(plan(row(), row(partition=1)), "plan.json")
+    journal.begin(plan(row(), row(partition=1)), "plan.json", {"id": "l1"})
+    assert written(log)[0]["ledger"] == {"id": "l1"}
     assert [line["event"] for line in written(log)] == ["run"]
     assert written(log)[0]["plan"]["file"] == "plan.json"
     assert written(log)[0]["planned"] == {"partitions": 2, "records": 100, "bytes": 1000, "unconsumed": 0}
@@ -140,6 +144,7 @@ def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     journal = AuditJournal(log, "r1", lambda: AT)
     journal.begin(plan(row()), None)
+    assert "ledger" not in written(log)[0]
     journal.end(None, 1, "no broker answered")
     assert written(log)[1] | {"at": ""} == {
         "event": "end",
@@ -159,8 +164,8 @@ def test_a_day_is_24_hours_back_from_now(tmp_path: Path) -> None:
         journal = AuditJournal(log, name, lambda at=at: at)  # type: ignore[misc]
         journal.begin(plan(row()), None)
         journal.batch(1, {TP: Target(50, row())})
-    assert past_day(tmp_path, "c1", AT).records == 100
-    assert past_day(tmp_path, "c2", AT).records == 0
+    assert past_day(tmp_path, "c1", AT, Limits()).records == 100
+    assert past_day(tmp_path, "c2", AT, Limits()).records == 0
 
 
 def test_names_of_runs_sort_by_time_and_differ(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from kretain.inventory import ExactBytes, Given, Inventories, check_one
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SharedSpark, SparkFlags, maker
-from kretain.trims import code_of, confirm, now_ms, waited
+from kretain.trims import code_of, confirm, now_ms, waited, warn_of_log
 
 if TYPE_CHECKING:
     from retention_cli.plan import Plan
@@ -143,7 +143,7 @@ def trim(
                     now_ms(),
                     progress=progress,
                     memories=memories,
-                    past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms()),
+                    past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms(), today.policy.limits),
                 )
             for note in () if common.quiet else made.notes:
                 warn(note.text)
@@ -179,8 +179,7 @@ def trim(
     print_report(report, output, every_row=all_rows)
     for note in report.short if saved is not None or not made.disks else ():
         warn(note.text)
-    if report.audit_problem is not None:
-        warn(f"the audit log is not whole, and nothing more was trimmed: {report.audit_problem}")
+    warn_of_log(report, quiet=common.quiet)
     for reason in late:
         warn(reason.text)
     return worst(Exit.PARTIAL if late else Exit.DONE, code_of(report, fail_on_hold=fail_on_hold))
