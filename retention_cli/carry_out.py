@@ -59,6 +59,7 @@ class Orders:
         archiver: what archives, None for this process by itself.
         deleter_for: gives what deletes; it is called where the trim is no rehearsal, and nowhere else.
         broker_clock_for: gives what compares our clock with the brokers' (RULES.md G8).
+        on_report: is given the report as soon as there is one, before anything behind it can fail. Not in a rehearsal.
         ledger: what the audit log is to say of the memory that decisions go by; None: nothing.
     """
 
@@ -73,6 +74,7 @@ class Orders:
     archiver: ArchiverFor | None = None
     deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
     broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock
+    on_report: Callable[[TrimReport], None] = lambda _report: None
     ledger: Mapping[str, Any] | None = None
 
 
@@ -137,6 +139,7 @@ def carry_out(
         try:
             report = trimmer.carry_out()
             report = replace(report, clock="checked" if clock.compared else UNCHECKED, audit_broken=past.broken)
+            orders.on_report(report)
         except BaseException as error:
             journal.end(None, exit_code_for(error), " ".join(str(error).split()) or type(error).__name__)
             raise

@@ -85,6 +85,7 @@ class Trimmer:
     _unanswered: Unanswered = field(default_factory=Unanswered)
     _done: Amount = field(default_factory=Amount)
     _batches: int = 0
+    _sent: bool = False
     _disks: Sequence[DiskOutcome] = ()
     _recheck_s: float = 0.0
     _delete_s: float = 0.0
@@ -92,7 +93,8 @@ class Trimmer:
     def carry_out(self) -> TrimReport:
         """Trim what the plan names and today's facts allow.
 
-        A Ctrl-C between requests ends it there; during one, what was under way is read back first.
+        A Ctrl-C between requests ends it there; during one, what was under way is read back first. Once a batch was
+        announced, whatever else goes wrong ends it likewise: the report has what was done.
 
         Raises:
             RefusedError: the whole would break a limit; nothing was trimmed.
@@ -103,6 +105,7 @@ class Trimmer:
         self._disks = self.plan.disks
         stopped: str | None = None
         audit_problem: str | None = None
+        stopped_by: Exception | None = None
         interrupted = False
         try:
             while waiting := [tp for tp in self._planned if tp not in self._rows]:
@@ -119,6 +122,10 @@ class Trimmer:
             if not self._batches:
                 raise
             stopped = audit_problem = str(error)
+        except Exception as error:
+            if not self._batches:
+                raise
+            stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
         for tp in self._planned:
             if tp not in self._rows:
                 outcome: OutcomeName = "unchanged" if interrupted else "failed"
@@ -135,6 +142,8 @@ class Trimmer:
             self._delete_s,
             audit_problem,
             disks=self._disks,
+            sent=self._sent,
+            stopped_by=stopped_by,
         )
 
     def _sort_out(self) -> None:
@@ -269,6 +278,7 @@ class Trimmer:
 
         interrupted = False
         began = self.reader.clock.monotonic()
+        self._sent = True
         try:
             self.deleter.delete(by_leader, hear, timeout_s=min(left_s, self.reader.timeout_s))
         except KeyboardInterrupt:

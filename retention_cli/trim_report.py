@@ -35,7 +35,8 @@ class TrimReport:
 
     ``clock`` says whether our clock was compared with the brokers' (RULES.md G8). ``disks`` are what R6 came to at
     the last recheck. ``audit_problem`` says why the audit log lacks some of it: the rows are all there is then.
-    ``audit_broken`` is where the chain of the audit log was found broken before, None where it was whole.
+    ``audit_broken`` is where the chain of the audit log was found broken before, None where it was whole. ``sent``
+    says that a request to delete went out, ``stopped_by`` what ended the trim behind it and is no broker's doing.
     """
 
     run: str
@@ -49,6 +50,8 @@ class TrimReport:
     audit_broken: str | None = None
     clock: Clock = UNCHECKED
     disks: Sequence[DiskOutcome] = ()
+    sent: bool = False
+    stopped_by: Exception | None = None
 
     @property
     def short(self) -> list[Reason]:

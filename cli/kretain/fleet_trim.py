@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kretain import rules
-from kretain.exits import Exit, RefusedError, exit_code_for, line_of, of_many
+from kretain.exits import Deeds, Exit, RefusedError, exit_code_for, line_of, of_many
 from kretain.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.options import Output, PlanOutput
 from kretain.spark import SharedSpark
-from kretain.trims import code_of, confirm, now_ms, warn_of_log
+from kretain.trims import code_of, confirm, note_deeds, now_ms, warn_of_log
 
 if TYPE_CHECKING:
     from retention_cli.fleet.plan import Failure
@@ -36,6 +36,8 @@ class TrimFlags:
     every_row: bool
     quiet: bool
     spark: SharedSpark
+    verbose: int = 0
+    deeds: Deeds = field(default_factory=Deeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +91,24 @@ def _each(members: list[Member], wishes: _Wishes, flags: TrimFlags) -> Iterator[
             if stopped:
                 yield member.name, Failure("interrupted before its turn", KeyboardInterrupt())
                 continue
+            sent: list[TrimReport] = []  # that of this cluster, once something was sent to it
             try:
-                report = _trim(member, wishes.plans[member.name](), flags)
-                stopped = report.interrupted
-                yield member.name, report
+                report = _trim(member, wishes.plans[member.name](), flags, sent)
             except KeyboardInterrupt as error:
                 stopped = True
-                yield member.name, Failure("interrupted", error)
+                yield member.name, replace(sent[0], interrupted=True) if sent else Failure("interrupted", error)
             except Exception as error:  # noqa: BLE001  (said in one line, with its exit code; the others go on)
-                yield member.name, Failure(line_of(error), error)
+                if sent:
+                    flags.deeds.fail(error, flags.verbose)
+                yield member.name, sent[0] if sent else Failure(line_of(error), error)
+            else:
+                stopped = report.interrupted
+                if report.stopped_by is not None:
+                    flags.deeds.fail(report.stopped_by, flags.verbose)
+                yield member.name, report
 
 
-def _trim(member: Member, plan: Plan, flags: TrimFlags) -> TrimReport:
+def _trim(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport]) -> TrimReport:
     from kretain.progress import shown_by_name
     from kretain.render.screen import warn
     from retention_cli.fleet.trimming import trim_member
@@ -109,6 +117,11 @@ def _trim(member: Member, plan: Plan, flags: TrimFlags) -> TrimReport:
         if isinstance(result, BaseException):
             return int(exit_code_for(result))
         return int(code_of(result, fail_on_hold=flags.fail_on_hold))
+
+    def keep(report: TrimReport) -> None:
+        note_deeds(flags.deeds, report, member.name)
+        if report.sent:
+            sent.append(report)
 
     with shown_by_name(quiet=flags.quiet) as watch, watch(member.name) as progress:
         report, notes = trim_member(
@@ -121,6 +134,7 @@ def _trim(member: Member, plan: Plan, flags: TrimFlags) -> TrimReport:
             source=None if flags.plan is None else str(flags.plan),
             archiver=flags.spark.archiver(),
             progress=progress,
+            on_report=keep,
         )
     for note in () if flags.quiet else notes:
         warn(f"{member.name}: {note.text}")

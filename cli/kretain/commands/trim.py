@@ -14,9 +14,10 @@ from kretain.inventory import ExactBytes, Given, Inventories, check_one
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SharedSpark, SparkFlags, maker
-from kretain.trims import code_of, confirm, now_ms, waited, warn_of_log
+from kretain.trims import code_of, confirm, note_deeds, now_ms, waited, warn_of_log
 
 if TYPE_CHECKING:
+    from retention_cli.model import Reason
     from retention_cli.plan import Plan
     from retention_cli.trim_report import TrimReport
 
@@ -107,7 +108,18 @@ def trim(
 
         check_one(inventory, exact_bytes=exact_bytes, wait=wait)
         how = TrimFlags(
-            plan, dry_run, yes, max_age, max_partitions, fail_on_hold, output, all_rows, common.quiet, shared
+            plan,
+            dry_run,
+            yes,
+            max_age,
+            max_partitions,
+            fail_on_hold,
+            output,
+            all_rows,
+            common.quiet,
+            shared,
+            common.verbose,
+            common.deeds,
         )
         with shared:
             return trim_fleet(settings, topics, one_off, how)
@@ -166,12 +178,18 @@ def trim(
             memories=memories,
             stock=given.stock(),
             archiver=shared.archiver(),
+            on_report=lambda report: note_deeds(common.deeds, report),
         )
         with shown(quiet=common.quiet) as progress:
             report = carry_out(reader, made, orders, code_for, progress)
-            late = waited(reader, report, selection, wait_at_most, progress) if wait else []
+            late: list[Reason] = []
+            with common.deeds.behind(common.verbose):
+                late = waited(reader, report, selection, wait_at_most, progress) if wait else []
         told = len(memories.notes)
-        memories.save(now_ms())
+        with common.deeds.behind(common.verbose):
+            memories.save(now_ms())
+    if report.stopped_by is not None:
+        common.deeds.fail(report.stopped_by, common.verbose)
     for note in () if common.quiet else memories.notes[told:]:
         warn(note.text)
     if common.verbose:

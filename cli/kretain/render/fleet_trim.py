@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +67,7 @@ def print_fleet_report(report: FleetReport, output: Output, *, every_row: bool) 
     match output:
         case Output.json:
             members = (_report_lines(name, one) for name, one in report.clusters.items())
-            sys.stdout.writelines(nested_lines(fleet_report_head(report), "clusters", members))
+            data.write_json(nested_lines(fleet_report_head(report), "clusters", members))
         case Output.yaml:
             clusters: list[dict[str, Any]] = []
             for name, one in report.clusters.items():
