@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.guards.limits import Amount, total
+from retention_cli.state.audit_event import Event, checked
 from retention_cli.state.audit_head import HEAD_NAME, HeadError, read_head, write_head
 from retention_cli.state.chain import Break, Chain, Link, Resumed, event_of, next_line, resume
 from retention_cli.state.folder import StateError, make_folder
 
 FILE_NAME: Final = "audit.jsonl"
-
-Event = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -149,7 +148,7 @@ class AuditLog:
                 continue
             event = event_of(line)
             if event is not None and "seq" not in event and "prev" not in event:
-                event = _checked(line, begun)  # what no hash vouches for must at least make sense
+                event = checked(line, begun)  # what no hash vouches for must at least make sense
             chain.take(number, line, event)
         chain.end(*head)
         return chain
@@ -205,7 +204,7 @@ class AuditLog:
         return StateError(f"the audit log {self.path} can't be read: {error.strerror}")
 
     def _event(self, line: bytes, number: int, begun: set[str]) -> Event:
-        event = _checked(line, begun)
+        event = checked(line, begun)
         if event is not None:
             return event
         raise StateError(
@@ -229,18 +228,6 @@ def _runs(events: Iterable[Event]) -> dict[str, Run]:
             case "end":
                 runs[name].end = event
     return runs
-
-
-def _checked(line: bytes, begun: set[str]) -> Event | None:
-    """Read one line and doubt it. ``begun`` are the runs so far: what is said of another can't be counted."""
-    event = event_of(line)
-    try:
-        if event is not None:
-            _check(event, begun)
-            return event
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass
-    return None
 
 
 def _drop_torn_line(handle: int) -> None:
@@ -272,43 +259,3 @@ def _end_of_line(handle: int, before: int) -> int:
             return start + found + 1
         before = start
     return 0
-
-
-def _check(event: Event, begun: set[str]) -> None:
-    """Raise where an event lacks something that is relied on, or where it is of another kind."""
-    kind, run = _text(event["event"]), _text(event["run"])
-    if kind == "run":
-        for value in (event["at"], event["user"], event["host"], event["cluster"]["id"], event["policy"]["source"]):
-            _text(value)
-        _count(event["planned"]["partitions"])
-        begun.add(run)
-    elif kind in ("batch", "result", "end"):
-        if run not in begun:
-            raise ValueError(run)
-        _text(event["at"])
-        if kind == "end":
-            _count(event["exit"])
-            for value in event["totals"].values():
-                _count(0 if value is None else value)
-        else:
-            _count(event["batch"])
-            for row in event["partitions"]:
-                _text(row["topic"])
-                _count(row["partition"])
-                if kind == "result":
-                    _text(row["outcome"])
-                else:
-                    for key in ("log_start", "target", "records"):
-                        _count(row[key])
-                    _count(0 if row["bytes"] is None else row["bytes"])
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value
-
-
-def _count(value: object) -> None:
-    if type(value) is not int or value < 0:
-        raise ValueError(value)
