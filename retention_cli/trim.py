@@ -299,11 +299,11 @@ class Trimmer:
     def _judged(self, tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
         """Say what became of a request, or of an earlier one that no broker answered: what that moved is ours, too."""
         row = judge(tp, target, said, start)
-        if row.outcome == "unverified":
-            self._unanswered.note(tp, target, said)
-        elif row.outcome == "trimmed":
+        if row.outcome == "trimmed":
             self._unanswered.forget(tp)
         else:
+            if row.outcome == "unverified":
+                self._unanswered.note(tp, target, said)
             row = self._unanswered.settle(tp, start) or row
         if row.outcome == "trimmed":
             self._done += Amount(row.records, row.size_bytes)
