@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from retention_cli.archived_first import ArchivedFirst, Archiver, ArchiverFor
 from retention_cli.broker_clock import BrokerClock
@@ -19,7 +19,7 @@ from retention_cli.policy.settings import Limits
 from retention_cli.progress import Progress, silent
 from retention_cli.state.audit import AuditLog
 from retention_cli.state.folder import StateError, cluster_folder
-from retention_cli.state.history import past_day
+from retention_cli.state.history import PastDay, read_past_day
 from retention_cli.state.journal import AuditJournal, new_run_name
 from retention_cli.state.lock import trim_lock
 from retention_cli.state.memories import Memories
@@ -59,6 +59,8 @@ class Orders:
         archiver: what archives, None for this process by itself.
         deleter_for: gives what deletes; it is called where the trim is no rehearsal, and nowhere else.
         broker_clock_for: gives what compares our clock with the brokers' (RULES.md G8).
+        on_report: is given the report as soon as there is one, before anything behind it can fail. Not in a rehearsal.
+        ledger: what the audit log is to say of the memory that decisions go by; None: nothing.
     """
 
     selection: Callable[[], Selection]
@@ -72,6 +74,8 @@ class Orders:
     archiver: ArchiverFor | None = None
     deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
     broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock
+    on_report: Callable[[TrimReport], None] = lambda _report: None
+    ledger: Mapping[str, Any] | None = None
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
@@ -116,21 +120,26 @@ def carry_out(
     Raises:
         trim.RefusedError: a limit of the policy would be broken; nothing was trimmed.
         LockedError: another trim of this cluster is running.
-        StateError: the audit log can't be read or written, and nothing was trimmed. Where it fails later, the
-            report says so, and nothing more is trimmed.
+        StateError: the audit log can't be read or written, or the policy limits what is trimmed a day and the log's
+            chain is broken; nothing was trimmed. Where it fails later, the report says so, and nothing more is trimmed.
         BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
     """
     now_ms = orders.clock_ms()
     run = new_run_name(now_ms)
     folder = cluster_folder(orders.state_dir, plan.cluster_id)
     if orders.dry_run:
-        return _trimmer(reader, plan, orders, run, None, None, progress).carry_out()
+        past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
+        report = _trimmer(reader, plan, orders, run, past, None, None, progress).carry_out()
+        return replace(report, audit_broken=past.broken)
     with trim_lock(folder, timestamp(now_ms)), orders.broker_clock_for(reader, orders.clock_ms) as clock:
         journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
-        trimmer = _trimmer(reader, plan, orders, run, orders.deleter_for(reader), journal, progress, clock)
-        journal.begin(plan, orders.source)
+        past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
+        trimmer = _trimmer(reader, plan, orders, run, past, orders.deleter_for(reader), journal, progress, clock)
+        journal.begin(plan, orders.source, orders.ledger)
         try:
-            report = replace(trimmer.carry_out(), clock="checked" if clock.compared else UNCHECKED)
+            report = trimmer.carry_out()
+            report = replace(report, clock="checked" if clock.compared else UNCHECKED, audit_broken=past.broken)
+            orders.on_report(report)
         except BaseException as error:
             journal.end(None, exit_code_for(error), " ".join(str(error).split()) or type(error).__name__)
             raise
@@ -146,12 +155,12 @@ def _trimmer(
     plan: Plan,
     orders: Orders,
     run: str,
+    past: PastDay,
     deleter: Deleter | None,
     journal: AuditJournal | None,
     progress: Progress,
     clock: BrokerClock | None = None,
 ) -> Trimmer:
-    past = past_day(orders.state_dir, plan.cluster_id, orders.clock_ms())
     limits = Limits()
     managed = 0
     planned = {
@@ -180,7 +189,7 @@ def _trimmer(
         return fresh
 
     def limiter(amount: Amount) -> list[Reason]:
-        return over_limits(amount, past, managed, limits)
+        return over_limits(amount, past.under(limits), managed, limits)
 
     archived = ArchivedFirst(None)
     if deleter is not None and journal is not None:

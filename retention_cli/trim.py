@@ -27,6 +27,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.progress import Progress, silent
 from retention_cli.state.folder import StateError
 from retention_cli.trim_report import Journal, OutcomeName, TrimReport, TrimRow, row_of
+from retention_cli.verdict import Answer, Unanswered, judge
 
 RECHECK_SECONDS: Final = 30.0
 """How old a batch's recheck may be when its request goes out, and when the last answer to it counts."""
@@ -81,9 +82,10 @@ class Trimmer:
     _planned: dict[TopicPartition, Decision] = field(default_factory=dict)
     _rows: dict[TopicPartition, TrimRow] = field(default_factory=dict)
     _tries: dict[TopicPartition, int] = field(default_factory=dict)
-    _unanswered: dict[TopicPartition, Target] = field(default_factory=dict)
+    _unanswered: Unanswered = field(default_factory=Unanswered)
     _done: Amount = field(default_factory=Amount)
     _batches: int = 0
+    _sent: bool = False
     _disks: Sequence[DiskOutcome] = ()
     _recheck_s: float = 0.0
     _delete_s: float = 0.0
@@ -91,7 +93,8 @@ class Trimmer:
     def carry_out(self) -> TrimReport:
         """Trim what the plan names and today's facts allow.
 
-        A Ctrl-C between requests ends it there; during one, what was under way is read back first.
+        A Ctrl-C between requests ends it there; during one, what was under way is read back first. Once a batch was
+        announced, whatever else goes wrong ends it likewise: the report has what was done.
 
         Raises:
             RefusedError: the whole would break a limit; nothing was trimmed.
@@ -102,6 +105,7 @@ class Trimmer:
         self._disks = self.plan.disks
         stopped: str | None = None
         audit_problem: str | None = None
+        stopped_by: Exception | None = None
         interrupted = False
         try:
             while waiting := [tp for tp in self._planned if tp not in self._rows]:
@@ -118,6 +122,10 @@ class Trimmer:
             if not self._batches:
                 raise
             stopped = audit_problem = str(error)
+        except Exception as error:
+            if not self._batches:
+                raise
+            stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
         for tp in self._planned:
             if tp not in self._rows:
                 outcome: OutcomeName = "unchanged" if interrupted else "failed"
@@ -134,6 +142,8 @@ class Trimmer:
             self._delete_s,
             audit_problem,
             disks=self._disks,
+            sent=self._sent,
+            stopped_by=stopped_by,
         )
 
     def _sort_out(self) -> None:
@@ -216,19 +226,15 @@ class Trimmer:
 
         ``fresh`` is what a recheck found since. A request may be carried out after we have looked.
         """
-        target = self._unanswered.get(tp)
-        if target is None:
-            return None
-        same = fresh is not None and fresh.topic_id == target.decision.topic_id
-        row = _judge(tp, target, None, fresh.log_start if fresh is not None and same else None)
-        if row.outcome == "trimmed":
-            del self._unanswered[tp]
+        same = fresh is None or fresh.topic_id == self._planned[tp].topic_id
+        row = self._unanswered.settle(tp, fresh.log_start if fresh is not None and same else None)
+        if row is not None and row.outcome == "trimmed":
             self._done += Amount(row.records, row.size_bytes)
         return row
 
     def _check_limits(self, targets: dict[TopicPartition, Target]) -> None:
-        may_go = self._unanswered | targets  # what nobody answered may have gone, or yet go
-        amount = total(Amount(one.records, one.size_bytes) for one in may_go.values())
+        may_go = self._unanswered.may_go(targets)  # what no broker answered may have gone, or yet go
+        amount = total(Amount(one.records, one.size_bytes) for one in may_go)
         broken = self.limiter(self._done + amount)
         if not broken:
             return
@@ -251,7 +257,10 @@ class Trimmer:
         left_s = good_until - self.reader.clock.monotonic()
         if left_s <= 0:  # the disk under the audit log stalled
             late = (Reason("trim", "not sent: its recheck was too old by the time that it was announced"),)
-            unsent = [row_of(tp, "failed", target.offset, reasons=late) for tp, target in batch.items()]
+            unsent = [
+                self._unanswered.settle(tp, None) or row_of(tp, "failed", target.offset, reasons=late)
+                for tp, target in batch.items()
+            ]
             self.journal.result(self._batches, unsent)
             for row in unsent:
                 self._try_again(TopicPartition(row.topic, row.partition), row)
@@ -262,31 +271,44 @@ class Trimmer:
             if leader is not None:
                 by_leader.setdefault(leader, {})[tp] = target.offset
             # Until it is read back, all that can be said; also where a second Ctrl-C ends even that.
-            self._rows[tp] = _judge(tp, target, None, None)
-        said: dict[TopicPartition, DeleteOutcome] = {}
+            self._rows[tp] = judge(tp, target, None, None)
+        said: dict[TopicPartition, Answer] = {}
+
+        def hear(tp: TopicPartition, outcome: DeleteOutcome) -> None:
+            said[tp] = outcome.log_start if isinstance(outcome, Answered) else outcome
+
         interrupted = False
         began = self.reader.clock.monotonic()
+        self._sent = True
         try:
-            self.deleter.delete(by_leader, said.__setitem__, timeout_s=min(left_s, self.reader.timeout_s))
+            self.deleter.delete(by_leader, hear, timeout_s=min(left_s, self.reader.timeout_s))
         except KeyboardInterrupt:
             interrupted = True
         starts = self._read_back(batch, leaders)
         self._delete_s += self.reader.clock.monotonic() - began
-        judged = {tp: _judge(tp, target, said.get(tp), starts.get(tp)) for tp, target in batch.items()}
+        judged = {tp: self._judged(tp, target, said.get(tp), starts.get(tp)) for tp, target in batch.items()}
         for tp, row in judged.items():
             answer = said.get(tp)
             self._rows[tp] = row
-            if row.outcome == "unverified":
-                self._unanswered[tp] = batch[tp]
-            if row.outcome == "trimmed":
-                self._unanswered.pop(tp, None)
-                self._done += Amount(row.records, row.size_bytes)
-            elif isinstance(answer, RequestFailedError) and answer.retriable and not interrupted:
+            if isinstance(answer, RequestFailedError) and answer.retriable and not interrupted and not _reached(row):
                 self._try_again(tp, row)
         self.journal.result(self._batches, judged.values())
         self.progress("trimming", sum(tp in self._rows for tp in self._planned), len(self._planned))
         if interrupted:
             raise KeyboardInterrupt
+
+    def _judged(self, tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
+        """Say what became of a request, or of an earlier one that no broker answered: what that moved is ours, too."""
+        row = judge(tp, target, said, start)
+        if row.outcome == "trimmed":
+            self._unanswered.forget(tp)
+        else:
+            if row.outcome == "unverified":
+                self._unanswered.note(tp, target, said)
+            row = self._unanswered.settle(tp, start) or row
+        if row.outcome == "trimmed":
+            self._done += Amount(row.records, row.size_bytes)
+        return row
 
     def _read_back(
         self, batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
@@ -310,25 +332,8 @@ class Trimmer:
         return {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
 
 
-def _judge(tp: TopicPartition, target: Target, said: DeleteOutcome | None, start: int | None) -> TrimRow:
-    """Say what became of a partition: what was answered, against what was read back.
-
-    Without an answer a request may still be carried out, so that its partition stays unverified.
-    """
-    if start is not None and start >= target.offset:
-        return row_of(tp, "trimmed", target.offset, start, (), target.records, target.size_bytes)
-    if isinstance(said, RequestFailedError) and said.answered:
-        return row_of(tp, "failed", target.offset, start, (Reason("delete", str(said)),))
-    if isinstance(said, Answered) and start is not None:
-        text = f"the broker answered {said.log_start:,}, but the log still starts at {start:,}"
-        return row_of(tp, "failed", target.offset, start, (Reason("verify", text),))
-    if isinstance(said, Answered):
-        text = "the broker said that it is done, but the log start offset could not be read back"
-    else:
-        what = "no answer was waited for" if said is None else f"no answer came ({said})"
-        where = "could not be read back" if start is None else f"was still {start:,}"
-        text = f"{what}, and the log start offset {where}: it may yet move"
-    return row_of(tp, "unverified", target.offset, start, (Reason("verify", text),), target.records, target.size_bytes)
+def _reached(row: TrimRow) -> bool:
+    return row.log_start is not None and row.target is not None and row.log_start >= row.target
 
 
 def _batches(

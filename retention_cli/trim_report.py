@@ -35,6 +35,8 @@ class TrimReport:
 
     ``clock`` says whether our clock was compared with the brokers' (RULES.md G8). ``disks`` are what R6 came to at
     the last recheck. ``audit_problem`` says why the audit log lacks some of it: the rows are all there is then.
+    ``audit_broken`` is where the chain of the audit log was found broken before, None where it was whole. ``sent``
+    says that a request to delete went out, ``stopped_by`` what ended the trim behind it and is no broker's doing.
     """
 
     run: str
@@ -45,8 +47,11 @@ class TrimReport:
     recheck_seconds: float = 0.0
     delete_seconds: float = 0.0
     audit_problem: str | None = None
+    audit_broken: str | None = None
     clock: Clock = UNCHECKED
     disks: Sequence[DiskOutcome] = ()
+    sent: bool = False
+    stopped_by: Exception | None = None
 
     @property
     def short(self) -> list[Reason]:
@@ -100,6 +105,7 @@ def report_as_json(report: TrimReport) -> dict[str, Any]:
         "cluster": {"id": report.cluster_id, "bootstrap": report.bootstrap},
         "interrupted": report.interrupted,
         "audit_problem": report.audit_problem,
+        "audit_broken": report.audit_broken,
         "clock": report.clock,
         "disks": [outcome_as_json(one) for one in report.disks],
         "totals": {

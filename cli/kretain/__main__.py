@@ -7,22 +7,22 @@ import gc
 import os
 import sys
 
+from kretain import stdio
+
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
     # What a plan reads lives until it is printed: looking for garbage among it took a tenth of a large one.
     gc.set_threshold(1_000_000, 50, 50)
+    stdio.prepare()
     code: int | None = None
 
     def leave() -> None:
         """Leave without taking a million objects apart first; mypy does so too."""
         if code is None:  # what went wrong is Python's to say
             return
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except OSError:  # so is a pipe that nobody reads any more
-            return
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
 
     atexit.register(leave)  # the first to be registered is called last: after threads and everybody's own ends
@@ -33,6 +33,10 @@ def main() -> None:
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             code = (end.code or 0) & 0xFF
+        if code == 0 and (why := stdio.unprinted()) is not None:  # --help and --version; commands say so themselves
+            print(f"kretain: the result could not be printed: {why}", file=sys.stderr)
+            code = 1
+            raise SystemExit(code) from None
         raise
 
 

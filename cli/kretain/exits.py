@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 
@@ -55,6 +57,48 @@ class UsageError(Exception):
 
 class RefusedError(Exception):
     """A trim that must not go ahead; exit 6. Nothing was trimmed."""
+
+
+@dataclass(slots=True)
+class Deeds:
+    """What a command has deleted: from the first of it on, no failure may leave with 1, which says that nothing was.
+
+    ``failed``: something went wrong behind it, and was said.
+    """
+
+    failed: bool = False
+    _lines: list[str] = field(default_factory=list)
+
+    def note(self, line: str) -> None:
+        """Remember what was deleted, in words that stand alone: the run's name and its totals."""
+        self._lines.append(line)
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def __str__(self) -> str:
+        return "; ".join(self._lines)
+
+    def fail(self, error: Exception, verbosity: int) -> None:
+        """Say what went wrong behind a delete, and go on: the report is yet to come."""
+        self.failed = True
+        report(in_our_words(error), verbosity)
+
+    @contextlib.contextmanager
+    def behind(self, verbosity: int) -> Iterator[None]:
+        """Let what fails in here, behind a delete, be said and go no further; before one it is raised as ever."""
+        try:
+            yield
+        except Exception as error:
+            if not self:
+                raise
+            self.fail(error, verbosity)
+
+    def leave_with(self, code: Exit) -> Exit:
+        """Return the code to leave with where the command would leave with ``code``."""
+        if self and code in (Exit.FAILED, Exit.REFUSED):
+            return Exit.PARTIAL
+        return worst(code, Exit.PARTIAL) if self.failed else code
 
 
 def exit_code_for(error: BaseException) -> Exit:

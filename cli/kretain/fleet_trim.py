@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kretain import rules
-from kretain.exits import Exit, RefusedError, exit_code_for, line_of, of_many
+from kretain.exits import Deeds, Exit, RefusedError, exit_code_for, line_of, of_many
 from kretain.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.options import Output, PlanOutput
 from kretain.spark import SharedSpark
-from kretain.trims import code_of, confirm, now_ms
+from kretain.trims import code_of, confirm, note_deeds, now_ms, warn_of_log
 
 if TYPE_CHECKING:
     from retention_cli.fleet.plan import Failure
@@ -36,6 +36,8 @@ class TrimFlags:
     every_row: bool
     quiet: bool
     spark: SharedSpark
+    verbose: int = 0
+    deeds: Deeds = field(default_factory=Deeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,6 @@ class _Wishes:
 def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: TrimFlags) -> Exit:
     """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
     from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
-    from kretain.render.screen import warn
     from retention_cli.fleet.report import FleetReport
 
     if flags.plan is None:
@@ -72,8 +73,7 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     print_fleet_report(report, flags.output, every_row=flags.every_row)
     tell_failures({name: one for name, one in report.failures.items() if name not in wishes.failures})
     for name, one in report.reports.items():
-        if one.audit_problem is not None:
-            warn(f"{name}: the audit log is not whole, and nothing more was trimmed there: {one.audit_problem}")
+        warn_of_log(one, quiet=flags.quiet, of=name)
     codes = [code_of_failure(one) for one in report.failures.values()]
     codes += [code_of(one, fail_on_hold=flags.fail_on_hold) for one in report.reports.values()]
     return of_many(codes)
@@ -91,18 +91,24 @@ def _each(members: list[Member], wishes: _Wishes, flags: TrimFlags) -> Iterator[
             if stopped:
                 yield member.name, Failure("interrupted before its turn", KeyboardInterrupt())
                 continue
+            sent: list[TrimReport] = []  # that of this cluster, once something was sent to it
             try:
-                report = _trim(member, wishes.plans[member.name](), flags)
-                stopped = report.interrupted
-                yield member.name, report
+                report = _trim(member, wishes.plans[member.name](), flags, sent)
             except KeyboardInterrupt as error:
                 stopped = True
-                yield member.name, Failure("interrupted", error)
+                yield member.name, replace(sent[0], interrupted=True) if sent else Failure("interrupted", error)
             except Exception as error:  # noqa: BLE001  (said in one line, with its exit code; the others go on)
-                yield member.name, Failure(line_of(error), error)
+                if sent:
+                    flags.deeds.fail(error, flags.verbose)
+                yield member.name, sent[0] if sent else Failure(line_of(error), error)
+            else:
+                stopped = report.interrupted
+                if report.stopped_by is not None:
+                    flags.deeds.fail(report.stopped_by, flags.verbose)
+                yield member.name, report
 
 
-def _trim(member: Member, plan: Plan, flags: TrimFlags) -> TrimReport:
+def _trim(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport]) -> TrimReport:
     from kretain.progress import shown_by_name
     from kretain.render.screen import warn
     from retention_cli.fleet.trimming import trim_member
@@ -111,6 +117,11 @@ def _trim(member: Member, plan: Plan, flags: TrimFlags) -> TrimReport:
         if isinstance(result, BaseException):
             return int(exit_code_for(result))
         return int(code_of(result, fail_on_hold=flags.fail_on_hold))
+
+    def keep(report: TrimReport) -> None:
+        note_deeds(flags.deeds, report, member.name)
+        if report.sent:
+            sent.append(report)
 
     with shown_by_name(quiet=flags.quiet) as watch, watch(member.name) as progress:
         report, notes = trim_member(
@@ -123,6 +134,7 @@ def _trim(member: Member, plan: Plan, flags: TrimFlags) -> TrimReport:
             source=None if flags.plan is None else str(flags.plan),
             archiver=flags.spark.archiver(),
             progress=progress,
+            on_report=keep,
         )
     for note in () if flags.quiet else notes:
         warn(f"{member.name}: {note.text}")

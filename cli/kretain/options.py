@@ -18,7 +18,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from kretain.exits import Exit, UsageError, exit_code_for, in_our_words, report
+from kretain import stdio
+from kretain.exits import Deeds, Exit, UsageError, exit_code_for, in_our_words, report, tell, worst
 
 CONNECTION = "Connection"
 COMMON = "Common"
@@ -74,7 +75,10 @@ def duration_ms(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What every command is given beside its own. ``given_by`` says who gave each value: flag, variable or nobody."""
+    """What every command is given beside its own. ``given_by`` says who gave each value: flag, variable or nobody.
+
+    ``deeds`` is where a command that deletes notes what it has deleted.
+    """
 
     bootstrap_server: str | None = None
     command_config: Path | None = None
@@ -85,6 +89,7 @@ class Common:
     quiet: bool = False
     verbose: int = 0
     given_by: dict[str, str] = field(default_factory=dict)
+    deeds: Deeds = field(default_factory=Deeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +200,7 @@ def command(
                 if given[key] != "flag" and ctx.parent is not None and _giver(ctx.parent, key) == "flag":
                     mine[key], given[key] = ctx.parent.params[key], "flag"
             common = Common(**mine, given_by={key: who for key, who in given.items() if who})
-            raise typer.Exit(int(guarded(lambda: function(common, **values), common.verbose)))
+            raise typer.Exit(int(guarded(lambda: function(common, **values), common.verbose, common.deeds)))
 
         signature = inspect.Signature(
             [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared, context]
@@ -223,32 +228,34 @@ def _giver(ctx: Any, key: str) -> str:
     return {"COMMANDLINE": "flag", "ENVIRONMENT": "variable"}.get(source.name if source is not None else "", "")
 
 
-def guarded(work: Callable[[], Exit | None], verbosity: int) -> Exit:
-    """Run a command; say what went wrong in one line and return the exit code that it means."""
+def guarded(work: Callable[[], Exit | None], verbosity: int, deeds: Deeds | None = None) -> Exit:
+    """Run a command and return its exit code; say in one line what went wrong, and that a result was not printed.
+
+    Once something was deleted, whatever fails behind it is partial (5), and what was deleted is said on stderr.
+    """
+    deeds = Deeds() if deeds is None else deeds  # an empty one is false, and may yet be filled
     signal.signal(signal.SIGTERM, _as_interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup wants us deaf to it
         signal.signal(signal.SIGHUP, _as_interrupt)  # a terminal that is closed
     try:
-        return work() or Exit.DONE
+        code = work() or Exit.DONE
+        sys.stdout.flush()
     except (typer.Exit, typer.Abort):
         raise
     except UsageError as error:
         raise typer.BadParameter(str(error)) from None
-    except BrokenPipeError:  # whoever read us has seen enough
-        _silence_stdout()
-        return Exit.DONE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (said in one line, with its exit code)
         known = in_our_words(error)
         report(known, verbosity)
-        return exit_code_for(known)
+        if deeds:
+            tell(f"kretain: before that: {deeds}")
+        return deeds.leave_with(exit_code_for(known))
+    code = deeds.leave_with(code)
+    if (why := stdio.unprinted()) is None:
+        return code
+    tell(f"kretain: the result could not be printed: {why}{f'; {deeds}' if deeds else ''}")
+    return worst(code, Exit.PARTIAL if deeds else Exit.FAILED)
 
 
 def _as_interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
-
-
-def _silence_stdout() -> None:
-    """Keep Python from complaining about the closed pipe when it flushes at the end."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

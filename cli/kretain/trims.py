@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kretain.exits import Exit, RefusedError, tell, worst
+from kretain.exits import Deeds, Exit, RefusedError, tell, worst
 
 if TYPE_CHECKING:
     from retention_cli.brokers.reader import ClusterReader
@@ -24,11 +24,10 @@ def now_ms() -> int:
 
 def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
     """Return what a trim's report means."""
+    lost = report.count("failed") or report.count("unverified")
     return worst(
         Exit.INTERRUPTED if report.interrupted else Exit.DONE,
-        Exit.PARTIAL
-        if report.count("failed") or report.count("unverified") or report.audit_problem or report.short
-        else Exit.DONE,
+        Exit.PARTIAL if lost or report.audit_problem or report.stopped_by or report.short else Exit.DONE,
         Exit.ON_HOLD if fail_on_hold and report.count("held") else Exit.DONE,
     )
 
@@ -50,6 +49,27 @@ def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
     print(file=sys.stderr)
     if answer not in ("y", "yes"):
         raise RefusedError("not confirmed; nothing was trimmed")
+
+
+def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
+    """Note what a trim (of a cluster) has deleted, as one line that needs no report beside it."""
+    if not report.sent:
+        return
+    from kretain.render.words import count
+
+    rows = [f"{report.count(name):,} {name}" for name in ("failed", "unverified") if report.count(name)]
+    partitions = ", ".join([f"{count(report.count('trimmed'), 'partition')} trimmed", *rows])
+    went = f"{count(report.trimmed.records, 'record')} went"
+    deeds.note(f"{of and f'{of}: '}run {report.run}: {partitions}; {went} (kretain history --run {report.run})")
+
+
+def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
+    """Say what is wrong with the audit log (of a cluster): it was broken before, or it lacks some of this run."""
+    before, there = (f"{of}: ", " there") if of else ("", "")
+    if (broken := report.audit_broken) is not None and not quiet:
+        tell(f"kretain: {before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
+    if (problem := report.audit_problem) is not None:
+        tell(f"kretain: {before}the audit log is not whole, and nothing more was trimmed{there}: {problem}")
 
 
 def waited(

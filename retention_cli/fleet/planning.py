@@ -151,7 +151,7 @@ def _plan(member: Member, now_ms: int, names: ClusterNames, progress: Progress) 
                 now_ms,
                 progress=progress,
                 memories=memories,
-                past_day=lambda cluster: past_day(member.state_dir, cluster, now_ms),
+                past_day=lambda cluster: past_day(member.state_dir, cluster, now_ms, selection.policy.limits),
             )
         finally:
             memories.close()

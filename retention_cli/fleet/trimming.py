@@ -25,8 +25,11 @@ def trim_member(
     source: str | None = None,
     archiver: ArchiverFor | None = None,
     progress: Progress = silent,
+    on_report: Callable[[TrimReport], None] = lambda _report: None,
 ) -> tuple[TrimReport, list[Reason]]:
     """Carry one cluster's plan out under its own lock and audit log; return the report, and notes of its memory.
+
+    ``on_report`` is given the report before anything behind it can fail.
 
     Raises:
         PlanRefusedError: the plan is for another cluster than the member's connection leads to.
@@ -48,6 +51,7 @@ def trim_member(
                 source=source,
                 memories=memories,
                 archiver=archiver,
+                on_report=on_report,
             )
             report = carry_out(reader, plan, orders, exit_code_for, progress)
             memories.save(clock_ms())

@@ -63,6 +63,6 @@ class SparkEngine:
         stack.callback(memories.close)
 
         def trimmed(cluster: str) -> Amount:
-            return past_day(member.state_dir, cluster, now_ms)
+            return past_day(member.state_dir, cluster, now_ms, selection.policy.limits)
 
         return Target(member.name, reader, selection, self._connect(member.settings), trimmed, memories)

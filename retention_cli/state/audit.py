@@ -1,25 +1,25 @@
 """The audit log: what each trim was about to do and what came of it, a JSON line each, fsynced.
 
 A line is on the disk before the request that it announces is sent. So whatever happens in between, the log
-names at least everything that was deleted.
+names at least everything that was deleted. Lines are chained, so that what is done to them afterwards shows.
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.guards.limits import Amount, total
+from retention_cli.state.audit_event import Event, checked
+from retention_cli.state.audit_head import HEAD_NAME, HeadError, read_head, write_head
+from retention_cli.state.chain import Break, Chain, Link, Resumed, event_of, next_line, resume
 from retention_cli.state.folder import StateError, make_folder
 
 FILE_NAME: Final = "audit.jsonl"
-
-Event = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -46,10 +46,12 @@ class Run:
             }
             for row in batch["partitions"]:
                 key = (row["topic"], row["partition"])
-                doubtful.pop(key, None)
+                earlier = doubtful.pop(key, None)
                 if batch["at"] < since:
                     continue
                 amount = Amount(row["records"], row["bytes"])
+                if earlier is not None:  # which of the two requests did it may not be known: the larger counts
+                    amount = max(amount, earlier, key=lambda one: one.records)
                 match outcomes.get(key, "unverified"):
                     case "trimmed":
                         certain.append(amount)
@@ -59,28 +61,36 @@ class Run:
 
 
 class AuditLog:
-    """A cluster's audit log. Append-only."""
+    """A cluster's audit log. Append-only, and chained (:mod:`retention_cli.state.chain`)."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
 
     def append(self, event: Mapping[str, Any]) -> None:
-        """Write one line and wait until it is on the disk.
+        """Write one line behind the last, then its number and hash into the head, and wait until both are on the disk.
+
+        Only who holds the trim lock may append. What a crash left is mended: a torn last line is dropped, a head that
+        is a line behind is written first. Where the end is broken otherwise, the line says so, for good.
 
         Raises:
             StateError: it can't be written; then nothing may be deleted.
         """
-        make_folder(self.path.parent)
-        line = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        folder = self.path.parent
+        make_folder(folder)
         try:
             handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 _drop_torn_line(handle)
-                if os.write(handle, line) != len(line):
+                end = self._end(handle)
+                if end.head is not None:
+                    write_head(folder, end.head)
+                line, link = next_line(event, end)
+                if os.write(handle, line + b"\n") != len(line) + 1:
                     raise OSError(errno.ENOSPC, "it was written in part")
                 os.fsync(handle)
             finally:
                 os.close(handle)
+            write_head(folder, link)
         except OSError as error:
             raise StateError(
                 f"the audit log {self.path} can't be written: {error.strerror}; nothing more is trimmed"
@@ -93,17 +103,8 @@ class AuditLog:
             StateError: the log can't be read, or a line in it is broken.
         """
         begun: set[str] = set()
-        try:
-            with self.path.open("rb") as handle:
-                for number, line in enumerate(handle, start=1):
-                    if not line.endswith(b"\n"):
-                        return
-                    if line.strip():
-                        yield self._event(line, number, begun)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise StateError(f"the audit log {self.path} can't be read: {error.strerror}") from None
+        for number, line in self._lines():
+            yield self._event(line, number, begun)
 
     def runs(self) -> dict[str, Run]:
         """Return the runs by id, in the order in which they began.
@@ -111,91 +112,150 @@ class AuditLog:
         Raises:
             StateError: see :meth:`events`.
         """
-        runs: dict[str, Run] = {}
-        for event in self.events():
-            name = event["run"]
-            if event["event"] == "run":
-                runs[name] = Run(name, event)
-                continue
-            match event["event"]:
-                case "batch":
-                    runs[name].batches[event["batch"]] = event
-                case "result":
-                    runs[name].results[event["batch"]] = event
-                case "end":
-                    runs[name].end = event
-        return runs
+        return _runs(self.events())
 
-    def trimmed_since(self, at: str) -> Amount:
+    def trimmed_since(self, at: str) -> tuple[Amount, str | None]:
         """Return what was trimmed since a moment (ISO 8601 as we write it), for the limits per day (RULES.md G6).
+
+        Beside it the first break of the chain, as ``file:line: text``; None where the log is whole.
 
         Raises:
             StateError: see :meth:`events`. Then trimming stops.
         """
-        return total(run.trimmed(at) for run in self.runs().values())
+        head, size = self._now()
+        chain, begun = Chain(), set[str]()
+
+        def events() -> Iterator[Event]:
+            for number, line in self._lines(size):
+                event = self._event(line, number, begun)
+                chain.take(number, line, event)
+                yield event
+
+        amount = total(run.trimmed(at) for run in _runs(events()).values())
+        chain.end(*head)
+        return amount, self.shown(chain.breaks[0]) if chain.breaks else None
+
+    def verify(self) -> Chain:
+        """Follow the chain from the first line to the head, and return each break.
+
+        Raises:
+            StateError: the log can't be read.
+        """
+        head, size = self._now()
+        chain, begun = Chain(), set[str]()
+        for number, line in self._lines(size, blank=True):
+            if not line.strip() and chain.since is None:
+                continue
+            event = event_of(line)
+            if event is not None and "seq" not in event and "prev" not in event:
+                event = checked(line, begun)  # what no hash vouches for must at least make sense
+            chain.take(number, line, event)
+        chain.end(*head)
+        return chain
+
+    def shown(self, one: Break) -> str:
+        """Return a break with its place: ``file:line: text``."""
+        return f"{self.path}{'' if one.line is None else f':{one.line}'}: {one.text}"
+
+    def _now(self) -> tuple[tuple[Link | None, str | None], int]:
+        """Return what the head says, and how long the log is at that moment: a trim may be running."""
+        while True:
+            head = self._head()
+            try:
+                size = self.path.stat().st_size
+            except FileNotFoundError:
+                size = 0
+            except OSError as error:
+                raise self._unreadable(error) from None
+            if head == self._head():
+                return head, size
+
+    def _head(self) -> tuple[Link | None, str | None]:
+        try:
+            return read_head(self.path.parent), None
+        except HeadError as error:
+            return None, str(error)
+
+    def _end(self, handle: int) -> Resumed:
+        head, problem = self._head()
+        return resume(_last_line(handle), head, problem)
+
+    def _lines(self, size: int | None = None, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Read whole lines, without their newlines, as far as ``size``, and those that are ``blank`` where wanted.
+
+        Raises:
+            StateError: the log can't be read.
+        """
+        try:
+            with self.path.open("rb") as handle:
+                read = 0
+                for number, line in enumerate(handle, start=1):
+                    read += len(line)
+                    if not line.endswith(b"\n") or (size is not None and read > size):
+                        return
+                    if blank or line.strip():
+                        yield number, line[:-1]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: OSError) -> StateError:
+        return StateError(f"the audit log {self.path} can't be read: {error.strerror}")
 
     def _event(self, line: bytes, number: int, begun: set[str]) -> Event:
-        """Read one line and doubt it. ``begun`` are the runs so far: what is said of another can't be counted."""
-        try:
-            event = json.loads(line)
-            if isinstance(event, dict):
-                _check(event, begun)
-                return event
-        except (ValueError, KeyError, TypeError, AttributeError):
-            pass
+        event = checked(line, begun)
+        if event is not None:
+            return event
         raise StateError(
-            f"{self.path}:{number}: a broken line: what was trimmed can't be told. Mend it, or move the log aside if "
-            f"you accept that its trims no longer count"
+            f"{self.path}:{number}: a broken line: what was trimmed can't be told. Mend it, or move the log and "
+            f"{HEAD_NAME} aside if you accept that its trims no longer count (kretain history --verify shows more)"
         )
+
+
+def _runs(events: Iterable[Event]) -> dict[str, Run]:
+    runs: dict[str, Run] = {}
+    for event in events:
+        name = event["run"]
+        if event["event"] == "run":
+            runs[name] = Run(name, event)
+            continue
+        match event["event"]:
+            case "batch":
+                runs[name].batches[event["batch"]] = event
+            case "result":
+                runs[name].results[event["batch"]] = event
+            case "end":
+                runs[name].end = event
+    return runs
 
 
 def _drop_torn_line(handle: int) -> None:
     """Cut off a last line without its end: a crash tore it, so that what it was to announce was never sent."""
     size = os.fstat(handle).st_size
-    whole = size
-    while whole and os.pread(handle, 1, whole - 1) != b"\n":
-        start = max(0, whole - 65536)
-        found = os.pread(handle, whole - start, start).rfind(b"\n")
-        whole = start + found + 1
+    whole = _end_of_line(handle, size)
     if whole != size:
         os.ftruncate(handle, whole)
 
 
-def _check(event: Event, begun: set[str]) -> None:
-    """Raise where an event lacks something that is relied on, or where it is of another kind."""
-    kind, run = _text(event["event"]), _text(event["run"])
-    if kind == "run":
-        for value in (event["at"], event["user"], event["host"], event["cluster"]["id"], event["policy"]["source"]):
-            _text(value)
-        _count(event["planned"]["partitions"])
-        begun.add(run)
-    elif kind in ("batch", "result", "end"):
-        if run not in begun:
-            raise ValueError(run)
-        _text(event["at"])
-        if kind == "end":
-            _count(event["exit"])
-            for value in event["totals"].values():
-                _count(0 if value is None else value)
-        else:
-            _count(event["batch"])
-            for row in event["partitions"]:
-                _text(row["topic"])
-                _count(row["partition"])
-                if kind == "result":
-                    _text(row["outcome"])
-                else:
-                    for key in ("log_start", "target", "records"):
-                        _count(row[key])
-                    _count(0 if row["bytes"] is None else row["bytes"])
+def _last_line(handle: int) -> bytes | None:
+    """Return the last line that is not blank, without its newline. No more than that is read, however long the log."""
+    end = os.fstat(handle).st_size
+    while end:
+        start = _end_of_line(handle, end - 1)
+        line = os.pread(handle, end - 1 - start, start)
+        if line.strip():
+            return line
+        end = start
+    return None
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(value)
-    return value
-
-
-def _count(value: object) -> None:
-    if type(value) is not int or value < 0:
-        raise ValueError(value)
+def _end_of_line(handle: int, before: int) -> int:
+    """Return where the last line that ends at or before this place does, 0 where none does."""
+    while before:
+        start = max(0, before - 65536)
+        found = os.pread(handle, before - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        before = start
+    return 0

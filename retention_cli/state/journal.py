@@ -32,8 +32,14 @@ class AuditJournal:
         self._run = run
         self._clock_ms = clock_ms
 
-    def begin(self, plan: Plan, source: str | None) -> None:
-        """Announce the run. ``source`` is the plan's file, None where it was made on the spot."""
+    def begin(self, plan: Plan, source: str | None, ledger: Mapping[str, Any] | None = None) -> None:
+        """Announce the run.
+
+        Args:
+            plan: what is to be carried out.
+            source: the plan's file, None where it was made on the spot.
+            ledger: what to say of the memory that decisions go by, None where nothing is.
+        """
         totals = plan.totals
         self._append(
             "run",
@@ -50,6 +56,7 @@ class AuditJournal:
                 "bytes": totals.size_bytes,
                 "unconsumed": totals.unconsumed,
             },
+            **({} if ledger is None else {"ledger": dict(ledger)}),
         )
 
     def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:

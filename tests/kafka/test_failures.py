@@ -371,5 +371,8 @@ def test_a_trim_that_is_ended_while_it_waits_for_an_answer(tmp_path: Path, end: 
             assert history[0]["exit"] == 130
             assert "Interrupted" in out
             assert "Traceback" not in err
+        assert "unbroken since" in world.cli("history", "--verify", check=0).out
         again = world.cli("trim", "-p", str(policy), "--yes", "-o", "json", check=0).json()
         assert again["partitions"][0]["log_start"] == 8
+        assert again["audit_broken"] is None
+        assert "unbroken since" in world.cli("history", "--verify", check=0).out

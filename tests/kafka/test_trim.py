@@ -311,6 +311,43 @@ def test_a_broken_audit_log_stops_before_anything_is_sent(world: World, topic: s
     assert world.ends(topic)[0] == 8
 
 
+def test_a_broken_chain_stops_nothing_is_warned_of_once_and_the_log_goes_on(world: World, topic: str) -> None:
+    world.trim(world.plan(consumed(topic)), consumed(topic))
+    tampered(world)
+    world.commit(f"{topic}-a", topic, 9)
+    done = world.cli("trim", topic, "--consumed-after", "1h", "--yes", "-o", "json", check=0)
+    assert done.json()["totals"]["trimmed"] == 1
+    assert "audit.jsonl:2: edited" in done.json()["audit_broken"]
+    (warned,) = [line for line in done.err.splitlines() if "audit log" in line]
+    assert warned.startswith("kretain: the audit log is broken: ")
+    assert [line["seq"] for line in audit(world)] == list(range(1, 9))
+    assert world.cli("history", "--verify", check=1).out.count("\n") == 1
+
+
+def test_a_limit_per_day_does_not_go_by_a_broken_chain(world: World, topic: str, tmp_path: Path) -> None:
+    """RULES.md G6: an edited line could hide what was trimmed today. Nothing is sent, nothing is planned."""
+    policy = consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 9}")
+    world.trim(world.plan(policy), policy)
+    tampered(world)
+    world.commit(f"{topic}-a", topic, 9)
+    plan = world.plan(policy)
+    for dry_run in (False, True):
+        with pytest.raises(StateError, match=r"audit\.jsonl:2: edited.*kretain history --verify"):
+            world.trim(plan, policy, dry_run=dry_run)
+    assert world.ends(topic)[0] == 8
+    (tmp_path / "policy.yaml").write_text(policy)
+    for command in ("plan", "trim"):
+        refused = world.cli(command, "-p", str(tmp_path / "policy.yaml"), check=1)
+        assert refused.err.count("\n") == 1
+        assert "audit.jsonl:2: edited" in refused.err
+
+
+def tampered(world: World) -> None:
+    """Make the day's records fewer, as who wants to trim more would."""
+    log = next(world.state_dir.glob("*/audit.jsonl"))
+    log.write_text(log.read_text().replace('"target":8,"records":8', '"target":8,"records":1'))
+
+
 def test_one_trim_at_a_time(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
     with trim_lock(world.state_dir / plan.cluster_id, "then"), pytest.raises(LockedError, match="since then"):

@@ -388,14 +388,22 @@ def test_delete_records_is_of_one_cluster() -> None:
 
 
 def trimmed_in_turn(
-    monkeypatch: pytest.MonkeyPatch, answers: dict[str, TrimReport | BaseException], failures: dict[str, Failure]
+    monkeypatch: pytest.MonkeyPatch,
+    answers: dict[str, TrimReport | BaseException],
+    failures: dict[str, Failure],
+    before: dict[str, TrimReport] | None = None,
 ) -> tuple[dict[str, TrimReport | Failure], list[str]]:
-    """Trim three clusters whose trims end so; return what became of each, and who was reached at all."""
+    """Trim three clusters whose trims end so; return what became of each, and who was reached at all.
+
+    ``before`` are reports that were there before the trim ended.
+    """
     reached: list[str] = []
 
-    def trim(one: Member, _plan: Plan, _flags: fleet_trim.TrimFlags) -> TrimReport:
+    def trim(one: Member, _plan: Plan, _flags: fleet_trim.TrimFlags, sent: list[TrimReport]) -> TrimReport:
         reached.append(one.name)
         answer = answers[one.name]
+        if one.name in (before or {}):
+            sent.append((before or {})[one.name])
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -433,6 +441,19 @@ def test_whatever_fails_in_one_cluster_the_others_are_trimmed(
     assert str(error) in failed.error
     code = fleets.code_of_failure(failed)
     assert code == (Exit.REFUSED if isinstance(error, LockedError) else Exit.FAILED)
+
+
+@pytest.mark.parametrize("error", [UnreachableError("down"), KeyboardInterrupt()])
+def test_whatever_comes_behind_a_clusters_deletes_its_report_stands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException
+) -> None:
+    """It is not said that nothing was done to it."""
+    report = replace(REPORT.reports["eu"], sent=True)
+    found, reached = trimmed_in_turn(monkeypatch, {"eu": error, "us": report}, {"ap": DOWN}, {"eu": report})
+    interrupted = isinstance(error, KeyboardInterrupt)
+    assert found["eu"] == replace(report, interrupted=interrupted)
+    assert reached == (["eu"] if interrupted else ["eu", "us"])
+    assert capsys.readouterr().err == ("" if interrupted else "kretain: down\n")
 
 
 @pytest.mark.parametrize("raised", [True, False])

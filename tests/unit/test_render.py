@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from kretain import exits
-from kretain.options import PlanOutput
+from kretain.options import Output, PlanOutput
 from kretain.render import screen
 from kretain.render.explain import Marker, picture
 from kretain.render.plan import given_back, held_back_by, print_plan
+from kretain.render.trim import print_report
 from retention_cli.disks.outcome import Space
-from retention_cli.model import Decision, Reason
+from retention_cli.model import Decision, Reason, TopicPartition
 from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.trim_report import TrimReport, row_of
 from tests.kafka.world import run_cli
 from tests.unit.test_narrow import HOLD, KEEP, row
 from tests.unit.test_plan import plan
@@ -169,3 +171,16 @@ def test_a_mistyped_command_is_told_its_nearest() -> None:
 )
 def test_a_plan_says_what_brokers_give_back_and_when(space: Space | None, said: str) -> None:
     assert said in given_back(space)
+
+
+def test_a_report_says_of_what_was_gone_before_that_it_was_not_this_trim(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = Reason("gone", "the log starts at 9: broker retention or another trimmer moved it there, not this trim")
+    rows = [
+        row_of(TopicPartition("t", 0), "unchanged", 8, 9, (gone,)),
+        row_of(TopicPartition("t", 1), "unchanged", log_start=3),
+    ]
+    print_report(TrimReport("r", "c", "b", rows), Output.table, every_row=False)
+    said = capsys.readouterr().out
+    assert "2 partitions: 2 unchanged.\n" in said
+    assert f"Gone before this trim\n  t 0\n    gone  {gone.text}\n" in said
+    assert "t 1" not in said

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,12 @@ import pytest
 
 from retention_cli.model import TopicPartition
 from retention_cli.narrow import Target
+from retention_cli.policy.settings import Limits
 from retention_cli.state.audit import AuditLog
 from retention_cli.state.folder import StateError
 from retention_cli.state.history import past_day
 from retention_cli.state.journal import AuditJournal, new_run_name
-from retention_cli.state.lock import LockedError, trim_lock
+from retention_cli.state.lock import LockedError, trim_lock, user_name
 from retention_cli.trim_report import TrimReport, row_of
 from tests.unit.test_narrow import row
 from tests.unit.test_plan import plan
@@ -61,15 +64,42 @@ def test_a_lock_that_can_not_be_made_stops_the_trim(tmp_path: Path) -> None:
         pytest.fail("not locked")
 
 
+def test_a_lock_whose_holder_can_not_be_named_stops_the_trim_in_our_words(tmp_path: Path) -> None:
+    (tmp_path / "trim.lock").symlink_to("/dev/full")
+    with pytest.raises(StateError, match=r"trim\.lock can't be written"), trim_lock(tmp_path, "now"):
+        pytest.fail("locked without a name")
+
+
+def test_who_trims_is_the_name_of_the_uid_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    me = pwd.getpwuid(os.getuid()).pw_name
+    with trim_lock(tmp_path, "now"):
+        assert json.loads((tmp_path / "trim.lock").read_text())["user"] == me
+    log = AuditLog(tmp_path)
+    AuditJournal(log, "r1", lambda: AT).begin(plan(row()), None)
+    assert written(log)[0]["user"] == me
+
+
+def test_a_uid_without_a_name_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 987_654)
+    assert user_name() == "987654"
+
+
 def written(log: AuditLog) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.path.read_text().splitlines()]
+    """Return the log's lines without what chains them."""
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in ("seq", "prev")} for line in lines]
 
 
 def test_a_run_is_written_step_by_step(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     clock = iter(range(AT, AT + 100))
     journal = AuditJournal(log, "r1", lambda: next(clock))
-    journal.begin(plan(row(), row(partition=1)), "plan.json")
+    journal.begin(plan(row(), row(partition=1)), "plan.json", {"id": "l1"})
+    assert written(log)[0]["ledger"] == {"id": "l1"}
     assert [line["event"] for line in written(log)] == ["run"]
     assert written(log)[0]["plan"]["file"] == "plan.json"
     assert written(log)[0]["planned"] == {"partitions": 2, "records": 100, "bytes": 1000, "unconsumed": 0}
@@ -114,6 +144,7 @@ def test_a_run_that_failed_says_why(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     journal = AuditJournal(log, "r1", lambda: AT)
     journal.begin(plan(row()), None)
+    assert "ledger" not in written(log)[0]
     journal.end(None, 1, "no broker answered")
     assert written(log)[1] | {"at": ""} == {
         "event": "end",
@@ -133,8 +164,8 @@ def test_a_day_is_24_hours_back_from_now(tmp_path: Path) -> None:
         journal = AuditJournal(log, name, lambda at=at: at)  # type: ignore[misc]
         journal.begin(plan(row()), None)
         journal.batch(1, {TP: Target(50, row())})
-    assert past_day(tmp_path, "c1", AT).records == 100
-    assert past_day(tmp_path, "c2", AT).records == 0
+    assert past_day(tmp_path, "c1", AT, Limits()).records == 100
+    assert past_day(tmp_path, "c2", AT, Limits()).records == 0
 
 
 def test_names_of_runs_sort_by_time_and_differ(tmp_path: Path) -> None:

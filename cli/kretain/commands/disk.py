@@ -42,7 +42,7 @@ def disk(
     from kretain.render.disk import print_disks
     from kretain.render.screen import warn
     from retention_cli.disk_looks import look
-    from retention_cli.policy.settings import DiskRules, OneOff
+    from retention_cli.policy.settings import DiskRules, Limits, OneOff
     from retention_cli.state.history import past_day
 
     shared = SharedSpark(spark)
@@ -57,7 +57,7 @@ def disk(
                 reader,
                 chosen,
                 now_ms,
-                past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
+                past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms, Limits()),
                 memories=settings.memories(reader, chosen.policy.state),
                 progress=progress,
             )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kretain.exits import Exit
+from kretain.exits import Exit, UsageError, tell
 from kretain.options import COMMON, Common, Output, command, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -16,24 +17,54 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 def history(
     common: Common,
     run: Annotated[str | None, option("--run", metavar="ID", help="One run, partition by partition.")] = None,
+    verify: Annotated[
+        bool, option("--verify", help="Is the log as it was written? Names each edited, missing or moved line.")
+    ] = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
 ) -> Exit:
     """Past trims, from the audit log of this machine's state directory. Needs no cluster.
+
+    Each line of the log carries the hash of the line before it. --verify follows them, in every cluster's log, and
+    leaves with 1 where one does not hold.
 
     [bold]Examples[/bold]
 
       kretain history
 
       kretain history --run 20261121T030000Z-3f9a -o json
+
+      kretain history --verify
     """
     from kretain.config import resolve
     from kretain.render.history import print_run, print_runs
     from retention_cli.state.history import find_run, read_history
 
+    if verify and run is not None:
+        raise UsageError("--verify looks at whole logs: leave --run out")
     settings = resolve(common, policy_counts=False)
+    if verify:
+        return _verified(settings.state_dir, output)
     past = read_history(settings.state_dir)
     if run is None:
         print_runs(past, output)
     else:
         print_run(find_run(past, run), output)
     return Exit.DONE
+
+
+def _verified(state_dir: Path, output: Output) -> Exit:
+    from kretain.render.verify import print_verified
+    from kretain.render.words import count
+    from retention_cli.state.history import verify_all
+
+    found = verify_all(state_dir)
+    print_verified(found, output)
+    broken = sum(bool(one.chain.breaks) for one in found)
+    if not broken:
+        return Exit.DONE
+    many = f"{count(broken, 'audit log')} of {len(found)} {'is' if broken == 1 else 'are'} broken"
+    tell(
+        f"kretain: {many}: put what is missing or edited back from a copy; or move audit.jsonl and audit.head aside, "
+        f"both, and the next trim begins a new log"
+    )
+    return Exit.FAILED

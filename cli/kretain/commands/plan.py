@@ -91,7 +91,7 @@ def plan(
             now_ms,
             progress=progress,
             memories=settings.memories(reader, selection.policy.state),
-            past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms),
+            past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms, selection.policy.limits),
         )
     if not common.quiet:
         for note in made.notes:

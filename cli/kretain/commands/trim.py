@@ -14,9 +14,10 @@ from kretain.inventory import ExactBytes, Given, Inventories, check_one
 from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.rules import RuleFlags, Topics
 from kretain.spark import SharedSpark, SparkFlags, maker
-from kretain.trims import code_of, confirm, now_ms, waited
+from kretain.trims import code_of, confirm, note_deeds, now_ms, waited, warn_of_log
 
 if TYPE_CHECKING:
+    from retention_cli.model import Reason
     from retention_cli.plan import Plan
     from retention_cli.trim_report import TrimReport
 
@@ -107,7 +108,18 @@ def trim(
 
         check_one(inventory, exact_bytes=exact_bytes, wait=wait)
         how = TrimFlags(
-            plan, dry_run, yes, max_age, max_partitions, fail_on_hold, output, all_rows, common.quiet, shared
+            plan,
+            dry_run,
+            yes,
+            max_age,
+            max_partitions,
+            fail_on_hold,
+            output,
+            all_rows,
+            common.quiet,
+            shared,
+            common.verbose,
+            common.deeds,
         )
         with shared:
             return trim_fleet(settings, topics, one_off, how)
@@ -143,7 +155,7 @@ def trim(
                     now_ms(),
                     progress=progress,
                     memories=memories,
-                    past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms()),
+                    past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms(), today.policy.limits),
                 )
             for note in () if common.quiet else made.notes:
                 warn(note.text)
@@ -166,12 +178,18 @@ def trim(
             memories=memories,
             stock=given.stock(),
             archiver=shared.archiver(),
+            on_report=lambda report: note_deeds(common.deeds, report),
         )
         with shown(quiet=common.quiet) as progress:
             report = carry_out(reader, made, orders, code_for, progress)
-            late = waited(reader, report, selection, wait_at_most, progress) if wait else []
+            late: list[Reason] = []
+            with common.deeds.behind(common.verbose):
+                late = waited(reader, report, selection, wait_at_most, progress) if wait else []
         told = len(memories.notes)
-        memories.save(now_ms())
+        with common.deeds.behind(common.verbose):
+            memories.save(now_ms())
+    if report.stopped_by is not None:
+        common.deeds.fail(report.stopped_by, common.verbose)
     for note in () if common.quiet else memories.notes[told:]:
         warn(note.text)
     if common.verbose:
@@ -179,8 +197,7 @@ def trim(
     print_report(report, output, every_row=all_rows)
     for note in report.short if saved is not None or not made.disks else ():
         warn(note.text)
-    if report.audit_problem is not None:
-        warn(f"the audit log is not whole, and nothing more was trimmed: {report.audit_problem}")
+    warn_of_log(report, quiet=common.quiet)
     for reason in late:
         warn(reason.text)
     return worst(Exit.PARTIAL if late else Exit.DONE, code_of(report, fail_on_hold=fail_on_hold))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ def print_fleet_plan(fleet: FleetPlan, output: PlanOutput, *, every_row: bool) -
     """Print the plan as asked. Rows for scripts have a first column, ``cluster``: the cluster's name."""
     match output:
         case PlanOutput.json:
-            sys.stdout.writelines(fleet_lines(fleet))
+            data.write_json(fleet_lines(fleet))
         case PlanOutput.yaml:
             data.print_yaml(fleet_as_json(fleet))
         case PlanOutput.jsonl:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,6 @@ from kretain.render.screen import Column
 from kretain.render.words import count, gone, number, size
 from retention_cli.fleet.plan import Failure, nested_lines
 from retention_cli.fleet.report import OUTCOMES, FleetReport, fleet_report_head
-from retention_cli.model import TopicPartition
 from retention_cli.plan import Plan, json_lines
 from retention_cli.trim_report import OutcomeName, TrimReport, report_as_json, row_as_json
 
@@ -69,7 +67,7 @@ def print_fleet_report(report: FleetReport, output: Output, *, every_row: bool) 
     match output:
         case Output.json:
             members = (_report_lines(name, one) for name, one in report.clusters.items())
-            sys.stdout.writelines(nested_lines(fleet_report_head(report), "clusters", members))
+            data.write_json(nested_lines(fleet_report_head(report), "clusters", members))
         case Output.yaml:
             clusters: list[dict[str, Any]] = []
             for name, one in report.clusters.items():
@@ -131,16 +129,10 @@ def _print_report_tables(report: FleetReport, *, every_row: bool) -> None:
             trim.print_report(one, Output.table, every_row=True)
         return
     for name, one in report.reports.items():
-        loud: tuple[tuple[str, OutcomeName], ...] = (
-            ("Failed in", "failed"),
-            ("Unverified in", "unverified"),
-            ("Held in", "held"),
-        )
-        for title, outcome in loud:
-            reasons = (
-                (TopicPartition(row.topic, row.partition), row.reasons) for row in one.rows if row.outcome == outcome
-            )
-            print_reasons(f"{title} {name}", reasons, "magenta" if outcome == "held" else "red")
+        for title, outcome in trim.LOUD:
+            style = "magenta" if outcome == "held" else "red"
+            print_reasons(f"{title} in {name}", trim.reasons_of(one, outcome), style)
+        print_reasons(f"Gone before this trim in {name}", trim.gone_before(one))
 
 
 def _print_report_totals(report: FleetReport) -> None:

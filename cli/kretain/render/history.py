@@ -129,7 +129,7 @@ def print_run(run: Run, output: Output) -> None:
                     )
                     for row in rows
                 ],
-                [None if row["outcome"] == "trimmed" else "red" for row in rows],
+                [None if row["outcome"] in ("trimmed", "unchanged") else "red" for row in rows],
             )
             if run.end is None:
                 screen.say()
@@ -167,6 +167,8 @@ def _partitions(run: Run) -> list[dict[str, Any]]:
         outcomes = {(row["topic"], row["partition"]): row for row in (result or {"partitions": ()})["partitions"]}
         for row in batch["partitions"]:
             told = outcomes.get((row["topic"], row["partition"]), {})
+            outcome = told.get("outcome", "unverified")
+            gone = outcome in ("trimmed", "unverified")
             rows.append(
                 {
                     "batch": batch_number,
@@ -175,10 +177,10 @@ def _partitions(run: Run) -> list[dict[str, Any]]:
                     "partition": row["partition"],
                     "from": row["log_start"],
                     "target": row["target"],
-                    "outcome": told.get("outcome", "unverified"),
+                    "outcome": outcome,
                     "log_start": told.get("log_start"),
-                    "records": row["records"],
-                    "bytes": row["bytes"],
+                    "records": row["records"] if gone else 0,
+                    "bytes": row["bytes"] if gone else 0,
                     "reason": told.get("reason"),
                 }
             )

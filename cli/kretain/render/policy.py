@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,7 +70,7 @@ def print_changed(done: Changed, output: Output) -> None:
     row = {"topic": done.topic, "partition": done.partition, "offset": done.offset}
     match output:
         case Output.json:
-            sys.stdout.write(json.dumps({"format": CHANGED, **row, "settings": done.values}, ensure_ascii=False) + "\n")
+            data.print_jsonl([{"format": CHANGED, **row, "settings": done.values}])
         case Output.yaml:
             data.print_yaml({"format": CHANGED, **row, "settings": done.values})
         case Output.csv:

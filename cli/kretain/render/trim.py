@@ -10,7 +10,7 @@ from kretain.render.plan import SHOWN
 from kretain.render.reasons import MOST, print_reasons
 from kretain.render.screen import Column
 from kretain.render.words import count, gone, number, size
-from retention_cli.model import TopicPartition
+from retention_cli.model import Reason, TopicPartition
 from retention_cli.plan import Plan
 from retention_cli.trim_report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
 
@@ -25,6 +25,8 @@ _STYLES: dict[OutcomeName, str | None] = {
     "unverified": "red",
 }
 _LOUDEST: tuple[OutcomeName, ...] = ("failed", "unverified", "trimmed", "would-trim", "held", "unchanged")
+LOUD: tuple[tuple[str, OutcomeName], ...] = (("Failed", "failed"), ("Unverified", "unverified"), ("Held", "held"))
+"""Outcomes whose reasons stand under the table, and under which heading."""
 
 
 def print_report(report: TrimReport, output: Output, *, every_row: bool) -> None:
@@ -72,12 +74,23 @@ def _print_table(report: TrimReport, *, every_row: bool) -> None:
         [_STYLES[row.outcome] for row in rows],
     )
     _print_totals(report)
-    loud: tuple[tuple[str, OutcomeName], ...] = (("Failed", "failed"), ("Unverified", "unverified"), ("Held", "held"))
-    for title, outcome in loud:
-        rows = [row for row in report.rows if row.outcome == outcome]
-        print_reasons(
-            title, ((TopicPartition(row.topic, row.partition), row.reasons) for row in rows), _STYLES[outcome]
-        )
+    for title, outcome in LOUD:
+        print_reasons(title, reasons_of(report, outcome), _STYLES[outcome])
+    print_reasons("Gone before this trim", gone_before(report))
+
+
+def reasons_of(report: TrimReport, outcome: OutcomeName) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
+    """Return the partitions that came to an outcome, with their reasons."""
+    return [(TopicPartition(row.topic, row.partition), row.reasons) for row in report.rows if row.outcome == outcome]
+
+
+def gone_before(report: TrimReport) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
+    """Return the partitions of which somebody else had removed what this trim asked for, with the reason ``gone``."""
+    return [
+        (tp, reasons)
+        for tp, reasons in reasons_of(report, "unchanged")
+        if any(reason.code == "gone" for reason in reasons)
+    ]
 
 
 def _print_totals(report: TrimReport) -> None:

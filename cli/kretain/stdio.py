@@ -1,0 +1,90 @@
+"""stdin, stdout and stderr that are always there, and whose failures wait until the work is done.
+
+A result that can't be printed is no reason to stop half-way, nor one for another exit code than that of what was done.
+So a write that fails is remembered, and what follows it is dropped; who ends the command asks whether all was printed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import io
+import os
+import select
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class _Channel(io.FileIO):
+    """A file descriptor to write to, which raises nothing. ``failure`` is its first, and the end of its output."""
+
+    failure: OSError | None = None
+
+    def write(self, some: Any, /) -> int:
+        """Write some of it, and say how much; where it can't be written, drop all of it."""
+        if self.failure is None:
+            try:
+                while (written := super().write(some)) is None:  # a pipe that somebody has set not to block
+                    select.select([], [self.fileno()], [])
+            except OSError as error:
+                self.failure = error
+            else:
+                return written
+        return memoryview(some).nbytes
+
+
+def prepare() -> None:
+    """Put our streams in their places, once, before anything else is opened.
+
+    Where the caller has closed a descriptor its number is taken: a ledger that gets the number 2 would be written over
+    by whatever a library prints. A character that an encoding lacks is written as its escape.
+    """
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:  # the lowest free number is this one; what is opened to be read fails as closed stdout does
+            os.open(os.devnull, flags)
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
+    sys.stdout = _stream(1, sys.stdout)
+    sys.stderr = _stream(2, sys.stderr)
+
+
+def _stream(number: int, was: Any) -> io.TextIOWrapper:
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Channel(number, "w", closefd=False)),
+        encoding="utf-8" if was is None else was.encoding,
+        errors="backslashreplace",
+        line_buffering=number == 2 or (was is not None and was.line_buffering),
+        write_through=was is not None and was.write_through,
+    )
+
+
+def _failure() -> OSError | None:
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return raw.failure if isinstance(raw, _Channel) else None
+
+
+def unprinted() -> str | None:
+    """Return why stdout could not take all of the result. None where it did, or its reader had seen enough of it."""
+    sys.stdout.flush()
+    failure = _failure()
+    if failure is None or failure.errno == errno.EPIPE:
+        return None
+    return "stdout is closed" if failure.errno == errno.EBADF else failure.strerror or str(failure)
+
+
+def while_heard(parts: Iterable[T]) -> Iterator[T]:
+    """Yield parts of a long result, as long as stdout takes them: rows that nobody reads need not be made."""
+    for part in parts:
+        yield part
+        if _failure() is not None:
+            return
+
+
+def is_utf8() -> bool:
+    """Return whether stdout can show any character."""
+    return codecs.lookup(getattr(sys.stdout, "encoding", None) or "utf-8").name == "utf-8"

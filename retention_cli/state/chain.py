@@ -1,0 +1,257 @@
+"""The chain of the audit log: each line has its number and the hash of the line before it. Pure.
+
+It shows what an accident or an editor did to the log, line by line. It is not signed: who may write the state directory
+can write a whole other log, with its chain and its head.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+ZEROS: Final = "0" * 64
+MARK: Final = "broken"
+"""The key of a line that was written behind a broken end: what was wrong there."""
+MOST: Final = 1_000
+"""So many breaks are kept, the others counted."""
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where a chain ends: its last line's number, 0 where none is chained yet, and the hash of the log's last line."""
+
+    seq: int = 0
+    hash: str = ZEROS
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A place where the chain does not hold, and what that means. ``line`` is None where it is no line's matter."""
+
+    line: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where the next line goes on: behind ``link``. ``broken`` says what is wrong there, None where all is well.
+
+    ``head`` is to be written first, where it is not None: a chain begins, or a crash has left the head a line behind.
+    """
+
+    link: Link
+    broken: str | None = None
+    head: Link | None = None
+
+
+def hash_of(line: bytes) -> str:
+    """Return the hash of a line, given without its newline."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def event_of(line: bytes) -> dict[str, Any] | None:
+    """Return a line's JSON object, None where it is none."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def link_of(event: Mapping[str, Any]) -> Link | None:
+    """Return a line's number and the hash *before* it, None where it is not chained.
+
+    Raises:
+        ValueError: it has only one of them, or what can't be one.
+    """
+    if "seq" not in event and "prev" not in event:
+        return None
+    return as_link(event.get("seq"), event.get("prev"))
+
+
+def as_link(seq: object, hash_: object) -> Link:
+    """Return the two as a link.
+
+    Raises:
+        ValueError: they can't be one.
+    """
+    if type(seq) is int and 0 <= seq < 2**63 and isinstance(hash_, str) and _HASH.fullmatch(hash_):
+        return Link(seq, hash_)
+    raise ValueError(seq)
+
+
+def next_line(event: Mapping[str, Any], at: Resumed) -> tuple[bytes, Link]:
+    """Return an event as the chain's next line, without its newline, and where the chain ends then."""
+    link = Link(at.link.seq + 1, at.link.hash)
+    mark = {} if at.broken is None else {MARK: at.broken}
+    text = json.dumps({"seq": link.seq, "prev": link.hash, **mark, **event}, ensure_ascii=False, separators=(",", ":"))
+    line = text.encode("utf-8", "backslashreplace")  # half a surrogate, of a path, becomes JSON's escape of it
+    return line, Link(link.seq, hash_of(line))
+
+
+def resume(last: bytes | None, head: Link | None, problem: str | None = None) -> Resumed:
+    """Return where the next line goes on. Numbers are not used twice, also where lines are gone.
+
+    Args:
+        last: the log's last whole line, without its newline; None where it has none.
+        head: what the head says; None where there is none, or it can't be read.
+        problem: why the head can't be read.
+    """
+    hash_ = ZEROS if last is None else hash_of(last)
+    known = 0 if head is None else head.seq
+    here: Link | None = None
+    if last is not None:
+        try:
+            event = event_of(last)
+            here = None if event is None else link_of(event)
+        except ValueError:
+            event = None
+        if event is None:
+            return Resumed(Link(known, hash_), "the line before can't be read")
+    if problem is not None:
+        return Resumed(Link(0 if here is None else here.seq, hash_), problem)
+    if here is None:
+        if head is None:
+            return Resumed(Link(0, hash_), head=Link(0, hash_))
+        if head == Link(0, hash_):
+            return Resumed(head)
+        what = "the log was empty" if last is None else "the line before is not chained"
+        return Resumed(Link(known, hash_), f"{what}, and its head knew of {known:,} lines")
+    end = Link(here.seq, hash_)
+    if head == end:
+        return Resumed(end)
+    if head == Link(here.seq - 1, here.hash):
+        return Resumed(end, head=end)
+    if head is None:
+        what = "there was no head, so that it could not be told whether lines at the end were gone"
+    elif known > here.seq:
+        what = f"the last line before had number {here.seq:,}, and the head knew of {known:,}: lines were gone"
+    elif known == here.seq:
+        what = "the head had another hash of the line before: it was edited"
+    else:
+        what = f"the head was another log's, or an older one: it ended at number {known:,}"
+    return Resumed(Link(max(known, here.seq), hash_), what)
+
+
+@dataclass(slots=True)
+class Chain:
+    """Follows a log line by line, and names each place where its chain does not hold.
+
+    ``older`` lines, of a kretain that did not chain them, stand before the first chained one, written at ``since``.
+    ``behind``: the head is one line behind, as a crash between the two writes leaves it; nothing is missing then.
+    """
+
+    lines: int = 0
+    older: int = 0
+    since: str | None = None
+    behind: bool = False
+    breaks: list[Break] = field(default_factory=list)
+    more: int = 0
+    _end: Link = field(default_factory=Link)
+    _before: str = ZEROS
+    _at: int = 0
+    _told: int = 0
+    _doubtful: int = 0
+    _gaps: list[tuple[int, int, int, int]] = field(default_factory=list)
+    _strays: list[tuple[int, int]] = field(default_factory=list)
+
+    def take(self, number: int, line: bytes, event: Mapping[str, Any] | None) -> None:
+        """Follow a line; ``event`` is None where it can't be read."""
+        self.lines += 1
+        try:
+            link = None if event is None else link_of(event)
+        except ValueError:
+            event = link = None
+        if event is None or link is None:
+            self._unchained(number, line, readable=event is not None)
+            return
+        if self.since is None:
+            moment = event.get("at")
+            self.since = moment if isinstance(moment, str) and _MOMENT.fullmatch(moment) else "an unknown time"
+        due, follows = self._end.seq + 1, link.hash == self._end.hash
+        seq = link.seq
+        if MARK in event:
+            self._tell(number, f"kretain went on here behind a broken end: {_plain(event[MARK])}")
+        elif follows and seq != due:
+            self._tell(number, f"edited: its number is {seq:,}, {due:,} was due")
+            seq = due
+        elif seq > due:
+            self._keep(self._gaps, (number, due, seq - 1, self._doubtful))
+        elif seq < due:
+            self._keep(self._strays, (number, seq))
+            return
+        elif not follows and self._told != self._at:
+            self._tell(self._at, f"edited, or line {number:,} was: that one has another hash of the line before it")
+        elif not follows and self._at == 0:
+            self._tell(number, "cut at the front: the older lines before it are gone, or it was edited")
+        self._end, self._before, self._at, self._doubtful = Link(seq, hash_of(line)), link.hash, number, 0
+
+    def end(self, head: Link | None, problem: str | None = None) -> None:
+        """Compare the end with the head: None where there is none, or where it can't be read, with the ``problem``."""
+        for number, first, last, doubtful in self._gaps:
+            there = {seq for _number, seq in self._strays if first <= seq <= last}
+            missing = last - first + 1 - len(there) - doubtful
+            if missing > 0:
+                lines = "a line is" if missing == 1 else f"{missing:,} lines are"
+                front = "cut at the front: " if first == 1 and number == 1 else ""
+                self._tell(number, f"{front}{lines} missing before it (number {first:,} was due)")
+        for number, seq in self._strays:
+            self._tell(number, f"out of order: its number is {seq:,}, of a line that belongs before")
+        self._compare(head, problem)
+        self.breaks.sort(key=lambda one: (one.line is None, one.line or 0))
+
+    def _compare(self, head: Link | None, problem: str | None) -> None:
+        seq = self._end.seq
+        if problem is not None:
+            self._tell(None, f"{problem}: it can't be told whether lines at the end are gone")
+        elif head is None:
+            if self.since is not None:
+                text = "audit.head is missing, beside chained lines: it can't be told whether lines at the end are gone"
+                self._tell(None, text)
+        elif head.seq > seq + self._doubtful:
+            gone = head.seq - seq - self._doubtful
+            lines = "a line is" if gone == 1 else f"{gone:,} lines are"
+            self._tell(None, f"cut at the end: {lines} missing (audit.head knows of number {head.seq:,})")
+        elif head.seq > seq or head == self._end or self._told == self._at > 0:
+            pass  # all is well, or told already
+        elif head.seq == seq:
+            what = "edited, or cut" if seq == 0 else "edited"
+            self._tell(self._at or None, f"{what}: audit.head has another hash of the last line")
+        elif head == Link(seq - 1, self._before):
+            self.behind = True
+        else:
+            self._tell(None, f"audit.head is of another log, or an older one: it ends at number {head.seq:,}")
+
+    def _unchained(self, number: int, line: bytes, *, readable: bool) -> None:
+        begun = self.since is not None
+        if readable and not begun:
+            self.older += 1
+        elif readable:
+            self._tell(number, "not chained: written by hand, by an older kretain, or edited")
+        else:
+            self._tell(number, "can't be read as a line of the log: edited, or damaged")
+        if begun or not readable:
+            self._doubtful += 1
+        if not begun:
+            self._end, self._at = Link(0, hash_of(line)), number
+
+    def _tell(self, line: int | None, text: str) -> None:
+        self._told = line or 0
+        self._keep(self.breaks, Break(line, text))
+
+    def _keep(self, where: list[Any], what: object) -> None:
+        if len(where) < MOST:
+            where.append(what)
+        else:
+            self.more += 1
+
+
+def _plain(value: object) -> str:
+    """Return what a file says, short, and with nothing in it that a terminal would obey."""
+    return "".join(one if one.isprintable() else "?" for one in str(value)[:200])
