@@ -336,12 +336,19 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
             thread.join()
 
 
-def test_a_commit_of_a_leader_epoch_that_nobody_knows_is_let_be(world: World) -> None:
-    """F5: beyond the end of its own epoch where that can be asked; where the leader has never heard of it, it can't."""
+def test_a_commit_of_a_leader_epoch_that_this_log_never_had_holds_until_it_is_deleted(world: World) -> None:
+    """RULES.md F5: above the partition's epoch. Once the remedy was carried out it counts for nothing (F6)."""
     topic = world.topic()
+    ahead = f"{topic}-ahead"
     world.produce(topic, OLD)
-    world.commit(f"{topic}-a", topic, {0: 7}, epochs={0: 99})
-    assert world.decide(consumed(topic), topic).trim_to == 7
+    world.commit(f"{topic}-b", topic, {0: 9})
+    world.commit(ahead, topic, {0: 7}, epochs={0: 99})
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, [reason.code for reason in decision.reasons]) == ("hold", ["F5"])
+    assert ahead in decision.reasons[0].text
+    assert "delete its offsets" in decision.reasons[0].text
+    world.admin.delete_consumer_groups([ahead])[ahead].result(30)
+    assert world.decide(consumed(topic), topic).trim_to == 9
 
 
 def test_the_unread_are_counted_from_the_log_start_on(world: World) -> None:
