@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from retention_cli.archived_first import ArchivedFirst, Archiver, ArchiverFor
 from retention_cli.broker_clock import BrokerClock
@@ -60,7 +60,6 @@ class Orders:
         deleter_for: gives what deletes; it is called where the trim is no rehearsal, and nowhere else.
         broker_clock_for: gives what compares our clock with the brokers' (RULES.md G8).
         on_report: is given the report as soon as there is one, before anything behind it can fail. Not in a rehearsal.
-        ledger: what the audit log is to say of the memory that decisions go by; None: nothing.
     """
 
     selection: Callable[[], Selection]
@@ -75,7 +74,6 @@ class Orders:
     deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
     broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock
     on_report: Callable[[TrimReport], None] = lambda _report: None
-    ledger: Mapping[str, Any] | None = None
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
@@ -135,7 +133,8 @@ def carry_out(
         journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
         past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
         trimmer = _trimmer(reader, plan, orders, run, past, orders.deleter_for(reader), journal, progress, clock)
-        journal.begin(plan, orders.source, orders.ledger)
+        ledger = None if orders.memories is None else orders.memories.named(plan.cluster_id)
+        journal.begin(plan, orders.source, ledger)
         try:
             report = trimmer.carry_out()
             report = replace(report, clock="checked" if clock.compared else UNCHECKED, audit_broken=past.broken)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from retention_cli.guards.limits import Amount, total
 from retention_cli.state.audit_event import Event, checked
@@ -20,6 +20,13 @@ from retention_cli.state.chain import Break, Chain, Link, Resumed, event_of, nex
 from retention_cli.state.folder import StateError, make_folder
 
 FILE_NAME: Final = "audit.jsonl"
+
+
+class NamedLedger(NamedTuple):
+    """The ledger that a trim went by: which it was, and how often it had been written."""
+
+    ledger_id: str
+    revision: int
 
 
 @dataclass(slots=True)
@@ -135,6 +142,31 @@ class AuditLog:
         chain.end(*head)
         return amount, self.shown(chain.breaks[0]) if chain.breaks else None
 
+    def last_ledger(self) -> NamedLedger | None:
+        """Return the ledger that the last run went by; None where there was no run, or it names none.
+
+        The log is read from its end to that run's first line.
+
+        Raises:
+            StateError: the log can't be read.
+        """
+        try:
+            handle = os.open(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unreadable(error) from None
+        try:
+            for line in _lines_backward(handle):
+                event = event_of(line)
+                if event is not None and event.get("event") == "run":
+                    return _named(event.get("ledger"))
+        except OSError as error:
+            raise self._unreadable(error) from None
+        finally:
+            os.close(handle)
+        return None
+
     def verify(self) -> Chain:
         """Follow the chain from the first line to the head, and return each break.
 
@@ -213,6 +245,13 @@ class AuditLog:
         )
 
 
+def _named(told: object) -> NamedLedger | None:
+    match told:
+        case {"id": str(ledger_id), "revision": int(revision)}:
+            return NamedLedger(ledger_id, revision)
+    return None
+
+
 def _runs(events: Iterable[Event]) -> dict[str, Run]:
     runs: dict[str, Run] = {}
     for event in events:
@@ -240,14 +279,18 @@ def _drop_torn_line(handle: int) -> None:
 
 def _last_line(handle: int) -> bytes | None:
     """Return the last line that is not blank, without its newline. No more than that is read, however long the log."""
-    end = os.fstat(handle).st_size
+    return next(_lines_backward(handle), None)
+
+
+def _lines_backward(handle: int) -> Iterator[bytes]:
+    """Yield the lines that are not blank, without their newlines, from the last to the first."""
+    end = _end_of_line(handle, os.fstat(handle).st_size)
     while end:
         start = _end_of_line(handle, end - 1)
         line = os.pread(handle, end - 1 - start, start)
         if line.strip():
-            return line
+            yield line
         end = start
-    return None
 
 
 def _end_of_line(handle: int, before: int) -> int:

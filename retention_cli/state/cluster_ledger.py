@@ -19,6 +19,7 @@ from retention_cli.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import Commits, RecalledGroup, Rows
 from retention_cli.model import Reason, Unknown
 from retention_cli.state import documents as docs
+from retention_cli.state.audit import NamedLedger
 from retention_cli.state.document_ledger import SEEN_AGAIN_MS, DocumentLedger, covers
 from retention_cli.state.folder import StateError
 from retention_cli.state.shared_topic import STATE_TOPIC, Extent, Placed, SharedTopic, SharedTopicError, Stored
@@ -44,12 +45,19 @@ class ClusterLedger(DocumentLedger):
     """
 
     def __init__(
-        self, folder: Path, topic: SharedTopic, clock_ms: Callable[[], int], *, will_save: bool = True
+        self,
+        folder: Path,
+        topic: SharedTopic,
+        clock_ms: Callable[[], int],
+        known: NamedLedger | None = None,
+        *,
+        will_save: bool = True,
     ) -> None:
         self._topic = topic
         self._clock_ms = clock_ms
         self._synced = False
-        super().__init__(folder)
+        super().__init__(folder, known)
+        self.notes = []  # what a cache lacks is in the topic
         if will_save:
             topic.connect()
         try:

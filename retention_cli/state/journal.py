@@ -13,7 +13,7 @@ from retention_cli.archived_first import Copied, Copies
 from retention_cli.model import TopicPartition
 from retention_cli.narrow import Target
 from retention_cli.plan import Plan, timestamp
-from retention_cli.state.audit import AuditLog
+from retention_cli.state.audit import AuditLog, NamedLedger
 from retention_cli.state.lock import user_name
 from retention_cli.trim_report import TrimReport, TrimRow
 
@@ -32,13 +32,13 @@ class AuditJournal:
         self._run = run
         self._clock_ms = clock_ms
 
-    def begin(self, plan: Plan, source: str | None, ledger: Mapping[str, Any] | None = None) -> None:
+    def begin(self, plan: Plan, source: str | None, ledger: NamedLedger | None = None) -> None:
         """Announce the run.
 
         Args:
             plan: what is to be carried out.
             source: the plan's file, None where it was made on the spot.
-            ledger: what to say of the memory that decisions go by, None where nothing is.
+            ledger: what its decisions go by, None where nothing is remembered.
         """
         totals = plan.totals
         self._append(
@@ -56,7 +56,7 @@ class AuditJournal:
                 "bytes": totals.size_bytes,
                 "unconsumed": totals.unconsumed,
             },
-            **({} if ledger is None else {"ledger": dict(ledger)}),
+            **({} if ledger is None else {"ledger": {"id": ledger.ledger_id, "revision": ledger.revision}}),
         )
 
     def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:

@@ -15,6 +15,7 @@ from retention_cli.disk_memory import DiskMemory
 from retention_cli.group_memory import GroupMemory, digest_of
 from retention_cli.memory import Commits, LogOf, PartitionMemory, RecalledGroup, Rows
 from retention_cli.model import Reason, TopicPartition, Unknown
+from retention_cli.state.audit import NamedLedger
 from retention_cli.state.ledger_file import KEYS, SELECT, Key, LedgerFile, partition_of
 
 _SEEN_AGAIN_MS: Final = 60_000
@@ -45,7 +46,7 @@ class Ledger(LedgerFile):
         StateError: it can't be opened, is no ledger, or was written by a newer kretain.
     """
 
-    def __init__(self, folder: Path, known_id: str | None = None) -> None:
+    def __init__(self, folder: Path, known: NamedLedger | None = None) -> None:
         self.lost: Unknown | None = None
         self.notes: list[Reason] = []
         self._ids: Mapping[str, str] = {}
@@ -58,12 +59,27 @@ class Ledger(LedgerFile):
         self._heads: dict[str, Head] = {}
         self._topics_ms = 0
         self._outdated = False
-        super().__init__(folder, known_id)
-        if self.began_anew and known_id is not None:
-            text = f"the ledger that the audit log names ({known_id}) is not there: what it remembered counts no more"
-            self.notes.append(Reason("ledger", text))
+        super().__init__(folder, None if known is None else known.ledger_id)
+        if known is not None:
+            self._compare(known)
         with self._errors():
             self._forget_read()
+
+    def _compare(self, known: NamedLedger) -> None:
+        """Note what is missing since the last trim (RULES.md F6: a group that nobody remembers doesn't count)."""
+        if self.began_anew:
+            text = f"the ledger {self.path} that the last trim went by is gone: what it remembered counts no more"
+        elif self.ledger_id == known.ledger_id and self.revision < known.revision:
+            text = f"the ledger {self.path} is older than the last trim: what was remembered since then is missing"
+        else:
+            return
+        self.notes.append(Reason("ledger", text))
+
+    @property
+    def revision(self) -> int:
+        """How often it has been written."""
+        with self._errors():
+            return self._meta("revision")
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ from typing import Literal
 from retention_cli.clock import SYSTEM
 from retention_cli.memory import Memory, NoMemory, lost
 from retention_cli.model import Reason
+from retention_cli.state.audit import AuditLog, NamedLedger
 from retention_cli.state.folder import StateError, cluster_folder
 from retention_cli.state.ledger import Ledger
 from retention_cli.state.ledger_file import FILE_NAME
@@ -70,6 +71,11 @@ class Memories:
         memory = self(cluster_id)
         return memory.since_ms if isinstance(memory, Ledger) else None
 
+    def named(self, cluster_id: str) -> NamedLedger | None:
+        """Return which ledger a cluster's memory is, for the audit log; None where nothing is remembered of it."""
+        memory = self(cluster_id)
+        return NamedLedger(memory.ledger_id, memory.revision) if isinstance(memory, Ledger) else None
+
     def save(self, now_ms: int) -> None:
         """Write what was added. What can't be written is noted: a plan is as good without."""
         from retention_cli.state.cluster_ledger import NotSharedError
@@ -106,14 +112,22 @@ class Memories:
             return NoMemory()
 
     def _ledger(self, folder: Path) -> Ledger:
+        known = _last_known(folder)
         if self._topic is None:
-            return Ledger(folder)
+            return Ledger(folder, known)
         from retention_cli.state.cluster_ledger import ClusterLedger
 
-        return ClusterLedger(folder, self._topic, self._clock_ms, will_save=self._will_save)
+        return ClusterLedger(folder, self._topic, self._clock_ms, known, will_save=self._will_save)
 
     def _collect_notes(self) -> None:
         for memory in self._open.values():
             if isinstance(memory, Ledger):
                 self.notes += memory.notes
                 memory.notes = []
+
+
+def _last_known(folder: Path) -> NamedLedger | None:
+    try:
+        return AuditLog(folder).last_ledger()
+    except StateError:  # a plan goes on without; a trim says why it can't
+        return None

@@ -8,14 +8,20 @@ import random
 import shutil
 import sqlite3
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from retention_cli.memory import Front, LogNow, PartitionMemory
 from retention_cli.model import EventMax, Sample
+from retention_cli.state.audit import AuditLog, NamedLedger
 from retention_cli.state.folder import StateError
+from retention_cli.state.journal import AuditJournal
 from retention_cli.state.ledger import Ledger
+from retention_cli.state.memories import Memories
+from tests.unit.test_narrow import row
+from tests.unit.test_plan import plan
 
 IDS = {"orders": "id-1", "clicks": "id-2"}
 
@@ -120,21 +126,51 @@ def test_another_clusters_ledger_is_refused(tmp_path: Path) -> None:
 def test_an_empty_file_where_a_ledger_was_is_refused(tmp_path: Path) -> None:
     path = filled(tmp_path / "c1")
     with Ledger(tmp_path / "c1") as ledger:
-        known = ledger.ledger_id
+        known = NamedLedger(ledger.ledger_id, ledger.revision)
     path.write_bytes(b"")
     with pytest.raises(StateError, match="it is not the ledger that was there"), Ledger(tmp_path / "c1", known):
         pytest.fail("began anew in silence")
     shutil.rmtree(tmp_path / "c1")
     with Ledger(tmp_path / "c1", known) as ledger:  # moved away: that is how one begins anew
-        assert (ledger.began_anew, ledger.replaces) == (True, known)
+        assert (ledger.began_anew, ledger.replaces) == (True, known.ledger_id)
+        assert "is gone: what it remembered counts no more" in ledger.notes[0].text
     with Ledger(tmp_path / "c1", known) as ledger:
-        assert not ledger.began_anew
+        assert (ledger.began_anew, ledger.notes) == (False, [])
 
 
 def test_another_ledger_than_the_audit_log_names_is_refused(tmp_path: Path) -> None:
     filled(tmp_path / "c1")
-    with pytest.raises(StateError, match="the audit log names"), Ledger(tmp_path / "c1", "f" * 32):
+    with pytest.raises(StateError, match="the audit log names"), Ledger(tmp_path / "c1", NamedLedger("f" * 32, 1)):
         pytest.fail("another one's")
+
+
+def test_a_ledger_put_back_from_before_the_last_trim_says_so(tmp_path: Path) -> None:
+    filled(tmp_path / "c1")
+    with Ledger(tmp_path / "c1") as ledger:
+        now = NamedLedger(ledger.ledger_id, ledger.revision)
+    with Ledger(tmp_path / "c1", now) as ledger:
+        assert ledger.notes == []
+    with Ledger(tmp_path / "c1", now._replace(revision=now.revision + 1)) as ledger:
+        assert "is older than the last trim" in ledger.notes[0].text
+
+
+def test_the_audit_log_says_which_ledger_was_there(tmp_path: Path) -> None:
+    """Whatever takes its place, an empty file, another's, is lost memory: everything that went by it holds."""
+    path = filled(tmp_path / "c1")
+    with closing(Memories(tmp_path)) as memories:
+        AuditJournal(AuditLog(tmp_path / "c1"), "r1", lambda: 0).begin(plan(row()), None, memories.named("c1"))
+        assert memories.notes == []
+    good = path.read_bytes()
+    for bad in (b"", good[:100], b"SQLite format 3\0"):
+        path.write_bytes(bad)
+        with closing(Memories(tmp_path)) as memories:
+            lost = memories("c1").lost
+        assert lost is not None
+        assert "restore it, or move it away" in lost.reasons[0].text
+    path.write_bytes(b"")
+    (tmp_path / "c1" / "audit.jsonl").unlink()  # nothing says that there was one: a run may have died at its first step
+    with closing(Memories(tmp_path)) as memories:
+        assert memories("c1").lost is None
 
 
 def older(folder: Path, version: int) -> None:

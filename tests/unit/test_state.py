@@ -14,7 +14,7 @@ import pytest
 from retention_cli.model import TopicPartition
 from retention_cli.narrow import Target
 from retention_cli.policy.settings import Limits
-from retention_cli.state.audit import AuditLog
+from retention_cli.state.audit import AuditLog, NamedLedger
 from retention_cli.state.folder import StateError
 from retention_cli.state.history import past_day
 from retention_cli.state.journal import AuditJournal, new_run_name
@@ -98,8 +98,8 @@ def test_a_run_is_written_step_by_step(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     clock = iter(range(AT, AT + 100))
     journal = AuditJournal(log, "r1", lambda: next(clock))
-    journal.begin(plan(row(), row(partition=1)), "plan.json", {"id": "l1"})
-    assert written(log)[0]["ledger"] == {"id": "l1"}
+    journal.begin(plan(row(), row(partition=1)), "plan.json", NamedLedger("l1", 7))
+    assert written(log)[0]["ledger"] == {"id": "l1", "revision": 7}
     assert [line["event"] for line in written(log)] == ["run"]
     assert written(log)[0]["plan"]["file"] == "plan.json"
     assert written(log)[0]["planned"] == {"partitions": 2, "records": 100, "bytes": 1000, "unconsumed": 0}
