@@ -54,9 +54,8 @@ def prove(
         return None
     if isinstance(answer, RequestFailedError):
         return Unknown.because("M4", f"where leader epoch {known} ends could not be asked: {answer}")
-    if known > leader_epoch or isinstance(
-        answer, NotFound
-    ):  # the cluster was set back: where this log parts is unknown
+    elsewhere = isinstance(answer, NotFound) or (isinstance(answer, Found) and answer.epoch is not None)
+    if known > leader_epoch or elsewhere:  # where this log parts from what was seen is unknown
         memory.begin_anew(leader_epoch, log_start)
         return 0
     end = min(high_watermark, answer.offset) if isinstance(answer, Found) else high_watermark
@@ -80,9 +79,9 @@ def other_log(
     found: dict[TopicPartition, str] = {}
     for tp, (offset, epoch) in last.items():
         match answers.get((tp, epoch)):
-            case Found(end) if end > offset:
+            case Found(end, _, None) if end > offset:
                 continue
-            case Found(end):
+            case Found(end, _, None):
                 found[tp] = (
                     f"the log was cut back: leader epoch {epoch} ends at {end:,} by now, and offset {offset:,} of it "
                     f"was read (an unclean election, or a broker that lost what it had not synced)"

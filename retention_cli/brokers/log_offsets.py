@@ -23,10 +23,15 @@ _TIMESTAMPS: Final = {"earliest": -2, "latest": -1, "last-stable": -1, "max-time
 
 
 class Found(NamedTuple):
-    """An offset, and the timestamp of the record there where the broker names one."""
+    """An offset, and the timestamp of the record there where the broker names one.
+
+    ``epoch``, of where a leader epoch ends: the lower one that the end is of, where the log has nothing of the epoch
+    that was asked about. None where it has.
+    """
 
     offset: int
     timestamp: int | None = None
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,8 @@ async def epoch_ends(
 ) -> None:
     """Ask leaders where leader epochs end (OffsetForLeaderEpoch), and hand over (partition, epoch, answer).
 
-    ``NotFound`` where the leader no longer knows the epoch.
+    ``NotFound`` where the leader no longer knows the epoch. A log that parted from another before that epoch
+    began answers for the epoch below; its end there proves nothing of the other (KIP-279).
     """
     rounds: list[dict[TopicPartition, int]] = []
     for tp, epoch in wanted:  # a request names a partition once
@@ -152,8 +158,9 @@ async def epoch_ends(
             for topic in reply.topics:
                 for row in topic.partitions:
                     tp = TopicPartition(topic.topic, row.partition)
-                    failed = error_named(row.error_code)
-                    on_answer(tp, epochs[tp], failed or (Found(row.end_offset) if row.end_offset >= 0 else NotFound()))
+                    lower = row.leader_epoch if 0 <= row.leader_epoch < epochs[tp] else None
+                    end = Found(row.end_offset, epoch=lower) if row.end_offset >= 0 else NotFound()
+                    on_answer(tp, epochs[tp], error_named(row.error_code) or end)
 
         await wire.fan_out({b: jobs(tps, epochs) for b, tps in by_leader.items()}, on_reply)
 

@@ -300,9 +300,9 @@ def tell_epochs(fold: EpochChecks, ends: EpochEnds) -> None:
 
 
 def end_of_epoch(epoch: int, answer: Answer) -> EpochEnd:
-    """Return an answer as floors take it: None where the leader doesn't know the epoch."""
-    if isinstance(answer, Found):
+    """Return an answer as floors take it: None where the leader doesn't know the epoch, or has nothing of it."""
+    if isinstance(answer, Found) and answer.epoch is None:
         return answer.offset
-    if isinstance(answer, NotFound):
+    if isinstance(answer, Found | NotFound):
         return None
     return Unknown.because("F5", f"the end of leader epoch {epoch} could not be read: {answer}")

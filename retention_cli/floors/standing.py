@@ -52,7 +52,7 @@ class GoneCommit(NamedTuple):
 
 
 EpochEnd = Maybe[int | None]
-"""Where a leader epoch ends; None where the leader does not know it."""
+"""Where a leader epoch ends; None where the leader does not know it, or its log has nothing of it."""
 
 
 class Standing(NamedTuple):

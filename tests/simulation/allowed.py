@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tests.simulation.kafka import HOUR, Tp
 from tests.simulation.logs import Partition, Record
 from tests.simulation.rules import Rules
-from tests.simulation.truth import REMEMBER_MS, YEAR_2000_MS, MemoryTruth, Reading, Truth
+from tests.simulation.truth import REMEMBER_MS, YEAR_2000_MS, Reading, Truth
 
 
 def check(truth: Truth, reading: Reading, tp: Tp, offset: int) -> None:
@@ -114,7 +114,7 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         commit = group.commits.get(tp)
         if commit is None and tp[0] not in group.members and all(one[0] != tp[0] for one in group.commits):
             continue
-        if commit is not None and _cannot_know(truth, reading.memory, group.name, tp, topic_id, log, commit):
+        if commit is not None and truth.cannot_know(reading.memory, group.name, tp, topic_id, log, commit):
             truth.residues["a commit of another log that looks right"] += 1
             anybody = True
             continue
@@ -124,9 +124,14 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         if late is not None:
             return f"{group.name} ({commit}) had yet to read {late.offset}"
     for (name, known_id, number), seen in {**reading.memory.counted, **reading.seen}.items():
-        if (known_id, number) != (topic_id, tp[1]) or truth.kafka.now_ms - seen.when_ms > REMEMBER_MS or seen.stale:
+        if (known_id, number) != (topic_id, tp[1]) or truth.kafka.now_ms - seen.when_ms > REMEMBER_MS:
             continue
         if name in truth.kafka.groups and tp in truth.kafka.groups[name].commits:
+            continue
+        if seen.stale:  # it was of another log; where nothing could tell, it is remembered as a position
+            if seen.looked_right:
+                truth.residues["a commit of another log that looked right, and its group is gone"] += 1
+            anybody = anybody or seen.looked_right
             continue
         anybody = True
         all_read = seen.released | truth.released.get((name, tp), set())
@@ -134,23 +139,6 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         if late is not None:
             return f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}"
     return None if anybody else "no group says what was read"
-
-
-def _cannot_know(
-    truth: Truth, memory: MemoryTruth, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
-) -> bool:
-    """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
-    if (group, tp) not in truth.stale:
-        return False
-    offset, epoch = commit
-    if epoch is not None:
-        end = log.log.epoch_end(epoch)
-        if end is None or end < offset:
-            return False
-    if offset > log.high_watermark or (group, topic_id, tp[1], offset) in memory.refused:
-        return False
-    seen = memory.counted.get((group, topic_id, tp[1]))
-    return seen is None or seen.commit != commit or seen.life == truth.lives.get(tp, 0)
 
 
 def _not_before(rule: str, gone: Sequence[Record], time_ms: int) -> str | None:

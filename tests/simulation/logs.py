@@ -57,17 +57,21 @@ class Replica:
     # -- leader epochs ------------------------------------------------------------
 
     def begin_epoch(self, epoch: int) -> None:
-        """Note that this replica leads in an epoch, from its end on."""
+        """Note that this replica leads in an epoch, from its end on; one before without a record is forgotten."""
         if not self.epochs or self.epochs[-1].epoch < epoch:
-            self.epochs.append(Epoch(epoch, self.end))
+            self.epochs = [*(one for one in self.epochs if one.start < self.end), Epoch(epoch, self.end)]
 
-    def epoch_end(self, epoch: int) -> int | None:
-        """Where an epoch ends (OffsetForLeaderEpoch): None where it is above all that this log knows."""
+    def epoch_end(self, epoch: int) -> Epoch | None:
+        """Where an epoch ends (OffsetForLeaderEpoch), or the one below, where this log has nothing of it.
+
+        None where it is above all that this log knows.
+        """
         if not self.epochs or epoch > self.epochs[-1].epoch:
             return None
         if epoch == self.epochs[-1].epoch:
-            return self.end
-        return next(one.start for one in self.epochs if one.epoch > epoch)
+            return Epoch(epoch, self.end)
+        below = max((one.epoch for one in self.epochs if one.epoch <= epoch), default=epoch)
+        return Epoch(below, next(one.start for one in self.epochs if one.epoch > epoch))
 
     def cut(self, end: int) -> None:
         """Lose the tail."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from retention_cli import event_scan
 from retention_cli.plan import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
@@ -40,7 +41,18 @@ OTHER: Final = "b"
 GROUPS: Final = ("g0", "g1", "g2")
 AGES_MS: Final = (0, 30 * MINUTE, 3 * HOUR, 48 * HOUR, 100 * HOUR, -2 * HOUR)
 TIMES_MS: Final = (MINUTE, 40 * MINUTE, 3 * HOUR, 30 * HOUR, 10 * 24 * HOUR)
+BLOCK_RECORDS: Final = 3
 STATE_ROOT: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+
+
+def _small_blocks() -> None:
+    """Let a scan's blocks be as small as our logs are: with the true size a block's border would never be met."""
+    create: Any = event_scan.EventScan.__init__
+    first = event_scan.FIRST_BLOCK_RECORDS
+    create.__defaults__ = tuple(BLOCK_RECORDS if one == first else one for one in create.__defaults__)
+
+
+_small_blocks()
 
 
 @functools.cache

@@ -28,6 +28,7 @@ class Seen(NamedTuple):
     life: int
     released: frozenset[int]
     stale: bool = False
+    looked_right: bool = False
 
 
 @dataclass
@@ -129,8 +130,13 @@ class Truth:
             return
         for group in self.kafka.groups.values():
             commit = group.commits.get(tp)
-            if commit is not None and commit[0] > log.high_watermark:
+            if commit is not None and (commit[0] > log.high_watermark or self._says_too_much(group.name, tp, log)):
                 self.stale[group.name, tp] = commit[0]
+
+    def _says_too_much(self, group: str, tp: Tp, log: Partition) -> bool:
+        """Return whether records lie below a commit that the group has never read."""
+        had, offset = self.released.get((group, tp), set()), self.kafka.groups[group].commits[tp][0]
+        return any(one.offset < offset and log.is_data(one) and one.uid not in had for one in log.log.live())
 
     # -- what a pass learns ---------------------------------------------------------
 
@@ -142,8 +148,9 @@ class Truth:
             if topic is not None:
                 done = frozenset(self.released.get((name, tp), ()))
                 key = (name, topic.topic_id, tp[1])
-                stale = (name, tp) in self.stale
-                reading.seen[key] = Seen(self.kafka.now_ms, commit, self.lives.get(tp, 0), done, stale)
+                stale, log = (name, tp) in self.stale, topic.partitions[tp[1]]
+                looked_right = self.cannot_know(reading.memory, name, tp, topic.topic_id, log, commit)
+                reading.seen[key] = Seen(self.kafka.now_ms, commit, self.lives.get(tp, 0), done, stale, looked_right)
 
     def passed(self, reading: Reading, topics: Iterable[str]) -> None:
         """A pass over the cluster is done and saved: note which commits it counted, and which it refused."""
@@ -159,5 +166,21 @@ class Truth:
                 continue
             if seen.commit[0] > log.high_watermark:
                 reading.memory.refused.add((*key, seen.commit[0]))
-            elif not seen.stale and (*key, seen.commit[0]) not in reading.memory.refused:
+            elif (*key, seen.commit[0]) not in reading.memory.refused and (not seen.stale or seen.looked_right):
                 reading.memory.counted[key] = seen
+
+    def cannot_know(
+        self, memory: MemoryTruth, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
+    ) -> bool:
+        """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
+        if (group, tp) not in self.stale:
+            return False
+        offset, epoch = commit
+        if epoch is not None:
+            end = log.log.epoch_end(epoch)
+            if end is None or end.epoch != epoch or end.start < offset:
+                return False
+        if offset > log.high_watermark or (group, topic_id, tp[1], offset) in memory.refused:
+            return False
+        seen = memory.counted.get((group, topic_id, tp[1]))
+        return seen is None or seen.commit != commit or seen.life == self.lives.get(tp, 0)
