@@ -61,8 +61,7 @@ class SimReader(RecordReads):
             RequestFailedError: it got lost.
         """
         self._hub.pause(call)
-        if self._kafka.failing.get(call, 0) > 0:
-            self._kafka.failing[call] -= 1
+        if self._kafka.lose(call):
             raise RequestFailedError(f"{call}: timed out", retriable=True)
 
     # -- the cluster ---------------------------------------------------------------

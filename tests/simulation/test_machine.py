@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from tests.simulation.scene import RULES, ViolationError
+from tests.simulation.scene import MEMORIES, RULES, ViolationError
 from tests.simulation.sequences import sequence_of
 from tests.simulation.settle import settle
 from tests.simulation.world import World, run, steps
@@ -37,9 +37,9 @@ class Machine(RuleBasedStateMachine):
         self.failed = False
         self.taken: list[tuple[Any, ...]] = []
 
-    @initialize(rules=st.sampled_from(list(RULES)))
-    def begin(self, rules: str) -> None:
-        self.world = World(rules)
+    @initialize(rules=st.sampled_from(list(RULES)), memories=st.sampled_from(MEMORIES))
+    def begin(self, rules: str, memories: str) -> None:
+        self.world = World(f"{rules} @{memories}")
         for number in (0, 1):  # most clusters have records of some age, and a group that reads them
             self.do("produce", number, 5, 4, 4)
             self.do("read", 0, number, 3, 1)
@@ -51,7 +51,7 @@ class Machine(RuleBasedStateMachine):
             self.world.apply((name, *numbers))
         except ViolationError as error:
             self.failed = True
-            raise ViolationError(f"{error}\nrun({self.world.rules!r}, {self.taken})") from None
+            raise ViolationError(f"{error}\nrun('{self.world.rules} @{self.world.memories}', {self.taken})") from None
 
     def teardown(self) -> None:
         if self.world is None:
@@ -60,7 +60,7 @@ class Machine(RuleBasedStateMachine):
             if not self.failed:
                 settle(self.world)
         except ViolationError as error:
-            raise ViolationError(f"{error}\nrun({self.world.rules!r}, {self.taken})") from None
+            raise ViolationError(f"{error}\nrun('{self.world.rules} @{self.world.memories}', {self.taken})") from None
         finally:
             self.world.close()
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.simulation.clock import SimClock
 from tests.simulation.kafka import HOUR, SimKafka, Tp
 from tests.simulation.logs import Partition, Record
 from tests.simulation.rules import Rules
@@ -38,6 +39,7 @@ class MemoryTruth:
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     refused: set[tuple[str, str, int, int]] = field(default_factory=set)
     kinds: dict[str, bool] = field(default_factory=dict)
+    clock_was_off: bool = False
 
     def copy(self) -> MemoryTruth:
         return copy.deepcopy(self)
@@ -65,6 +67,9 @@ class Reading:
 
     memory: MemoryTruth
     rules: Rules
+    clock: SimClock
+    shared: bool = False
+    planned_ms: int = 0
     began: int = 0
     hold_seen: int = 0
     unconsumed: dict[Tp, int] = field(default_factory=dict)
