@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Leaders, NotFound
+from retention_cli.brokers.log_offsets import Found, Leaders
 from retention_cli.lineage import EpochEnds, epochs_of, prove
 from retention_cli.memory import LogNow, Memory, PartitionMemory
 from retention_cli.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
@@ -107,7 +107,7 @@ class Remembered:
                     memory.saw_stamps(end, append_time=kind == "LogAppendTime")
         odd: dict[TopicPartition, tuple[set[int], set[int]]] = {}
         for (tp, epoch), answer in commit_epochs.items():
-            if isinstance(answer, (NotFound, RequestFailedError)):
+            if not isinstance(answer, Found) or answer.epoch is not None:
                 odd.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
         found: dict[tuple[str, int], LogNow | None] = {}
 
