@@ -184,11 +184,24 @@ class Both:
         return {topic: sorted(rows) for topic, rows in one.topics.items()}
 
 
+def all_led(reader: ClusterReader, topic: str) -> bool:
+    """Return whether each leader knows that it leads: of a new topic, brokers learn in turn."""
+    by_leader: dict[int, dict[TopicPartition, int]] = {}
+    for number, one in reader.metadata([topic]).topics[topic].partitions.items():
+        if one.leader is None:
+            return False
+        by_leader.setdefault(one.leader, {})[TopicPartition(topic, number)] = 0
+    found: list[Outcome] = []
+    Deleter.for_reader(reader).delete(by_leader, lambda _tp, outcome: found.append(outcome), timeout_s=30)
+    return all(isinstance(one, Answered) for one in found)
+
+
 @contextmanager
 def sequences(world: World, kafka: EmbeddedKafka, seeds: range) -> Iterator[Callable[[int], None]]:
     """Give what runs the sequence of a seed, on a partition of its own."""
     topic = world.topic("contract", partitions=len(seeds))
     with reader_for(kafka.bootstrap) as reader:
+        wait_until(lambda: all_led(reader, topic), "leaders that know that they lead")
 
         def run(seed: int) -> None:
             chance = random.Random(seed)
