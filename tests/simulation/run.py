@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--length", type=int, default=40)
     parser.add_argument("--keep-going", action="store_true")
     parser.add_argument("--rules", default=None)
+    parser.add_argument("--brief", action="store_true", help="don't shorten what fails")
     parser.add_argument("--steps", type=int, default=None, help="stop after so many")
     given = parser.parse_args(arguments)
     first, _, last = given.seeds.partition("-")
@@ -72,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kinds[kind_of(str(error))] += 1
             if not given.keep_going or kinds[kind_of(str(error))] <= 1:
                 print(f"seed {seed}, after {done:,} sequences, {total:,} steps: {error}", flush=True)
+            if given.brief:
+                break
             if not given.keep_going:
                 short = shortened(rules, sequence)
                 print(f'    run("{rules}", {short})')
