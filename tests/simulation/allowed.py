@@ -125,7 +125,7 @@ def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record]) -> s
 def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
     """Return who had yet to read some of these records (F1, F2, F4, F6), None where nobody had."""
     topic_id = truth.kafka.topics[tp[0]].topic_id
-    anybody = False
+    anybody, uids = False, {one.uid for one in gone}
     for group in truth.kafka.groups.values():
         commit = group.commits.get(tp)
         if commit is None and tp[0] not in group.members and all(one[0] != tp[0] for one in group.commits):
@@ -161,6 +161,9 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
                 truth.residues["our clock was wrong when a group was last seen"] += 1
                 continue
             return f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}"
+    for (_name, known_id, number), seen in reading.memory.glimpsed.items():
+        if (known_id, number) == (topic_id, tp[1]) and (seen.looked_right or seen.released.issuperset(uids)):
+            anybody = True
     return None if anybody else "no group says what was read"
 
 

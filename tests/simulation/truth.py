@@ -39,6 +39,7 @@ class MemoryTruth:
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     refused: set[tuple[str, str, int, int]] = field(default_factory=set)
     kinds: dict[str, bool] = field(default_factory=dict)
+    glimpsed: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     clock_was_off: bool = False
 
     def copy(self) -> MemoryTruth:
@@ -165,7 +166,8 @@ class Truth:
         for key, seen in reading.seen.items():
             _group, topic_id, number = key
             topic = names.get(topic_id)
-            if topic is None:
+            if topic is None:  # of a topic that this operator does not manage; another may by the same memory
+                reading.memory.glimpsed[key] = seen
                 continue
             tp, log = (topic.name, number), topic.partitions[number]
             if any(one.number >= reading.began and one.name in LOGS_CHANGE for one in self.hazards.get(tp, ())):
