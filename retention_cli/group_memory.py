@@ -136,7 +136,7 @@ class GroupMemory:
             if log is None or verdict is None:
                 left[place] = position
             elif verdict:
-                self.counted[place] = Position(position.offset, position.own, log.leader_epoch)
+                self.counted[place] = Position(position.offset, position.own, log.proves)
             else:
                 self.refused[place] = position
         judged, self.open = len(left) < len(self.open), left
@@ -153,9 +153,9 @@ class GroupMemory:
             known, log = self.counted.get(place), log_of(place)
             if known is None or known.own is not None or log is None or log.cut is None or known.offset <= log.cut:
                 continue
-            if place not in self.open and place not in self.refused and known.proven != log.leader_epoch:
+            if place not in self.open and place not in self.refused:
                 self.refused[place] = known._replace(proven=None)
-                self.counted[place] = Position(log.cut, None, log.leader_epoch)
+                self.counted[place] = Position(log.cut, None, log.proves)
                 found = True
         return found
 

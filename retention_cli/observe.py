@@ -133,7 +133,7 @@ class _Reading:
         self._read_ends(leaders)
         remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
         remembered.open({name: one.topic_id for name, one in self._topics.items()})
-        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(), *request.epochs.items())
+        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(self._drafts), *request.epochs.items())
         ends = ask_epochs(self._reader, wanted, self._asked(leaders))
         tell_epochs(floors, ends)
         remembered.prove(ends, self._drafts)

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Leaders, NotFound
-from retention_cli.lineage import EpochEnds, epochs_of, prove
+from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
+from retention_cli.lineage import Ends, EpochEnds, epochs_of, prove
 from retention_cli.memory import LogNow, Memory, PartitionMemory
 from retention_cli.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
 from retention_cli.policy.settings import Settings
-
-
-class Ends(Protocol):
-    """A partition whose ends were read."""
-
-    @property
-    def log_start(self) -> Maybe[int]:
-        """S."""
-        ...
-
-    @property
-    def high_watermark(self) -> Maybe[int]:
-        """H."""
-        ...
 
 
 @dataclass(slots=True)
@@ -62,26 +47,26 @@ class Remembered:
                 else self.memory.partition(tp.topic, topic_id, tp.partition)
             )
 
-    def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs to ask about before anything remembered is used (RULES.md M2)."""
-        return epochs_of(self.partitions, self.leaders)
+    def epochs_to_check(self, read: Mapping[TopicPartition, Ends]) -> list[tuple[TopicPartition, int]]:
+        """Return the leader epochs to ask about before anything remembered is used (RULES.md M2); H must be read."""
+        return epochs_of(self.partitions, self.leaders, read)
 
     def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, Ends]) -> None:
         """Keep of what is remembered what is of these logs; S and H must have been read."""
+        by_partition: dict[TopicPartition, dict[int, Answer]] = {}
+        for (tp, asked), answer in ends.items():
+            by_partition.setdefault(tp, {})[asked] = answer
         for tp, memory in self.partitions.items():
             start, end = read[tp].log_start, read[tp].high_watermark
             if isinstance(start, Unknown) or isinstance(end, Unknown):
                 continue
-            epoch = memory.leader_epoch
-            answer = None if epoch is None else ends.get((tp, epoch))
-            now = self.leaders[tp].leader_epoch
-            if epoch is not None and epoch != now and answer is None and not memory.is_blank:
-                answer = _NOT_ASKED
-            cut = prove(memory, now, start, end, answer, self.ends_read_ms)
+            epoch, now = memory.asked_epoch, self.leaders[tp].leader_epoch
+            moved = memory.leader_epoch != now
+            cut = prove(memory, now, start, end, by_partition.get(tp, {}), self.ends_read_ms)
             if isinstance(cut, Unknown):
                 self.doubts[tp], self.partitions[tp] = cut, PartitionMemory(leader_epoch=now, log_start=start)
             elif cut is not None:
-                self.cuts[tp] = (cut, None if epoch == now else epoch)
+                self.cuts[tp] = (cut, epoch if moved else None)
 
     def recall(self, facts: dict[TopicPartition, PartitionFacts]) -> None:
         """Lay in the samples of each partition whose policy asks for them (RULES.md G3)."""
@@ -132,10 +117,7 @@ class Remembered:
         cut = self.cuts.get(tp)
         epoch = self.leaders[tp].leader_epoch
         more = (frozenset(unknown), frozenset(unasked), None if cut is None else cut[0])
-        return LogNow(one.high_watermark, epoch, *more)
+        return LogNow(one.high_watermark, epoch, *more, self.partitions[tp].last_epoch)
 
     def _sample(self, high_watermark: int) -> Sample:
         return Sample(self.ends_read_ms, high_watermark)
-
-
-_NOT_ASKED = RequestFailedError("it was not asked", retriable=True)

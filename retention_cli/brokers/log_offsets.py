@@ -39,6 +39,8 @@ Leaders = Mapping[TopicPartition, PartitionMetadata]
 """Where to ask: each partition with its leader and leader epoch, as the first metadata read named them."""
 
 _NOT_FOUND: Final = NotFound()
+_UNNAMED: Final = -1
+"""Brokers before 2.0 don't say whose end it is."""
 _LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
 _NO_LEADER: Final = RequestFailedError("has no leader", retriable=True)
 
@@ -124,7 +126,8 @@ async def epoch_ends(
 ) -> None:
     """Ask leaders where leader epochs end (OffsetForLeaderEpoch), and hand over (partition, epoch, answer).
 
-    ``NotFound`` where the leader no longer knows the epoch.
+    ``NotFound`` where the log has no record of the epoch, unless it is the current one. The leader then answers with
+    the highest earlier epoch that has some, and that one's end is handed over, too.
     """
     rounds: list[dict[TopicPartition, int]] = []
     for tp, epoch in wanted:  # a request names a partition once
@@ -152,8 +155,12 @@ async def epoch_ends(
             for topic in reply.topics:
                 for row in topic.partitions:
                     tp = TopicPartition(topic.topic, row.partition)
+                    asked, named = epochs[tp], row.leader_epoch
                     failed = error_named(row.error_code)
-                    on_answer(tp, epochs[tp], failed or (Found(row.end_offset) if row.end_offset >= 0 else NotFound()))
+                    if failed is None and 0 <= named < asked:
+                        on_answer(tp, named, Found(row.end_offset))
+                    known = row.end_offset >= 0 and named in (asked, _UNNAMED)
+                    on_answer(tp, asked, failed or (Found(row.end_offset) if known else _NOT_FOUND))
 
         await wire.fan_out({b: jobs(tps, epochs) for b, tps in by_leader.items()}, on_reply)
 

@@ -68,6 +68,7 @@ MEMORY: Final = pa.struct(
         ("scan", pa.binary()),
         ("replicas", pa.binary()),
         ("leader_epoch", pa.int32()),
+        ("last_epoch", pa.int32()),
         ("log_start", pa.int64()),
         ("created", pa.bool_()),
         ("created_below", pa.int64()),
@@ -76,7 +77,14 @@ MEMORY: Final = pa.struct(
     ]
 )
 
-PROOF: Final = pa.struct([("leader_epoch", pa.int32()), ("log_start", pa.int64()), ("high_watermark", pa.int64())])
+PROOF: Final = pa.struct(
+    [
+        ("leader_epoch", pa.int32()),
+        ("last_epoch", pa.int32()),
+        ("log_start", pa.int64()),
+        ("high_watermark", pa.int64()),
+    ]
+)
 """Where a partition stood when it was last looked at: by that it is told whether its log was cut (RULES.md M2)."""
 
 LAID: Final = pa.struct(

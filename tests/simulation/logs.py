@@ -59,15 +59,19 @@ class Replica:
     def begin_epoch(self, epoch: int) -> None:
         """Note that this replica leads in an epoch, from its end on."""
         if not self.epochs or self.epochs[-1].epoch < epoch:
-            self.epochs.append(Epoch(epoch, self.end))
+            self.epochs = [*(one for one in self.epochs if one.start < self.end), Epoch(epoch, self.end)]
 
-    def epoch_end(self, epoch: int) -> int | None:
-        """Where an epoch ends (OffsetForLeaderEpoch): None where it is above all that this log knows."""
+    def epoch_end(self, epoch: int) -> tuple[int, int] | None:
+        """What OffsetForLeaderEpoch answers: an epoch and its end, None where it is above all that this log knows.
+
+        Another epoch than was asked for is the highest below it that the log has; where all are above, it is that.
+        """
         if not self.epochs or epoch > self.epochs[-1].epoch:
             return None
         if epoch == self.epochs[-1].epoch:
-            return self.end
-        return next(one.start for one in self.epochs if one.epoch > epoch)
+            return epoch, self.end
+        end = next(one.start for one in self.epochs if one.epoch > epoch)
+        return max((one.epoch for one in self.epochs if one.epoch <= epoch), default=epoch), end
 
     def cut(self, end: int) -> None:
         """Lose the tail."""

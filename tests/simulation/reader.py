@@ -220,8 +220,10 @@ class SimReader(RecordReads):
             if isinstance(log, RequestFailedError):
                 found[tp, epoch] = log
             else:
-                end = log.log.epoch_end(epoch)
-                found[tp, epoch] = NotFound() if end is None else Found(end)
+                told = log.log.epoch_end(epoch)
+                if told is not None and told[0] != epoch:
+                    found[tp, told[0]] = Found(told[1])
+                found[tp, epoch] = NotFound() if told is None or told[0] != epoch else Found(told[1])
         return found
 
     def sizes_soon(self, leaders: Leaders) -> Any:

@@ -179,7 +179,7 @@ def looks_right(memory: MemoryTruth, key: tuple[str, str, int], log: Partition, 
     """Return whether nothing tells a client that a commit is of another log: not its epoch, H, or this memory."""
     offset, epoch = commit
     if epoch is not None:
-        end = log.log.epoch_end(epoch)
-        if end is None or end < offset:
+        told = log.log.epoch_end(epoch)
+        if told is None or told[0] != epoch or told[1] < offset:
             return False
     return offset <= log.high_watermark and (*key, offset) not in memory.refused
