@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tests.simulation.kafka import HOUR, Tp
 from tests.simulation.logs import Partition, Record
 from tests.simulation.rules import Rules
-from tests.simulation.truth import REMEMBER_MS, YEAR_2000_MS, MemoryTruth, Reading, Truth
+from tests.simulation.truth import REMEMBER_MS, YEAR_2000_MS, MemoryTruth, Reading, Truth, looks_right
 
 
 def check(truth: Truth, reading: Reading, tp: Tp, offset: int) -> None:
@@ -123,10 +123,17 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
         late = next((one for one in gone if one.uid not in had), None)
         if late is not None:
             return f"{group.name} ({commit}) had yet to read {late.offset}"
-    for (name, known_id, number), seen in {**reading.memory.counted, **reading.seen}.items():
-        if (known_id, number) != (topic_id, tp[1]) or truth.kafka.now_ms - seen.when_ms > REMEMBER_MS or seen.stale:
+    known = {**reading.memory.looked_right, **reading.memory.counted, **reading.seen}
+    for (name, known_id, number), seen in known.items():
+        if (known_id, number) != (topic_id, tp[1]) or truth.kafka.now_ms - seen.when_ms > REMEMBER_MS:
             continue
         if name in truth.kafka.groups and tp in truth.kafka.groups[name].commits:
+            continue
+        if seen.stale:
+            key = (name, known_id, number)
+            if key in reading.memory.looked_right or looks_right(reading.memory, key, log, seen.commit):
+                truth.residues["a commit of another log that looked right, of a group that is gone"] += 1
+                anybody = True
             continue
         anybody = True
         all_read = seen.released | truth.released.get((name, tp), set())
@@ -142,12 +149,7 @@ def _cannot_know(
     """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
     if (group, tp) not in truth.stale:
         return False
-    offset, epoch = commit
-    if epoch is not None:
-        end = log.log.epoch_end(epoch)
-        if end is None or end < offset:
-            return False
-    if offset > log.high_watermark or (group, topic_id, tp[1], offset) in memory.refused:
+    if not looks_right(memory, (group, topic_id, tp[1]), log, commit):
         return False
     seen = memory.counted.get((group, topic_id, tp[1]))
     return seen is None or seen.commit != commit or seen.life == truth.lives.get(tp, 0)

@@ -36,6 +36,8 @@ class MemoryTruth:
 
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     refused: set[tuple[str, str, int, int]] = field(default_factory=set)
+    looked_right: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
+    last: dict[tuple[str, Tp], tuple[str, tuple[int, int | None]]] = field(default_factory=dict)
     kinds: dict[str, bool] = field(default_factory=dict)
 
     def copy(self) -> MemoryTruth:
@@ -129,7 +131,11 @@ class Truth:
             return
         for group in self.kafka.groups.values():
             commit = group.commits.get(tp)
-            if commit is not None and commit[0] > log.high_watermark:
+            if commit is None:
+                continue
+            had = self.released.get((group.name, tp), set())
+            below = (one.uid for one in log.log.records if one.offset < commit[0])
+            if commit[0] > log.high_watermark or not had.issuperset(below):
                 self.stale[group.name, tp] = commit[0]
 
     # -- what a pass learns ---------------------------------------------------------
@@ -150,14 +156,30 @@ class Truth:
         names = {topic.topic_id: topic for topic in self.kafka.topics.values() if topic.name in topics}
         reading.memory.kinds |= {topic_id: topic.append_time for topic_id, topic in names.items()}
         for key, seen in reading.seen.items():
-            _group, topic_id, number = key
+            group, topic_id, number = key
             topic = names.get(topic_id)
             if topic is None:
                 continue
             tp, log = (topic.name, number), topic.partitions[number]
             if any(one.number >= reading.began and one.name in LOGS_CHANGE for one in self.hazards.get(tp, ())):
                 continue
-            if seen.commit[0] > log.high_watermark:
-                reading.memory.refused.add((*key, seen.commit[0]))
-            elif not seen.stale and (*key, seen.commit[0]) not in reading.memory.refused:
-                reading.memory.counted[key] = seen
+            memory, refused = reading.memory, (*key, seen.commit[0])
+            before_id, before = memory.last.get((group, tp), (topic_id, seen.commit))
+            if seen.commit[0] > log.high_watermark or (before_id != topic_id and before == seen.commit):
+                memory.refused.add(refused)  # the second is a leftover, or looks like one until it changes (F5)
+                continue
+            memory.last[group, tp] = topic_id, seen.commit
+            if not seen.stale and refused not in memory.refused:
+                memory.counted[key] = seen
+            elif seen.stale and looks_right(memory, key, log, seen.commit):
+                memory.looked_right[key] = seen
+
+
+def looks_right(memory: MemoryTruth, key: tuple[str, str, int], log: Partition, commit: tuple[int, int | None]) -> bool:
+    """Return whether nothing tells a client that a commit is of another log: not its epoch, H, or this memory."""
+    offset, epoch = commit
+    if epoch is not None:
+        end = log.log.epoch_end(epoch)
+        if end is None or end < offset:
+            return False
+    return offset <= log.high_watermark and (*key, offset) not in memory.refused
