@@ -79,12 +79,11 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
     with EmbeddedKafka(3, settings=settings) as three:
         world = World(three.bootstrap, folder / "state")
         harmed = Harmed(world, folder, folder / "archive")
-        pair_of(world, "unclean.leader.election.enable")
+        make_pairs(world)
         harmed.rules(
             **{"scanned": BY_HEADER, "newest": BY_STAMP, "archived": f"{READ}, archive: {harmed.archive}"},
             **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "beyond"), READ),
         )
-        old = [30 * HOUR] * 10
         dated(world, "scanned", 900, LONG_AGO)
         for topic in TORN[1:]:
             world.produce(topic, [LONG_AGO] * 4)
@@ -94,7 +93,10 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         wait_until(lambda: all(alone(world, topic) for topic in TORN), "the leader alone in sync")
         dated(world, "scanned", 100, LONG_AGO)
         for topic in TORN[1:]:
-            world.produce(topic, [0] * 6 if topic == "newest" else old[4:])
+            if topic == "archived":
+                world.transaction(topic, [now_ms() - LONG_AGO] * 5, end="abort")  # and its marker: 4 to 9, and no data
+            else:
+                world.produce(topic, [0 if topic == "newest" else LONG_AGO] * 6)
         own = {0: epoch_now(world, "gone")}
         for topic in ("saved", "archived", "gone", "beyond"):
             world.commit(f"{topic}-g", topic, {0: 10}, epochs=own)
@@ -102,8 +104,8 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
             world.commit(f"{topic}-g", topic, 10)
         rows = harmed.plan()
         assert {topic: row["trim_to"] for topic, row in rows.items()} == {
-            **dict.fromkeys(("saved", "archived", "gone", "gone-bare", "bare", "beyond"), 10),
-            **{"scanned": None, "newest": 4},
+            **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "beyond"), 10),
+            **{"scanned": None, "newest": 4, "archived": 9},  # at 9 stands the marker, of now
         }
         world.cli("plan", "saved", "-p", str(harmed.policy), "--out", str(harmed.saved), check=0)
         killed = archiving.Killer(world).run(
@@ -122,9 +124,9 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         yield harmed
 
 
-def pair_of(world: World, unclean: str) -> None:
+def make_pairs(world: World) -> None:
     """Make the topics, with replicas on nodes 1 (which leads) and 2."""
-    config = {"retention.ms": "-1", unclean: "true", "min.insync.replicas": "1"}
+    config = {"retention.ms": "-1", "unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     made = [NewTopic(topic, 1, replica_assignment=[[1, 2]], config=config) for topic in TORN]
     for future in world.admin.create_topics(made).values():
         future.result(60)
@@ -165,14 +167,16 @@ def test_a_saved_plan_of_a_log_that_was_cut_since_is_held(torn: Harmed) -> None:
 
 
 def test_what_was_archived_of_a_lost_tail_is_not_taken_for_what_is_there(torn: Harmed) -> None:
-    """An interrupted trim had archived 0 to 9; 4 to 9 are other records by now, and were never archived."""
+    """An interrupted trim had archived 0 to 8, data up to 3 and aborted records: 4 to 8 are data by now."""
     world = torn.world
     world.commit("archived-g", "archived", {0: 13}, epochs={0: epoch_now(world, "archived")})
-    before = archiving.whole(world, "archived")
     row = torn.trim("archived")
-    assert (row["outcome"], torn.start("archived")) == ("held", 0) or (
-        archiving.archived(torn.archive, "archived")[-13:] == before
-    ), said(row)
+    assert (row["outcome"], torn.start("archived")) == ("held", 0), said(row)
+    assert "the log was cut back: leader epoch 0 ends at 4 by now" in said(row)
+    for manifest in torn.archive.rglob("*.json"):  # as the reason says
+        manifest.unlink()
+    assert torn.trim("archived")["log_start"] == 13
+    assert len(archiving.archived(torn.archive, "archived")) == 13
 
 
 @pytest.mark.parametrize("topic", ["gone", "gone-bare"])
@@ -205,3 +209,66 @@ def test_a_commit_beyond_the_end_of_its_epoch_counts_at_that_end_once_its_group_
     world.admin.delete_consumer_groups(["beyond-g"])["beyond-g"].result(30)
     row = torn.trim("beyond")
     assert (row["outcome"], row["log_start"]) == ("trimmed", 4), said(row)
+
+
+# -- a log whose front came back -------------------------------------------------------------------------------
+
+
+RESTORED = ("scan-back", "scan-back-two", "read-back")
+
+
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
+    """A broker that lost its power before it had noted how far logs were trimmed: each starts at 0 again.
+
+    Before, 500 of 1,000 records were gone, and kretain had looked.
+    """
+    settings = {**SETTINGS, "log.flush.start.offset.checkpoint.interval.ms": "3600000"}
+    folder = tmp_path_factory.mktemp("restored")
+    with EmbeddedKafka(1, settings=settings) as one:
+        world = World(one.bootstrap, folder / "state")
+        harmed = Harmed(world, folder, folder / "archive")
+        for topic in RESTORED:
+            world.topic(name=topic)
+        harmed.rules(**dict.fromkeys(RESTORED[:2], BY_HEADER), **{"read-back": READ})
+        for topic in RESTORED[:2]:
+            dated(world, topic, 500, HOUR)
+            dated(world, topic, 500, LONG_AGO)
+            world.delete_records(topic, 500)
+            dated(world, topic, 10, HOUR)
+        world.produce("read-back", [LONG_AGO] * 10)
+        world.delete_records("read-back", 5)
+        world.commit("read-back-g", "read-back", 10)
+        world.commit("read-back-slow", "read-back", 2)
+        assert {topic: row["trim_to"] for topic, row in harmed.plan().items()} == {
+            **dict.fromkeys(RESTORED[:2], 1_000),
+            "read-back": None,
+        }
+        one.node(1).kill()
+        one.start_node(one.node(1))
+        one.wait_until_ready()
+        for topic in RESTORED:
+            world.await_leaders(topic, 1)
+            assert harmed.start(topic) == 0
+        yield harmed
+
+
+def test_a_prefix_that_was_read_from_a_later_log_start_does_not_vouch_for_what_came_back(restored: Harmed) -> None:
+    """500 to 999 are old; 0 to 499 are young, and lie before them again (M3)."""
+    row = restored.trim("scan-back")
+    assert (row["outcome"], restored.world.ends("scan-back")) == ("unchanged", (0, 1_010)), said(row)
+
+
+def test_nor_does_it_where_the_log_was_trimmed_again_in_between(restored: Harmed) -> None:
+    """Up to 200 it goes once more by hand: 200 to 499 are young."""
+    assert restored.plan("scan-back-two")["scan-back-two"]["action"] == "keep"
+    restored.world.delete_records("scan-back-two", 200)
+    row = restored.trim("scan-back-two")
+    assert (row["outcome"], restored.world.ends("scan-back-two")) == ("unchanged", (200, 1_010)), said(row)
+    restored.world.delete_records("scan-back-two", 500)
+    assert restored.trim("scan-back-two")["log_start"] == 1_000
+
+
+def test_a_group_that_had_lost_records_gets_them_back(restored: Harmed) -> None:
+    """Its commit lay below S; now it lies within the log, and counts as any."""
+    assert restored.trim("read-back")["log_start"] == 2
