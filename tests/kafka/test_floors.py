@@ -351,6 +351,133 @@ def test_a_commit_of_a_leader_epoch_that_this_log_never_had_holds_until_it_is_de
     assert world.decide(consumed(topic), topic).trim_to == 9
 
 
+@pytest.mark.parametrize("remedy", ["offsets", "group"])
+def test_a_refused_commit_is_no_position_once_it_was_deleted_as_told(world: World, remedy: str) -> None:
+    """RULES.md F5, F6: it lay beyond the end of the log, which has grown past it since; of that nobody has read a record."""
+    topic = world.topic()
+    group = f"{topic}-g"
+    world.produce(topic, OLD)
+    world.commit(group, topic, 90)
+    held = plan_row(world, topic)
+    assert [reason["code"] for reason in held["reasons"]] == ["F5"]
+    assert "delete its offsets" in held["reasons"][0]["text"]
+    if remedy == "offsets":
+        delete_offsets(world, group, topic)
+    else:
+        world.admin.delete_consumer_groups([group])[group].result(30)
+    carried_out = plan_row(world, topic)
+    assert [reason["code"] for reason in carried_out["reasons"]] == ["F4"], "the remedy is not told again"
+    world.produce(topic, [30 * HOUR] * 100)
+    done = world.cli("trim", topic, "--consumed-after", "1h", "--yes", "-o", "json", check=0).json()
+    assert (done["partitions"][0]["outcome"], world.ends(topic)) == ("held", (0, 110))
+    # What others have read still goes, and what the group reads from now on counts.
+    world.commit(f"{topic}-other", topic, 40)
+    assert plan_row(world, topic)["trim_to"] == 40
+    world.commit(group, topic, 20)
+    assert plan_row(world, topic)["trim_to"] == 20
+
+
+def test_behind_a_refused_commit_stands_the_last_one_that_counted(world: World) -> None:
+    """RULES.md F6: the group had read 4 records of this log; deleted, it still counts there, whatever it said since."""
+    topic = world.topic()
+    group = f"{topic}-g"
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-other", topic, 10)
+    world.commit(group, topic, 4)
+    assert plan_row(world, topic)["trim_to"] == 4
+    world.commit(group, topic, 90)
+    assert plan_row(world, topic)["action"] == "hold"
+    world.admin.delete_consumer_groups([group])[group].result(30)
+    world.produce(topic, [30 * HOUR] * 100)
+    world.commit(f"{topic}-other", topic, 110)
+    row = plan_row(world, topic)
+    assert (row["trim_to"], row["unconsumed"]) == (4, 0)
+    assert [reason["code"] for reason in row["reasons"]] == ["F6"]
+
+
+def test_a_refused_commit_that_is_made_again_as_it_was_stays_refused(world: World) -> None:
+    """Deleted and committed anew between two looks: nothing tells it from the one that was refused."""
+    topic = world.topic()
+    group = f"{topic}-g"
+    world.produce(topic, OLD)
+    world.commit(group, topic, 90)
+    assert plan_row(world, topic)["action"] == "hold"
+    delete_offsets(world, group, topic)
+    world.produce(topic, [30 * HOUR] * 100)
+    world.commit(group, topic, 90)
+    row = plan_row(world, topic)
+    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+    assert row == plan_row(world, topic), "two plans of the same facts are equal"
+
+
+def plan_row(world: World, topic: str) -> dict[str, Any]:
+    """Plan R1 through the command line; return the row of partition 0."""
+    done = world.cli("plan", topic, "--consumed-after", "1h", "-o", "json", check=0)
+    return dict(done.json()["partitions"][0])
+
+
+def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> None:
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition as Partition
+
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.delete_group_offsets(group, [Partition(topic, partition)])
+    finally:
+        admin.close()
+
+
+def test_a_late_commit_of_a_consumer_that_outlived_its_topic_is_not_one_of_the_new_log(world: World) -> None:
+    """The topic was made anew meanwhile; the commit's epoch is one that the new log has yet to come to (RULES.md F5)."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    for _time in range(2):
+        move_leader(world, topic)
+        world.produce(topic, OLD)
+    epoch = leader_epoch(world, topic)
+    assert epoch > 1
+    world.commit(f"{topic}-g", topic, {0: 30}, epochs={0: epoch})
+    assert plan_row(world, topic)["trim_to"] == 30
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce(topic, OLD * 4)
+    world.commit(f"{topic}-g", topic, {0: 35}, epochs={0: epoch})  # what it had in hand
+    for _again in range(2):
+        row = plan_row(world, topic)
+        assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+    while leader_epoch(world, topic) < epoch:  # the new log comes to that epoch; the commit is no better for it
+        move_leader(world, topic)
+    world.produce(topic, OLD)
+    row = plan_row(world, topic)
+    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+    world.commit(f"{topic}-g", topic, {0: 25}, epochs={0: leader_epoch(world, topic)})
+    assert plan_row(world, topic)["trim_to"] == 25
+
+
+def leader_epoch(world: World, topic: str) -> int:
+    with reader_for(world.bootstrap) as reader:
+        return reader.metadata([topic]).topics[topic].partitions[0].leader_epoch
+
+
+def move_leader(world: World, topic: str) -> None:
+    """Give partition 0, of one replica, to another broker: each move begins a leader epoch."""
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition as Partition
+
+    def replicas() -> tuple[int, ...]:
+        with reader_for(world.bootstrap) as reader:
+            one = reader.metadata([topic]).topics[topic].partitions[0]
+            return tuple(one.replicas) if one.leader == one.replicas[0] else ()
+
+    to = replicas()[0] % 3 + 1
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.alter_partition_reassignments({Partition(topic, 0): [to]})
+    finally:
+        admin.close()
+    wait_until(lambda: replicas() == (to,), f"{topic} on broker {to}")
+
+
 def test_the_unread_are_counted_from_the_log_start_on(world: World) -> None:
     """What a group had lost before is not lost again."""
     topic = world.topic()
