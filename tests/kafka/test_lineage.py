@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
 from retention_cli.embedded import EmbeddedKafka
 from tests.kafka import archiving
-from tests.kafka.test_failures import SETTINGS, coordinator_of, epoch_now, leaders
+from tests.kafka.test_failures import SETTINGS, epoch_now, leaders
 from tests.kafka.world import HOUR, World, now_ms, wait_until
 
 LONG_AGO = 100 * HOUR
@@ -81,7 +81,9 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         harmed = Harmed(world, folder, folder / "archive")
         make_pairs(world)
         harmed.rules(
-            **{"scanned": BY_HEADER, "newest": BY_STAMP, "archived": f"{READ}, archive: {harmed.archive}"},
+            scanned=BY_HEADER,
+            newest=BY_STAMP,
+            archived=f"{READ}, archive: {harmed.archive}",
             **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "beyond"), READ),
         )
         dated(world, "scanned", 900, LONG_AGO)
@@ -105,7 +107,9 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         rows = harmed.plan()
         assert {topic: row["trim_to"] for topic, row in rows.items()} == {
             **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "beyond"), 10),
-            **{"scanned": None, "newest": 4, "archived": 9},  # at 9 stands the marker, of now
+            "scanned": None,
+            "newest": 4,
+            "archived": 9,  # at 9 stands the marker, of now
         }
         world.cli("plan", "saved", "-p", str(harmed.policy), "--out", str(harmed.saved), check=0)
         killed = archiving.Killer(world).run(
