@@ -29,7 +29,10 @@ _BYTES: Final = {
     "TiB": 2**40,
     "PiB": 2**50,
 }
-_QUANTITY: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
+_QUANTITY: Final = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([A-Za-z]{1,4})\s*")
+
+
+_LONGEST_SHOWN: Final = 60
 
 
 class UnitError(ValueError):
@@ -57,11 +60,15 @@ def parse_bytes(text: str) -> int:
 def _parse(text: str, units: dict[str, int], wanted: str) -> int:
     match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in units:
-        raise UnitError(f"{text!r} is not {wanted}")
+        raise UnitError(f"{_shown(text)} is not {wanted}")
     amount = Fraction(match[1]) * units[match[2]]
     if amount.denominator != 1:
-        raise UnitError(f"{text!r} is not a whole number of {'milliseconds' if units is _MS else 'bytes'}")
+        raise UnitError(f"{_shown(text)} is not a whole number of {'milliseconds' if units is _MS else 'bytes'}")
     return int(amount)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
 
 
 def format_duration(ms: int) -> str:
@@ -83,14 +90,16 @@ def parse_time_ms(text: str) -> int:
         UnitError: it is neither.
     """
     stripped = text.strip()
-    if re.fullmatch(r"[0-9]+", stripped):
+    if re.fullmatch(r"[0-9]{1,30}", stripped):
         return int(stripped)
     try:
         moment = dt.datetime.fromisoformat(stripped)
     except ValueError:
-        raise UnitError(f"{text!r} is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms") from None
+        raise UnitError(
+            f"{_shown(text)} is not a time: give ISO 8601, such as 2026-11-01T00:00:00Z, or Unix ms"
+        ) from None
     if moment.tzinfo is None:
-        raise UnitError(f"{text!r} names no time zone: add Z for UTC, or an offset such as +02:00")
+        raise UnitError(f"{_shown(text)} names no time zone: add Z for UTC, or an offset such as +02:00")
     return _unix_ms(moment)
 
 

@@ -176,7 +176,7 @@ def read_manifest(text: bytes, place: Place) -> Manifest:
         if data["checksum"] != _checksum(body):
             raise DamagedError(f"{place.path}: its checksum is another: it was damaged or changed")
         manifest = _manifest(data)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise DamagedError(f"{place.path}: is no manifest of kretain") from None
     if (manifest.source, manifest.start, manifest.end) != (place.source, place.start, place.end):
         raise DamagedError(f"{place.path}: speaks of another place: {manifest.path}")

@@ -339,7 +339,7 @@ def _progress_text(position: int) -> str:
 def _progress_of(mark: Marked, group: str) -> int:
     try:
         position = json.loads(mark.progress)["next"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         position = None
     if type(position) is not int or position < 0:
         raise BrokerError(f"group {group} says nothing of how far the restore is: somebody else has committed there")

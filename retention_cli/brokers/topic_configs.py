@@ -121,7 +121,7 @@ def _values(reply: Any) -> Iterable[tuple[str, Values | RequestFailedError]]:
 
 def _config(values: Values) -> TopicConfig | RequestFailedError:
     policy, retention_ms = values.get("cleanup.policy"), values.get("retention.ms")
-    if policy is None or retention_ms is None or re.fullmatch(r"-?[0-9]+", retention_ms) is None:
+    if policy is None or retention_ms is None or re.fullmatch(r"-?[0-9]{1,19}", retention_ms) is None:
         return RequestFailedError(f"cleanup.policy or retention.ms is missing in {sorted(values)}", retriable=False)
     words = frozenset(word.strip() for word in policy.split(",") if word.strip())
     kind = _TYPES.get(values.get("message.timestamp.type"))

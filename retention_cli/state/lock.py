@@ -68,5 +68,5 @@ def _holder(text: bytes) -> str:
     try:
         holder = json.loads(text)
         return f"pid {holder['pid']} on {holder['host']}, by {holder['user']}, since {holder['since']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "its holder left no name"

@@ -5,45 +5,21 @@ Each answer is made when the request is carried out; before it, the hub lets oth
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from retention_cli.brokers import commits, content, groups, log_offsets, metadata, records
-from retention_cli.brokers.deleter import Answered, Deleter, Outcome
+from retention_cli.brokers import commits, groups, log_offsets
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
-from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.model import TopicPartition
+from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import BROKERS, SimKafka
-from tests.simulation.logs import NO_STAMP, Partition, Record
-
-_LATE = RequestFailedError("timed out", retriable=True)
-_RECORDS_A_FETCH = 3
-
-
-class SimClock:
-    """An operator's clock: the cluster's, and how far it is off. Waiting lets time pass, and others act."""
-
-    def __init__(self, kafka: SimKafka, hub: Hub) -> None:
-        self.off_ms = 0
-        self._kafka = kafka
-        self._hub = hub
-
-    def monotonic(self) -> float:
-        return self._kafka.elapsed_s
-
-    def wall_ms(self) -> int:
-        return self._kafka.now_ms + self.off_ms
-
-    def sleep(self, seconds: float) -> None:
-        self._hub.pause("sleep")
-        self._kafka.pass_time(int(seconds * 1000))
+from tests.simulation.logs import Partition
+from tests.simulation.record_reads import RecordReads
 
 
 class Ready:
@@ -57,37 +33,7 @@ class Ready:
         return self._value
 
 
-class Message:
-    """A record as confluent-kafka gives it."""
-
-    __slots__ = ("_record", "_topic")
-
-    def __init__(self, topic: str, record: Record) -> None:
-        self._topic = topic
-        self._record = record
-
-    def offset(self) -> int:
-        return self._record.offset
-
-    def leader_epoch(self) -> int:
-        return self._record.epoch
-
-    def timestamp(self) -> tuple[int, int]:
-        if self._record.stamp == NO_STAMP:
-            return 0, NO_STAMP
-        return (2 if self._record.append_time else 1), self._record.stamp
-
-    def headers(self) -> list[tuple[str, bytes]] | None:
-        return None if self._record.header is None else [("et", self._record.header)]
-
-    def value(self) -> bytes:
-        return b"x"
-
-    def key(self) -> bytes | None:
-        return None
-
-
-class SimReader(ClusterReader):
+class SimReader(RecordReads):
     """What one kretain reads by. It has no connections."""
 
     def __init__(self, kafka: SimKafka, hub: Hub, clock: SimClock) -> None:
@@ -288,145 +234,3 @@ class SimReader(ClusterReader):
         return Ready((sizes, None))
 
     # -- records -----------------------------------------------------------------------
-
-    def _read(
-        self, tp: TopicPartition, start: int, end: int, on_record: Callable[[Record], bool]
-    ) -> int | RequestFailedError | None:
-        """Hand over data records, a few a fetch; return where the log ended, None where it was told to stop."""
-        position = start
-        while True:
-            try:
-                self._ask("fetch")
-            except RequestFailedError as error:
-                return error
-            log = self._kafka.partition(tp)
-            if log is None or log.leader is None:
-                return _LATE
-            if not log.log.start <= position <= log.log.end:
-                return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=True)
-            some = [one for one in log.committed() if one.offset >= position][:_RECORDS_A_FETCH]
-            for one in some:
-                position = one.offset + 1
-                if on_record(one):
-                    return None
-            if len(some) < _RECORDS_A_FETCH:
-                return log.last_stable
-            if position >= end:
-                return None
-
-    def search_records(
-        self, searches: Mapping[TopicPartition, records.Search], seconds: float
-    ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
-        found: dict[TopicPartition, records.Reached | RequestFailedError] = {}
-        last: dict[TopicPartition, tuple[int, int]] = {}
-        for tp, search in searches.items():
-            count = 0
-
-            def take(one: Record, tp: TopicPartition = tp, search: records.Search = search) -> bool:
-                nonlocal count
-                if one.offset >= search.end:
-                    found[tp] = records.Reached(search.end, stopped=False)
-                elif one.stamp >= search.time_ms:
-                    bound = search.start if count == 0 else one.offset
-                    found[tp] = records.Reached(bound, stopped=False, timestamp=one.stamp, record=one.offset)
-                else:
-                    count += 1
-                    if count >= search.limit:
-                        stamp = one.stamp if one.stamp >= 0 else None
-                        found[tp] = records.Reached(one.offset + 1, stopped=True, timestamp=stamp, record=one.offset)
-                last[tp] = (one.offset, one.epoch)
-                return tp in found
-
-            ended = self._read(tp, search.start, search.end, take)
-            if tp not in found:
-                found[tp] = (
-                    ended
-                    if isinstance(ended, RequestFailedError)
-                    else records.Reached(search.end if ended is None else min(ended, search.end), stopped=False)
-                )
-        return {
-            tp: one if isinstance(one, RequestFailedError) else replace(one, last=last.get(tp))
-            for tp, one in found.items()
-        }
-
-    def read_ranges(
-        self,
-        ranges: Mapping[TopicPartition, records.Range],
-        deadline: float | None,
-        on_record: records.OnRecord,
-        *,
-        scan: bool = False,
-    ) -> dict[TopicPartition, RequestFailedError | None]:
-        found: dict[TopicPartition, RequestFailedError | None] = {}
-        for tp, span in ranges.items():
-            if span.start >= span.end:
-                found[tp] = None
-                continue
-
-            def take(one: Record, tp: TopicPartition = tp, span: records.Range = span) -> bool:
-                if one.offset >= span.end:
-                    return True
-                return bool(on_record(tp, Message(tp.topic, one))) or one.offset + 1 >= span.end
-
-            ended = self._read(tp, span.start, span.end, take)
-            if isinstance(ended, int) and ended < span.end:
-                ended = RequestFailedError(f"the log was read to {ended}, and gave no more", retriable=True)
-            found[tp] = ended if isinstance(ended, RequestFailedError) else None
-        return found
-
-    def read_whole(
-        self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]
-    ) -> int | RequestFailedError:
-        raise NotImplementedError("archives are not simulated")
-
-
-class SimDeleter(Deleter):
-    """Carries deletes out, or loses them on the way there or back. ``carried`` is told of each that took effect."""
-
-    def __init__(self, kafka: SimKafka, hub: Hub, carried: Callable[[TopicPartition, int], Callable[[], None]]) -> None:
-        self._kafka = kafka
-        self._hub = hub
-        self._carried = carried
-        self.late: list[Callable[[], Outcome]] = []
-
-    def delete(
-        self,
-        by_leader: Mapping[int, Mapping[TopicPartition, int]],
-        on_outcome: Callable[[TopicPartition, Outcome], None],
-        *,
-        timeout_s: float,
-    ) -> None:
-        for leader, offsets in by_leader.items():
-            for tp, offset in offsets.items():
-                self._hub.pause("delete_records")
-                how = self._kafka.lost.pop() if self._kafka.lost else None
-                outcome = self._one(leader, tp, offset, how)
-                self._hub.pause("delete_records answered")
-                if how in ("before", "after", "late"):
-                    self._kafka.pass_time(int(timeout_s * 1000))
-                    outcome = _LATE
-                on_outcome(tp, outcome)
-
-    def _one(self, leader: int, tp: TopicPartition, offset: int, how: str | None) -> Outcome:
-        carry = self._carried(tp, offset)
-        if how == "late":
-            self.late.append(functools.partial(self._effect, leader, tp, offset, carry))
-        if how in ("before", "late"):
-            return _LATE
-        if how == "refused":
-            return RequestFailedError("KAFKA_STORAGE_ERROR", retriable=True, answered=True)
-        return self._effect(leader, tp, offset, carry)
-
-    def _effect(self, leader: int, tp: TopicPartition, offset: int, carry: Callable[[], None]) -> Outcome:
-        log = self._kafka.partition(tp)
-        if log is None:
-            return RequestFailedError("UNKNOWN_TOPIC_OR_PARTITION", retriable=True, answered=True)
-        if log.leader != leader:
-            return RequestFailedError("NOT_LEADER_OR_FOLLOWER", retriable=True, answered=True)
-        if offset > log.high_watermark:
-            return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=False, answered=True)
-        carry()
-        return Answered(log.move_start(offset))
-
-
-__all__ = ["Message", "SimClock", "SimDeleter", "SimReader", "metadata"]

@@ -7,46 +7,17 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tests.simulation.kafka import HOUR, SimKafka, Tp
 from tests.simulation.logs import Partition, Record
+from tests.simulation.rules import Rules
 
 YEAR_2000_MS = 946_684_800_000
 REMEMBER_MS = 30 * 24 * HOUR
 AHEAD_MS = HOUR
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What the policy wants of the managed topics; ages in hours, None where a rule is off."""
-
-    consumed_h: int | None = None
-    forced_h: int | None = None
-    event_h: int | None = None
-    header: bool = False
-    minimum_ms: int | None = None
-    wallclock_h: int | None = None
-    unconsumed: Literal["hold", "trim"] = "hold"
-
-    def entry(self) -> list[str]:
-        """The lines of a policy's entry."""
-        lines = []
-        if self.consumed_h is not None:
-            lines += ["retention.commitoffset.enable: true", f"retention.commitoffset.hours: {self.consumed_h}"]
-        if self.forced_h is not None:
-            lines.append(f"retention.ms: {self.forced_h * HOUR}")
-        if self.event_h is not None:
-            lines.append(f"retention.max.eventtime.ms: {self.event_h * HOUR}")
-        if self.header:
-            lines.append("retention.eventtime.source: header:et")
-        if self.minimum_ms is not None:
-            lines.append(f"log.retention.min.timestamp: {self.minimum_ms}")
-        if self.wallclock_h is not None:
-            lines.append(f"retention.min.wallclock.ms: {self.wallclock_h * HOUR}")
-        return [*lines, f"unconsumed: {self.unconsumed}"]
 
 
 class Seen(NamedTuple):
@@ -65,6 +36,8 @@ class MemoryTruth:
 
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     refused: set[tuple[str, str, int, int]] = field(default_factory=set)
+    looked_right: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
+    last: dict[tuple[str, Tp], tuple[str, tuple[int, int | None]]] = field(default_factory=dict)
     kinds: dict[str, bool] = field(default_factory=dict)
 
     def copy(self) -> MemoryTruth:
@@ -158,7 +131,11 @@ class Truth:
             return
         for group in self.kafka.groups.values():
             commit = group.commits.get(tp)
-            if commit is not None and commit[0] > log.high_watermark:
+            if commit is None:
+                continue
+            had = self.released.get((group.name, tp), set())
+            below = (one.uid for one in log.log.records if one.offset < commit[0])
+            if commit[0] > log.high_watermark or not had.issuperset(below):
                 self.stale[group.name, tp] = commit[0]
 
     # -- what a pass learns ---------------------------------------------------------
@@ -179,160 +156,30 @@ class Truth:
         names = {topic.topic_id: topic for topic in self.kafka.topics.values() if topic.name in topics}
         reading.memory.kinds |= {topic_id: topic.append_time for topic_id, topic in names.items()}
         for key, seen in reading.seen.items():
-            _group, topic_id, number = key
+            group, topic_id, number = key
             topic = names.get(topic_id)
             if topic is None:
                 continue
             tp, log = (topic.name, number), topic.partitions[number]
             if any(one.number >= reading.began and one.name in LOGS_CHANGE for one in self.hazards.get(tp, ())):
                 continue
-            if seen.commit[0] > log.high_watermark:
-                reading.memory.refused.add((*key, seen.commit[0]))
-            elif not seen.stale and (*key, seen.commit[0]) not in reading.memory.refused:
-                reading.memory.counted[key] = seen
-
-    # -- what a delete may take --------------------------------------------------------
-
-    def check(self, reading: Reading, tp: Tp, offset: int) -> None:
-        """Hold one delete, about to take effect, against what the policy clearly allows."""
-        log = self.kafka.partition(tp)
-        if log is None:
-            return
-        since = sorted({one.name for one in self.hazards.get(tp, ()) if one.number >= reading.began})
-        if since:
-            self.residues[" and ".join(since)] += 1
-            return
-        if self.held_since is not None and self.held_since < reading.hold_seen:
-            self._violated(tp, offset, f"G7: it was on hold since event {self.held_since}")
-        if offset > log.last_stable:
-            self._violated(tp, offset, f"G1: L is {log.last_stable}")
-        gone = [one for one in log.log.live() if one.offset < offset and log.is_data(one)]
-        if not gone:
-            return
-        if (why := self._too_young(reading, tp, log, gone)) is not None:
-            self._violated(tp, offset, why)
-        reasons = [why for one in self._triggers(reading, tp, log, gone) if (why := one) is not None]
-        if len(reasons) == self._asked(reading.rules):
-            self._violated(tp, offset, "; ".join(reasons))
-        if reading.unconsumed.get(tp) == 0 and (why := self._unread(reading, tp, log, gone)) is not None:
-            self._violated(tp, offset, f"unconsumed is 0, but {why}")
-
-    def _violated(self, tp: Tp, offset: int, why: str) -> None:
-        self.violations.append(f"{tp[0]}-{tp[1]} to {offset}: {why}")
-
-    @staticmethod
-    def _asked(rules: Rules) -> int:
-        return sum(one is not None for one in (rules.consumed_h, rules.forced_h, rules.event_h, rules.minimum_ms))
-
-    def _too_young(self, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
-        """G3, by when records were truly written."""
-        if reading.rules.wallclock_h is None:
-            return None
-        youngest = max(gone, key=lambda one: one.written_ms)
-        age = self.kafka.now_ms - youngest.written_ms
-        if age >= reading.rules.wallclock_h * HOUR:
-            return None
-        topic, first = self.kafka.topics[tp[0]], log.committed()[0]
-        unseen = topic.append_time and first.append_time and reading.memory.kinds.get(topic.topic_id, True)
-        if unseen and not youngest.append_time:
-            self.residues["a topic was switched to CreateTime and back, unseen"] += 1
-            return None
-        return f"G3: {youngest.offset} was written {age / HOUR:.1f} h ago"
-
-    def _triggers(self, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> Iterable[str | None]:
-        """Yield, for each rule that is on, why it does not allow all of these records; None where it does."""
-        rules, now = reading.rules, self.kafka.now_ms
-        ancient = self._ancient(log)
-        guarded = rules.unconsumed == "hold"
-        if rules.consumed_h is not None:
-            yield (
-                ancient
-                or self._unread(reading, tp, log, gone)
-                or _not_before("R1", gone, now - rules.consumed_h * HOUR)
-            )
-        if rules.forced_h is not None:
-            yield ancient or _not_before("R4", gone, now - rules.forced_h * HOUR)
-        if rules.minimum_ms is not None:
-            unread = self._unread(reading, tp, log, gone) if guarded else None
-            yield ancient or unread or _not_before("R3", gone, rules.minimum_ms)
-        if rules.event_h is not None:
-            unread = self._unread(reading, tp, log, gone) if guarded else None
-            yield (None if rules.header else ancient) or unread or self._event_time(rules, tp, gone)
-
-    def _ancient(self, log: Partition) -> str | None:
-        first = next((one for one in log.committed()), None)
-        if first is not None and first.stamp < YEAR_2000_MS:
-            return f"G9: {first.offset} at the front is stamped {first.stamp}"
-        return None
-
-    def _event_time(self, rules: Rules, tp: Tp, gone: Sequence[Record]) -> str | None:
-        assert rules.event_h is not None
-        largest = self.largest_event.get(tp, 0)
-        if rules.header:
-            told = [None if one.header is None or not one.header.isdigit() else int(one.header) for one in gone]
-        else:
-            told = [one.stamp for one in gone]
-        for one, time_ms in zip(gone, told, strict=True):
-            if time_ms is None:
-                return f"R2: {one.offset} has no event time that can be read"
-            if not rules.header:
+            memory, refused = reading.memory, (*key, seen.commit[0])
+            before_id, before = memory.last.get((group, tp), (topic_id, seen.commit))
+            if seen.commit[0] > log.high_watermark or (before_id != topic_id and before == seen.commit):
+                memory.refused.add(refused)  # the second is a leftover, or looks like one until it changes (F5)
                 continue
-            if time_ms < YEAR_2000_MS:
-                return f"G9: {one.offset} has event time {time_ms}"
-            if one.event_ms is not None and one.event_ms >= largest - rules.event_h * HOUR:
-                return f"R2: {one.offset} is only {(largest - one.event_ms) / HOUR:.1f} h older than the newest ever"
-        if not rules.header:
-            return _not_before("R2", gone, largest - rules.event_h * HOUR)
-        return None
+            memory.last[group, tp] = topic_id, seen.commit
+            if not seen.stale and refused not in memory.refused:
+                memory.counted[key] = seen
+            elif seen.stale and looks_right(memory, key, log, seen.commit):
+                memory.looked_right[key] = seen
 
-    def _unread(self, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
-        """Return who had yet to read some of these records (F1, F2, F4, F6), None where nobody had."""
-        topic_id = self.kafka.topics[tp[0]].topic_id
-        anybody = False
-        for group in self.kafka.groups.values():
-            commit = group.commits.get(tp)
-            if commit is None and tp[0] not in group.members and all(one[0] != tp[0] for one in group.commits):
-                continue
-            if commit is not None and self._cannot_know(reading.memory, group.name, tp, topic_id, log, commit):
-                self.residues["a commit of another log that looks right"] += 1
-                anybody = True
-                continue
-            anybody = True
-            had = self.released.get((group.name, tp), set())
-            late = next((one for one in gone if one.uid not in had), None)
-            if late is not None:
-                return f"{group.name} ({commit}) had yet to read {late.offset}"
-        for (name, known_id, number), seen in {**reading.memory.counted, **reading.seen}.items():
-            if (known_id, number) != (topic_id, tp[1]) or self.kafka.now_ms - seen.when_ms > REMEMBER_MS or seen.stale:
-                continue
-            if name in self.kafka.groups and tp in self.kafka.groups[name].commits:
-                continue
-            anybody = True
-            all_read = seen.released | self.released.get((name, tp), set())
-            late = next((one for one in gone if one.uid not in all_read), None)
-            if late is not None:
-                return f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}"
-        return None if anybody else "no group says what was read"
 
-    def _cannot_know(
-        self, memory: MemoryTruth, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
-    ) -> bool:
-        """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
-        if (group, tp) not in self.stale:
+def looks_right(memory: MemoryTruth, key: tuple[str, str, int], log: Partition, commit: tuple[int, int | None]) -> bool:
+    """Return whether nothing tells a client that a commit is of another log: not its epoch, H, or this memory."""
+    offset, epoch = commit
+    if epoch is not None:
+        end = log.log.epoch_end(epoch)
+        if end is None or end < offset:
             return False
-        offset, epoch = commit
-        if epoch is not None:
-            end = log.log.epoch_end(epoch)
-            if end is None or end < offset:
-                return False
-        if offset > log.high_watermark or (group, topic_id, tp[1], offset) in memory.refused:
-            return False
-        seen = memory.counted.get((group, topic_id, tp[1]))
-        return seen is None or seen.commit != commit or seen.life == self.lives.get(tp, 0)
-
-
-def _not_before(rule: str, gone: Sequence[Record], time_ms: int) -> str | None:
-    young = next((one for one in gone if one.stamp >= time_ms), None)
-    return (
-        None if young is None else f"{rule}: {young.offset} is stamped {(young.stamp - time_ms) / HOUR:.1f} h too late"
-    )
+    return offset <= log.high_watermark and (*key, offset) not in memory.refused

@@ -252,6 +252,9 @@ def test_a_file_that_lost_a_record_is_noticed_though_its_size_is_right(segment: 
         lambda _: b"[]",
         lambda _: b"\xff\xfe",
         lambda text: text.replace(b"archive/v1", b"archive/v2"),
+        lambda text: b"[" * 100_000 + text,
+        lambda text: text.replace(b'"to": 30', b'"to": Infinity'),
+        lambda text: text.replace(b'"to": 30', b'"to": ' + b"9" * 5_000),
     ],
 )
 def test_a_manifest_that_was_changed_is_not_believed(segment: tuple[Path, Store, Manifest], change) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.units import UnitError, format_bytes, format_duration, parse_bytes, parse_duration_ms
+from retention_cli.units import UnitError, format_bytes, format_duration, parse_bytes, parse_duration_ms, parse_time_ms
 
 MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 BYTES = {
@@ -75,6 +75,16 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
     for parse in (parse_duration_ms, parse_bytes):
         with pytest.raises(UnitError):
             parse(text)
+
+
+def test_a_number_of_thousands_of_digits_is_refused_in_a_line() -> None:
+    for text in ("9" * 5_000 + "d", "1." + "9" * 5_000 + "h", "3" + "d" * 5_000):
+        for parse in (parse_duration_ms, parse_bytes, parse_time_ms):
+            with pytest.raises(UnitError) as refused:
+                parse(text)
+            assert len(str(refused.value)) < 200
+    with pytest.raises(UnitError):
+        parse_time_ms("9" * 5_000)
 
 
 @given(st.integers(0, 10**15))

@@ -1,0 +1,162 @@
+"""The invariants: what RULES.md lets a delete take, by the true histories of records and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tests.simulation.kafka import HOUR, Tp
+from tests.simulation.logs import Partition, Record
+from tests.simulation.rules import Rules
+from tests.simulation.truth import REMEMBER_MS, YEAR_2000_MS, MemoryTruth, Reading, Truth, looks_right
+
+
+def check(truth: Truth, reading: Reading, tp: Tp, offset: int) -> None:
+    """Hold one delete, about to take effect, against what the policy clearly allows."""
+    log = truth.kafka.partition(tp)
+    if log is None:
+        return
+    since = sorted({one.name for one in truth.hazards.get(tp, ()) if one.number >= reading.began})
+    if since:
+        truth.residues[" and ".join(since)] += 1
+        return
+    if truth.held_since is not None and truth.held_since < reading.hold_seen:
+        _violated(truth, tp, offset, f"G7: it was on hold since event {truth.held_since}")
+    if offset > log.last_stable:
+        _violated(truth, tp, offset, f"G1: L is {log.last_stable}")
+    gone = [one for one in log.log.live() if one.offset < offset and log.is_data(one)]
+    if not gone:
+        return
+    if (why := _too_young(truth, reading, tp, log, gone)) is not None:
+        _violated(truth, tp, offset, why)
+    reasons = [why for one in _triggers(truth, reading, tp, log, gone) if (why := one) is not None]
+    if len(reasons) == _asked(reading.rules):
+        _violated(truth, tp, offset, "; ".join(reasons))
+    if reading.unconsumed.get(tp) == 0 and (why := _unread(truth, reading, tp, log, gone)) is not None:
+        _violated(truth, tp, offset, f"unconsumed is 0, but {why}")
+
+
+def _violated(truth: Truth, tp: Tp, offset: int, why: str) -> None:
+    truth.violations.append(f"{tp[0]}-{tp[1]} to {offset}: {why}")
+
+
+def _asked(rules: Rules) -> int:
+    return sum(one is not None for one in (rules.consumed_h, rules.forced_h, rules.event_h, rules.minimum_ms))
+
+
+def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
+    """G3, by when records were truly written."""
+    if reading.rules.wallclock_h is None:
+        return None
+    youngest = max(gone, key=lambda one: one.written_ms)
+    age = truth.kafka.now_ms - youngest.written_ms
+    if age >= reading.rules.wallclock_h * HOUR:
+        return None
+    topic, first = truth.kafka.topics[tp[0]], log.committed()[0]
+    unseen = topic.append_time and first.append_time and reading.memory.kinds.get(topic.topic_id, True)
+    if unseen and not youngest.append_time:
+        truth.residues["a topic was switched to CreateTime and back, unseen"] += 1
+        return None
+    return f"G3: {youngest.offset} was written {age / HOUR:.1f} h ago"
+
+
+def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> Iterable[str | None]:
+    """Yield, for each rule that is on, why it does not allow all of these records; None where it does."""
+    rules, now = reading.rules, truth.kafka.now_ms
+    ancient = _ancient(truth, log)
+    guarded = rules.unconsumed == "hold"
+    if rules.consumed_h is not None:
+        yield (
+            ancient or _unread(truth, reading, tp, log, gone) or _not_before("R1", gone, now - rules.consumed_h * HOUR)
+        )
+    if rules.forced_h is not None:
+        yield ancient or _not_before("R4", gone, now - rules.forced_h * HOUR)
+    if rules.minimum_ms is not None:
+        unread = _unread(truth, reading, tp, log, gone) if guarded else None
+        yield ancient or unread or _not_before("R3", gone, rules.minimum_ms)
+    if rules.event_h is not None:
+        unread = _unread(truth, reading, tp, log, gone) if guarded else None
+        yield (None if rules.header else ancient) or unread or _event_time(truth, rules, tp, gone)
+
+
+def _ancient(truth: Truth, log: Partition) -> str | None:
+    first = next((one for one in log.committed()), None)
+    if first is not None and first.stamp < YEAR_2000_MS:
+        return f"G9: {first.offset} at the front is stamped {first.stamp}"
+    return None
+
+
+def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record]) -> str | None:
+    assert rules.event_h is not None
+    largest = truth.largest_event.get(tp, 0)
+    if rules.header:
+        told = [None if one.header is None or not one.header.isdigit() else int(one.header) for one in gone]
+    else:
+        told = [one.stamp for one in gone]
+    for one, time_ms in zip(gone, told, strict=True):
+        if time_ms is None:
+            return f"R2: {one.offset} has no event time that can be read"
+        if not rules.header:
+            continue
+        if time_ms < YEAR_2000_MS:
+            return f"G9: {one.offset} has event time {time_ms}"
+        if one.event_ms is not None and one.event_ms >= largest - rules.event_h * HOUR:
+            return f"R2: {one.offset} is only {(largest - one.event_ms) / HOUR:.1f} h older than the newest ever"
+    if not rules.header:
+        return _not_before("R2", gone, largest - rules.event_h * HOUR)
+    return None
+
+
+def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
+    """Return who had yet to read some of these records (F1, F2, F4, F6), None where nobody had."""
+    topic_id = truth.kafka.topics[tp[0]].topic_id
+    anybody = False
+    for group in truth.kafka.groups.values():
+        commit = group.commits.get(tp)
+        if commit is None and tp[0] not in group.members and all(one[0] != tp[0] for one in group.commits):
+            continue
+        if commit is not None and _cannot_know(truth, reading.memory, group.name, tp, topic_id, log, commit):
+            truth.residues["a commit of another log that looks right"] += 1
+            anybody = True
+            continue
+        anybody = True
+        had = truth.released.get((group.name, tp), set())
+        late = next((one for one in gone if one.uid not in had), None)
+        if late is not None:
+            return f"{group.name} ({commit}) had yet to read {late.offset}"
+    known = {**reading.memory.looked_right, **reading.memory.counted, **reading.seen}
+    for (name, known_id, number), seen in known.items():
+        if (known_id, number) != (topic_id, tp[1]) or truth.kafka.now_ms - seen.when_ms > REMEMBER_MS:
+            continue
+        if name in truth.kafka.groups and tp in truth.kafka.groups[name].commits:
+            continue
+        if seen.stale:
+            key = (name, known_id, number)
+            if key in reading.memory.looked_right or looks_right(reading.memory, key, log, seen.commit):
+                truth.residues["a commit of another log that looked right, of a group that is gone"] += 1
+                anybody = True
+            continue
+        anybody = True
+        all_read = seen.released | truth.released.get((name, tp), set())
+        late = next((one for one in gone if one.uid not in all_read), None)
+        if late is not None:
+            return f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}"
+    return None if anybody else "no group says what was read"
+
+
+def _cannot_know(
+    truth: Truth, memory: MemoryTruth, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
+) -> bool:
+    """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
+    if (group, tp) not in truth.stale:
+        return False
+    if not looks_right(memory, (group, topic_id, tp[1]), log, commit):
+        return False
+    seen = memory.counted.get((group, topic_id, tp[1]))
+    return seen is None or seen.commit != commit or seen.life == truth.lives.get(tp, 0)
+
+
+def _not_before(rule: str, gone: Sequence[Record], time_ms: int) -> str | None:
+    young = next((one for one in gone if one.stamp >= time_ms), None)
+    return (
+        None if young is None else f"{rule}: {young.offset} is stamped {(young.stamp - time_ms) / HOUR:.1f} h too late"
+    )

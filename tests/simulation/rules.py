@@ -1,0 +1,38 @@
+"""What a policy asks for, as the truth judges it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.simulation.kafka import HOUR
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the policy wants of the managed topics; ages in hours, None where a rule is off."""
+
+    consumed_h: int | None = None
+    forced_h: int | None = None
+    event_h: int | None = None
+    header: bool = False
+    minimum_ms: int | None = None
+    wallclock_h: int | None = None
+    unconsumed: Literal["hold", "trim"] = "hold"
+
+    def entry(self) -> list[str]:
+        """The lines of a policy's entry."""
+        lines = []
+        if self.consumed_h is not None:
+            lines += ["retention.commitoffset.enable: true", f"retention.commitoffset.hours: {self.consumed_h}"]
+        if self.forced_h is not None:
+            lines.append(f"retention.ms: {self.forced_h * HOUR}")
+        if self.event_h is not None:
+            lines.append(f"retention.max.eventtime.ms: {self.event_h * HOUR}")
+        if self.header:
+            lines.append("retention.eventtime.source: header:et")
+        if self.minimum_ms is not None:
+            lines.append(f"log.retention.min.timestamp: {self.minimum_ms}")
+        if self.wallclock_h is not None:
+            lines.append(f"retention.min.wallclock.ms: {self.wallclock_h * HOUR}")
+        return [*lines, f"unconsumed: {self.unconsumed}"]

@@ -1,0 +1,138 @@
+"""What one run of kretain does: the engine's own functions, with the simulated cluster behind them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from retention_cli.carry_out import Orders, carry_out
+from retention_cli.guards.limits import Amount
+from retention_cli.model import TopicPartition
+from retention_cli.plan import Plan
+from retention_cli.planning import Selection, make_plan
+from retention_cli.state.memories import Memories
+from retention_cli.trim_report import TrimReport
+from tests.simulation.allowed import check
+from tests.simulation.deleter import SimDeleter
+from tests.simulation.kafka import HOUR
+from tests.simulation.reader import SimReader
+from tests.simulation.scene import RULES, Operator, policy
+from tests.simulation.truth import LOGS_CHANGE, Reading
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def selection_of(world: World, one: Operator) -> Selection:
+    return Selection(policy(world.rules, one.topics, world.hold))
+
+
+def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
+    reading = Reading(one.memory, RULES[world.rules])
+    reader = SimReader(world.kafka, world.hub, one.clock)
+
+    reader.on_commits = functools.partial(world.truth.read, reading)
+    return reading, reader
+
+
+def planned(world: World, one: Operator, reading: Reading, reader: SimReader, memories: Memories) -> Plan:
+    now_ms = one.clock.wall_ms()
+    reading.began = world.truth.number
+    plan = make_plan(
+        reader,
+        selection_of(world, one),
+        now_ms,
+        past_day=lambda _cluster: Amount(),
+        memories=memories,
+        clock_ms=one.clock.wall_ms,
+    )
+    world.truth.passed(reading, one.topics)
+    world.outcomes.update(f"plan {decision.action}" for decision in plan.decisions)
+    one.saved = plan
+    return plan
+
+
+def plan_only(world: World, one: Operator) -> None:
+    reading, reader = reading_of(world, one)
+    with closing(Memories(one.folder, clock_ms=one.clock.wall_ms)) as memories:
+        planned(world, one, reading, reader, memories)
+    one.state = "own" if one.state == "fresh" else one.state
+
+
+def plan_and_trim(world: World, one: Operator) -> None:
+    reading, reader = reading_of(world, one)
+    with closing(Memories(one.folder, clock_ms=one.clock.wall_ms)) as memories:
+        plan = planned(world, one, reading, reader, memories)
+        carry_out_plan(world, one, plan, reading, reader, memories)
+    one.state = "own" if one.state == "fresh" else one.state
+
+
+def carry_out_saved(world: World, one: Operator) -> None:
+    plan = next((o.saved for o in world.operators if o.saved is not None), None)
+    if plan is None or plan.created_at_ms < world.kafka.now_ms - HOUR:
+        return
+    reading, reader = reading_of(world, one)
+    with closing(Memories(one.folder, clock_ms=one.clock.wall_ms)) as memories:
+        carry_out_plan(world, one, plan, reading, reader, memories)
+    one.state = "own" if one.state == "fresh" else one.state
+
+
+def carry_out_plan(
+    world: World, one: Operator, plan: Plan, reading: Reading, reader: SimReader, memories: Memories
+) -> None:
+    reading.unconsumed = {(row.topic, row.partition): row.unconsumed for row in plan.decisions}
+
+    def selection() -> Selection:
+        reading.hold_seen = reading.began = world.truth.number
+        return selection_of(world, one)
+
+    def carried(tp: TopicPartition, offset: int) -> Callable[[], None]:
+        asked = replace(reading)
+
+        def effect() -> None:
+            place = (tp.topic, tp.partition)
+            log = world.kafka.partition(place)
+            assert log is not None
+            if offset > log.log.start:
+                check(world.truth, asked, place, offset)
+                asked.moved[place] = asked.moved.get(place, 0) + offset - log.log.start
+                world.deletes.append((world.truth.number, place, offset))
+                for fault in set(world.faults) or {"none"}:
+                    world.pairs[fault, world.rules, one.state] += 1
+
+        return effect
+
+    deleter = SimDeleter(world.kafka, world.hub, carried)
+    one.deleters = [deleter]
+    orders = Orders(
+        selection=selection,
+        state_dir=one.folder,
+        clock_ms=one.clock.wall_ms,
+        memories=memories,
+        deleter_for=lambda _reader: deleter,
+    )
+    began = world.truth.number
+    report = carry_out(reader, plan, orders, lambda _: 0)
+    memories.save(one.clock.wall_ms())
+    world.truth.passed(reading, one.topics)
+    one.reports.append(report)
+    check_report(world, report, reading, began)
+
+
+def check_report(world: World, report: TrimReport, reading: Reading, began: int) -> None:
+    """Each outcome must be true: what is said to be ours is ours, and no more than that is counted."""
+    for row in report.rows:
+        world.outcomes[f"trim {row.outcome}"] += 1
+        tp = (row.topic, row.partition)
+        moved = reading.moved.get(tp, 0)
+        told = row.records if row.outcome == "trimmed" else 0
+        others = [one for one in world.deletes if one[0] >= began and one[1:] == (tp, row.target)]
+        doubtful = any(one.number >= began for one in world.truth.hazards.get(tp, ())) or bool(others)
+        if told > moved and not doubtful:
+            world.truth.violations.append(f"{tp}: the report claims {told} records, this run deleted {moved}: {row}")
+        undone = any(one.number >= began and one.name in LOGS_CHANGE for one in world.truth.hazards.get(tp, ()))
+        if row.outcome in ("failed", "held", "unchanged") and moved and not undone:
+            world.truth.violations.append(f"{tp}: the report says {row.outcome}, this run deleted {moved}: {row}")

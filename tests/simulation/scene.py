@@ -1,0 +1,75 @@
+"""The scene of every run: topics, groups, policies, operators."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.plan import Plan
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.model import Policy
+from retention_cli.trim_report import TrimReport
+from tests.simulation.clock import SimClock
+from tests.simulation.deleter import SimDeleter
+from tests.simulation.hub import Process
+from tests.simulation.kafka import BEGAN_MS, HOUR
+from tests.simulation.rules import Rules
+from tests.simulation.truth import MemoryTruth
+
+Step = tuple[Any, ...]
+"""The name of what happens, and small whole numbers."""
+
+MINUTE: Final = 60_000
+RULES: Final[dict[str, Rules]] = {
+    "R1": Rules(consumed_h=1),
+    "R1 R4": Rules(consumed_h=1, forced_h=24),
+    "R1 G3": Rules(consumed_h=1, wallclock_h=2),
+    "R2": Rules(event_h=24),
+    "R2 header": Rules(event_h=24, header=True, unconsumed="trim"),
+    "R2 header G2": Rules(event_h=24, header=True),
+    "R3": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, unconsumed="trim"),
+    "R4": Rules(forced_h=12),
+    "R4 G3": Rules(forced_h=12, wallclock_h=3),
+    "R1 R2 R4 G3": Rules(consumed_h=1, event_h=24, forced_h=48, wallclock_h=2),
+}
+MANAGED: Final = "a"
+OTHER: Final = "b"
+GROUPS: Final = ("g0", "g1", "g2")
+AGES_MS: Final = (0, 30 * MINUTE, 3 * HOUR, 48 * HOUR, 100 * HOUR, -2 * HOUR)
+TIMES_MS: Final = (MINUTE, 40 * MINUTE, 3 * HOUR, 30 * HOUR, 10 * 24 * HOUR)
+STATE_ROOT: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
+
+
+@functools.cache
+def policy(rules: str, topics: tuple[str, ...], hold: bool) -> Policy:
+    lines = ["version: 1", "topics:"]
+    for name in topics:
+        lines += [f"  - match: {name}", *(f"    {line}" for line in RULES[rules].entry())]
+        if hold:
+            lines.append("    hold: a case")
+    return parse_policy("\n".join(lines), "policy.yaml", "sha256:simulated")
+
+
+@dataclass
+class Operator:
+    """Somebody with a kretain, a state directory and a clock."""
+
+    name: str
+    folder: Path
+    clock: SimClock
+    topics: tuple[str, ...]
+    memory: MemoryTruth = field(default_factory=MemoryTruth)
+    state: str = "fresh"
+    copy: Path | None = None
+    copied: MemoryTruth | None = None
+    process: Process | None = None
+    saved: Plan | None = None
+    deleters: list[SimDeleter] = field(default_factory=list)
+    reports: list[TrimReport] = field(default_factory=list)
+
+
+class ViolationError(AssertionError):
+    """The simulation found a delete, a report or a stand-still that RULES.md does not allow."""

@@ -1,0 +1,85 @@
+"""When all is over: whatever a fresh kretain would trim, one with a memory must come to trim, too."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from retention_cli.state.memories import Memories
+from tests.simulation.clock import SimClock
+from tests.simulation.kafka import BROKERS
+from tests.simulation.runs import planned, reading_of
+from tests.simulation.scene import GROUPS, Operator, ViolationError
+from tests.simulation.steps_brokers import do_hold
+from tests.simulation.steps_data import do_end_transaction
+from tests.simulation.steps_runs import do_finish, do_forget
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def settle(world: World) -> None:
+    """Heal everything, carry out each remedy that was told, and see that nothing stays for ever.
+
+    Raises:
+        ViolationError: a fresh kretain would trim what this one never does.
+    """
+    heal(world)
+    one = world.operators[0]
+    for _ in range(3):
+        _carry_out_remedies(world, one)
+        _carry_out_remedies(world, one)
+        world.apply(("time", 2))
+        world.apply(("trim", 0))
+    _carry_out_remedies(world, one)  # some say more when records are old enough
+    world.apply(("trim", 0))
+    fresh = Operator("fresh", world.root / "fresh", SimClock(world.kafka, world.hub), one.topics)
+    reading, reader = reading_of(world, fresh)
+    with closing(Memories(fresh.folder)) as memories:
+        wanted = planned(world, fresh, reading, reader, memories)
+    world.apply(("plan", 0))
+    assert one.saved is not None
+    mine = {row.tp: row for row in one.saved.decisions}
+    for row in wanted.decisions:
+        own = mine[row.tp]
+        if row.action == "trim" and (own.trim_to or own.log_start or 0) < (row.trim_to or 0):
+            raise ViolationError(f"{row.tp}: stands still: {own}\na fresh kretain: {row}")
+
+
+def _carry_out_remedies(world: World, one: Operator) -> None:
+    world.apply(("plan", 0))
+    told = [] if one.saved is None else [reason.text for row in one.saved.decisions for reason in row.reasons]
+    for number, name in enumerate(GROUPS):
+        if any(f"groups forget {name}" in text for text in told):
+            do_forget(world, 0, number)
+
+
+def heal(world: World) -> None:
+    for number in range(2):
+        do_finish(world, number)
+    world.kafka.failing, world.kafka.lost, world.kafka.loading, world.kafka.may_describe = {}, [], False, True
+    world.kafka.unstable = set()
+    world.kafka.offsets_leaders = [
+        (BROKERS[n % 3] if leader is None else leader, epoch)
+        for n, (leader, epoch) in enumerate(world.kafka.offsets_leaders)
+    ]
+    if world.hold:
+        do_hold(world)
+    while world.open:
+        do_end_transaction(world, 1)
+    for name in world.kafka.topics:
+        for number, log in enumerate(world.kafka.topics[name].partitions):
+            if log.leader is None:
+                log.leader, log.epoch = min(log.in_sync), log.epoch + 1
+                log.log.begin_epoch(log.epoch)
+            for broker in list(log.replicas):
+                log.catch_up(broker)
+            for group in world.kafka.groups.values():  # what F2 and F5 say: let it commit (again)
+                group.members.clear()
+                tp = (name, number)
+                if any(one[0] == name for one in group.commits):
+                    here = group.commits.get(tp, (log.log.start, None))
+                    offset = min(here[0], log.last_stable)
+                    world.truth.committed(group.name, tp, log, offset)
+                    again = group.commits.get(tp) == (offset, log.epoch)  # a reset carries no leader epoch
+                    group.commits[tp] = (offset, None if again else log.epoch)

@@ -1,0 +1,71 @@
+"""Steps: brokers that are away, slow or wrong, and time that passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.kafka import BROKERS
+from tests.simulation.scene import GROUPS, TIMES_MS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def do_coordinator(world: World, number: int, how: int) -> None:
+    """A coordinator goes offline, comes back, or moves."""
+    number %= len(world.kafka.offsets_leaders)
+    leader, epoch = world.kafka.offsets_leaders[number]
+    if how % 2 and leader is not None:
+        world.kafka.offsets_leaders[number] = (None, epoch)
+    else:
+        there = BROKERS[(BROKERS.index(leader) + 1) % 3] if leader is not None else BROKERS[0]
+        world.kafka.offsets_leaders[number] = (there, epoch + 1)
+
+
+def do_loading(world: World) -> None:
+    world.kafka.loading = not world.kafka.loading
+
+
+def do_rights(world: World) -> None:
+    world.kafka.may_describe = not world.kafka.may_describe
+
+
+def do_unstable(world: World, group: int) -> None:
+    world.kafka.unstable ^= {GROUPS[group % len(GROUPS)]}
+
+
+def do_fail(world: World, call: int, times: int) -> None:
+    """The next requests of a kind get lost."""
+    calls = (
+        "metadata",
+        "read_commits",
+        "list_offsets earliest",
+        "list_offsets latest",
+        "list_offsets time",
+        "list_offsets max-timestamp",
+        "epoch_ends",
+        "fetch",
+        "list_offsets last-stable",
+    )
+    world.kafka.failing[calls[call % len(calls)]] = 1 + times % 3
+
+
+def do_lose_delete(world: World, how: int) -> None:
+    world.kafka.lost = [("before", "after", "late", "refused")[how % 4]]  # type: ignore[list-item]
+
+
+def do_late_delete(world: World) -> None:
+    """Brokers come to requests that nobody waits for any more."""
+    for one in world.operators:
+        for deleter in one.deleters:
+            while deleter.late:
+                deleter.late.pop()()
+
+
+def do_time(world: World, much: int) -> None:
+    world.kafka.pass_time(TIMES_MS[much % len(TIMES_MS)])
+
+
+def do_hold(world: World) -> None:
+    world.hold = not world.hold
+    world.truth.held_since = world.truth.number if world.hold else None

@@ -1,0 +1,124 @@
+"""Steps: kretain runs, is stopped, killed, and finds its memory as it was, as it was once, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.state.folder import StateError
+from retention_cli.state.lock import LockedError
+from retention_cli.state.memories import Memories
+from retention_cli.trim import RefusedError
+from tests.simulation.runs import carry_out_saved, plan_and_trim, plan_only
+from tests.simulation.scene import GROUPS, Operator
+from tests.simulation.truth import MemoryTruth
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def do_plan(world: World, number: int, requests: int = 0) -> None:
+    start(world, number, "plan", functools.partial(plan_only, world), requests)
+
+
+def do_trim(world: World, number: int, requests: int = 0) -> None:
+    """Plan and trim; with ``requests``, it stops after so many of them and others go on."""
+    start(world, number, "trim", functools.partial(plan_and_trim, world), requests)
+
+
+def do_saved(world: World, number: int, requests: int = 0) -> None:
+    """Carry out the plan that was saved last, by whomever."""
+    start(world, number, "saved", functools.partial(carry_out_saved, world), requests)
+
+
+def do_step(world: World, number: int, requests: int) -> None:
+    process = world.operators[number % 2].process
+    if process is not None:
+        process.step(1 + requests % 12)
+
+
+def do_finish(world: World, number: int) -> None:
+    process = world.operators[number % 2].process
+    if process is not None:
+        process.finish()
+
+
+def do_kill(world: World, number: int) -> None:
+    """SIGKILL: what it writes while it unwinds is undone."""
+    one = world.operators[number % 2]
+    if one.process is None or not one.process.alive:
+        return
+    kept = copy_of(world, one)
+    one.process.kill()
+    put_back(one, kept)
+
+
+def do_wipe(world: World, number: int) -> None:
+    """Another pod, with an empty state directory."""
+    one = world.operators[number % 2]
+    do_finish(world, number)
+    shutil.rmtree(one.folder, ignore_errors=True)
+    one.memory, one.state = MemoryTruth(), "fresh"
+
+
+def do_copy_state(world: World, number: int) -> None:
+    one = world.operators[number % 2]
+    do_finish(world, number)
+    one.copy, one.copied = copy_of(world, one), one.memory.copy()
+
+
+def do_restore_state(world: World, number: int) -> None:
+    """An operator restores a state directory of some time ago, or takes the other's."""
+    one, other = world.operators[number % 2], world.operators[(number // 2) % 2]
+    if other.copy is None or other.copied is None:
+        return
+    do_finish(world, number)
+    kept = Path(tempfile.mkdtemp(dir=world.root))
+    shutil.copytree(other.copy, kept, dirs_exist_ok=True)
+    put_back(one, kept)
+    one.memory, one.state = other.copied.copy(), "older" if one is other else "another's"
+
+
+def do_forget(world: World, number: int, group: int) -> None:
+    """``kretain groups forget``."""
+    one, name = world.operators[number % 2], GROUPS[group % len(GROUPS)]
+    do_finish(world, number)
+    with contextlib.suppress(StateError), closing(Memories(one.folder, clock_ms=one.clock.wall_ms)) as memories:
+        memories.ledger(world.kafka.cluster_id).forget_group(name)
+    one.memory.counted = {key: seen for key, seen in one.memory.counted.items() if key[0] != name}
+    one.memory.refused = {key for key in one.memory.refused if key[0] != name}
+
+
+def copy_of(world: World, one: Operator) -> Path:
+    kept = Path(tempfile.mkdtemp(dir=world.root))
+    if one.folder.exists():
+        shutil.copytree(one.folder, kept, dirs_exist_ok=True)
+    return kept
+
+
+def put_back(one: Operator, kept: Path) -> None:
+    shutil.rmtree(one.folder, ignore_errors=True)
+    kept.rename(one.folder)
+
+
+def start(world: World, number: int, name: str, work: Callable[[Operator], None], requests: int) -> None:
+    one = world.operators[number % 2]
+    if one.process is not None and one.process.alive:
+        one.process.finish()
+
+    def run() -> None:
+        with contextlib.suppress(BrokerError, LockedError, RefusedError, StateError):
+            work(one)
+
+    one.process = world.hub.start(f"{one.name} {name}", run)
+    if requests:
+        one.process.step(requests)
+    else:
+        one.process.finish()
