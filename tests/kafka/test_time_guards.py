@@ -10,6 +10,7 @@ import pytest
 
 from retention_cli.model import Decision
 from retention_cli.units import format_time
+from tests.kafka.test_event_time import set_config
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, wait_until
 
 NOW = now_ms()
@@ -115,6 +116,48 @@ def test_a_log_append_time_topic_needs_no_memory(world: World) -> None:
     assert (young.action, young.trim_to) == ("keep", None)
     assert "G3" in texts(young)
     assert at(world, policy, topic, now_ms() + 2 * HOUR).trim_to == 3
+
+
+def test_stamps_of_before_a_switch_to_log_append_time_are_no_append_times(world: World) -> None:
+    """RULES.md G3: written just now, stamped 48 h ago by their producer, in a topic that was switched since."""
+    unseen, watched = world.topic("wall"), world.topic("wall")
+    policy = "version: 1\ntopics:" + "".join(
+        f"\n  - {{match: {topic}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}" for topic in (unseen, watched)
+    )
+    path = world.state_dir.parent / "policy.yaml"
+    path.write_text(policy)
+    for topic in (unseen, watched):
+        world.produce(topic, [48 * HOUR] * 10)
+    world.cli("plan", watched, "-p", str(path), check=0)
+    for topic in (unseen, watched):
+        set_config(world, topic, "message.timestamp.type", "LogAppendTime")
+        world.produce(topic, 5)
+    rows = world.cli("trim", "-p", str(path), "--yes", "-o", "json", check=0).json()["partitions"]
+    assert [row["outcome"] for row in rows] == ["held", "held"]
+    for topic in (unseen, watched):
+        assert world.ends(topic) == (0, 15)
+        world.delete_records(topic, 4)  # the front is another by now, and was stamped by its producer, too
+    rows = world.cli("trim", "-p", str(path), "--yes", "-o", "json", check=0).json()["partitions"]
+    assert [(row["outcome"], world.ends(row["topic"])[0]) for row in rows] == [("held", 4)] * 2
+    # What was watched for long enough goes, whoever stamped it.
+    plan = world.plan(policy, at_ms=now_ms() + 3 * HOUR)
+    assert {one.topic: one.trim_to for one in plan.decisions} == {unseen: 10, watched: 10}
+
+
+def test_a_front_that_the_brokers_stamped_does_not_vouch_for_producers_stamps_behind_it(world: World) -> None:
+    """LogAppendTime, then CreateTime for a while, then back; kretain looked each time (RULES.md G3)."""
+    topic = world.topic("wall", message_timestamp_type="LogAppendTime")
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 2h}}]"
+    world.produce(topic, 3)
+    began = now_ms()
+    at(world, policy, topic, began)
+    set_config(world, topic, "message.timestamp.type", "CreateTime")
+    world.produce(topic, [48 * HOUR] * 10)
+    at(world, policy, topic, began + 3 * HOUR)
+    set_config(world, topic, "message.timestamp.type", "LogAppendTime")
+    decision = at(world, policy, topic, began + 3 * HOUR)
+    assert (decision.trim_to, decision.limited_by) == (3, "G3"), texts(decision)
+    assert at(world, policy, topic, began + 6 * HOUR).trim_to == 13
 
 
 def test_a_topic_made_anew_is_watched_anew(world: World) -> None:
