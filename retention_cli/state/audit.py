@@ -160,9 +160,9 @@ class AuditLog:
         try:
             for line in _lines_backward(handle):
                 event = event_of(line) if b'"ledger"' in line else None
-                if event is not None and event.get("event") == "run":
-                    if (found := _named(event.get("ledger"))) is not None:
-                        return found
+                found = _named(event.get("ledger")) if event is not None and event.get("event") == "run" else None
+                if found is not None:
+                    return found
         except OSError as error:
             raise self._unreadable(error) from None
         finally:

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -386,8 +387,9 @@ def test_a_record_that_can_not_be_read_is_its_partitions_matter(world: World, ki
             if topic == bad and number == 2 and kind == "header name":
                 send_raw(world, topic, Raw("et"))
             else:
-                value = b'{"et": %b}' % text
-                world.produce_at(topic, [NOW], value=value, headers=lambda _number, text=text: [("et", text)])
+                world.produce_at(
+                    topic, [NOW], value=b'{"et": %b}' % text, headers=partial(dict.get, {0: [("et", text)]})
+                )
     path = world.state_dir.parent / "policy.yaml"
     more = {"retention__eventtime__source": source}
     path.write_text(policy(f"[{bad}, {good}]", **more))

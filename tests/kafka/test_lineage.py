@@ -5,6 +5,7 @@ Two clusters, each harmed once for all tests of its kind; each test has topics o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+from kafka.admin import KafkaAdminClient
+from kafka.structs import TopicPartition as Partition
 
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.embedded import EmbeddedKafka
 from tests.kafka import archiving
 from tests.kafka.test_failures import SETTINGS, epoch_now, leaders
-from tests.kafka.world import HOUR, World, now_ms, wait_until
+from tests.kafka.world import HOUR, World, consumed, now_ms, wait_until
 
 LONG_AGO = 100 * HOUR
 READ = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"
@@ -65,7 +69,7 @@ def said(row: dict[str, Any]) -> str:
 # -- an unclean election takes the tail ------------------------------------------------------------------------
 
 
-TORN = ("scanned", "newest", "saved", "archived", "gone", "gone-bare", "bare", "beyond")
+TORN = ("scanned", "newest", "saved", "archived", "gone", "gone-bare", "bare", "bare-moved", "beyond")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +88,7 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
             scanned=BY_HEADER,
             newest=BY_STAMP,
             archived=f"{READ}, archive: {harmed.archive}",
-            **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "beyond"), READ),
+            **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "bare-moved", "beyond"), READ),
         )
         dated(world, "scanned", 900, LONG_AGO)
         for topic in TORN[1:]:
@@ -102,11 +106,11 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         own = {0: epoch_now(world, "gone")}
         for topic in ("saved", "archived", "gone", "beyond"):
             world.commit(f"{topic}-g", topic, {0: 10}, epochs=own)
-        for topic in ("gone-bare", "bare"):
+        for topic in ("gone-bare", "bare", "bare-moved"):
             world.commit(f"{topic}-g", topic, 10)
         rows = harmed.plan()
         assert {topic: row["trim_to"] for topic, row in rows.items()} == {
-            **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "beyond"), 10),
+            **dict.fromkeys(("saved", "gone", "gone-bare", "bare", "bare-moved", "beyond"), 10),
             "scanned": None,
             "newest": 4,
             "archived": 9,  # at 9 stands the marker, of now
@@ -201,6 +205,37 @@ def test_a_commit_without_an_epoch_is_refused_where_its_log_was_cut_before_it(to
         assert "F5" in said(row)
     torn.world.commit("bare-g", "bare", 12)
     assert torn.trim("bare")["log_start"] == 12
+
+
+def test_a_cut_is_not_forgotten_where_the_leader_moves_on_while_it_is_read(
+    torn: Harmed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first reading finds the cut, and is void; the second one must know of it, too, and so must the next run."""
+    world, topic = torn.world, "bare-moved"
+    honest, compared = ClusterReader.metadata, itertools.count()
+
+    def move_first(self: ClusterReader, *topics: Any) -> Any:
+        if topics and isinstance(topics[0], dict) and next(compared) == 0:  # what was read is held against this
+            lead_by(world, topic, 3)
+        return honest(self, *topics)
+
+    with monkeypatch.context() as stepped_in:
+        stepped_in.setattr(ClusterReader, "metadata", move_first)
+        decision = world.decide(consumed(topic), topic)
+    assert next(compared) > 1, "it was read again"
+    assert (decision.action, decision.trim_to) == ("hold", None), decision
+    row = torn.trim(topic)
+    assert (row["outcome"], torn.start(topic)) == ("held", 0), said(row)
+
+
+def lead_by(world: World, topic: str, broker: int) -> None:
+    """Give partition 0 to one broker, which begins a leader epoch."""
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.alter_partition_reassignments({Partition(topic, 0): [broker]})
+    finally:
+        admin.close()
+    wait_until(lambda: leaders(world, topic)[0] == broker, f"{topic} on broker {broker}")
 
 
 def test_a_commit_beyond_the_end_of_its_epoch_counts_at_that_end_once_its_group_is_deleted(torn: Harmed) -> None:
