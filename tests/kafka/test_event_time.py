@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -360,6 +360,10 @@ class Raw(str):
         return b"bad\xff\xfe"
 
 
+def under_et(text: bytes) -> Callable[[int], list[tuple[str, bytes]]]:
+    return lambda _number: [("et", text)]
+
+
 def send_raw(world: World, topic: str, name: str, value: bytes = b"x") -> None:
     from kafka import KafkaProducer
 
@@ -387,7 +391,7 @@ def test_a_record_that_can_not_be_read_is_its_partitions_matter(world: World, ki
                 send_raw(world, topic, Raw("et"))
             else:
                 value = b'{"et": %b}' % text
-                world.produce_at(topic, [NOW], value=value, headers=lambda _number, text=text: [("et", text)])
+                world.produce_at(topic, [NOW], value=value, headers=under_et(text))
     path = world.state_dir.parent / "policy.yaml"
     more = {"retention__eventtime__source": source}
     path.write_text(policy(f"[{bad}, {good}]", **more))
