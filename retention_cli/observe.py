@@ -139,6 +139,8 @@ class _Reading:
         remembered.prove(ends, self._drafts)
         for tp, cut in remembered.cuts.items():
             floors.cut_at(tp, *cut)
+        for tp in remembered.doubts:
+            floors.cut_untold(tp)
         sizes: Mapping[TopicPartition, int] = {}
         sizes_problem = None
         if sizes_soon is not None:
@@ -164,6 +166,7 @@ class _Reading:
                 self._settings,
                 leaders,
                 remembered.partitions,
+                lost=self._memory.lost,
                 now_ms=request.now_ms,
                 without=self.unsettled,
                 deadline=deadline,

@@ -64,9 +64,21 @@ class Remembered:
             moved = memory.leader_epoch != now
             cut = prove(memory, now, start, end, by_partition.get(tp, {}), self.ends_read_ms)
             if isinstance(cut, Unknown):
-                self.doubts[tp], self.partitions[tp] = cut, PartitionMemory(leader_epoch=now, log_start=start)
+                self.doubts[tp], self.partitions[tp] = (
+                    cut,
+                    PartitionMemory(
+                        leader_epoch=now,
+                        log_start=start,
+                        created=memory.created,  # what only holds stays
+                        created_below=memory.created_below,
+                    ),
+                )
             elif cut is not None:
                 self.cuts[tp] = (cut, epoch if moved else None)
+        if self.cuts:  # at once: the memory knows the log as cut from here on, whatever ends this pass
+            odd = _odd_epochs(ends)
+            logs = {tp: self._log_now(tp, read[tp].high_watermark, odd) for tp in self.cuts}
+            self.memory.judge(lambda place: logs.get(TopicPartition(*place)), {tp.topic for tp in logs}, list(logs))
 
     def recall(self, facts: dict[TopicPartition, PartitionFacts]) -> None:
         """Lay in the samples of each partition whose policy asks for them (RULES.md G3)."""
@@ -90,15 +102,13 @@ class Remembered:
                 kind = facts[tp].topic.timestamp_type
                 if not isinstance(kind, Unknown):
                     memory.saw_stamps(end, append_time=kind == "LogAppendTime")
-        odd: dict[TopicPartition, tuple[set[int], set[int]]] = {}
-        for (tp, epoch), answer in commit_epochs.items():
-            if isinstance(answer, (NotFound, RequestFailedError)):
-                odd.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
+        odd = _odd_epochs(commit_epochs)
         found: dict[tuple[str, int], LogNow | None] = {}
 
         def log_of(place: tuple[str, int]) -> LogNow | None:
             if place not in found:
-                found[place] = self._log_now(TopicPartition(*place), facts, odd)
+                one = facts.get(tp := TopicPartition(*place))
+                found[place] = None if one is None else self._log_now(tp, one.high_watermark, odd)
             return found[place]
 
         topics = {tp.topic for tp in self.partitions}
@@ -107,17 +117,25 @@ class Remembered:
     def _log_now(
         self,
         tp: TopicPartition,
-        facts: Mapping[TopicPartition, PartitionFacts],
+        high_watermark: Maybe[int],
         odd: Mapping[TopicPartition, tuple[set[int], set[int]]],
     ) -> LogNow | None:
-        one = facts.get(tp)
-        if one is None or isinstance(one.high_watermark, Unknown) or tp in self.doubts:
+        if isinstance(high_watermark, Unknown) or tp in self.doubts:
             return None
         unknown, unasked = odd.get(tp, ((), ()))
         cut = self.cuts.get(tp)
         epoch = self.leaders[tp].leader_epoch
         more = (frozenset(unknown), frozenset(unasked), None if cut is None else cut[0])
-        return LogNow(one.high_watermark, epoch, *more, self.partitions[tp].last_epoch)
+        return LogNow(high_watermark, epoch, *more, self.partitions[tp].last_epoch)
 
     def _sample(self, high_watermark: int) -> Sample:
         return Sample(self.ends_read_ms, high_watermark)
+
+
+def _odd_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int]]]:
+    """Return of each partition the leader epochs that its leader does not know, and those that it did not tell."""
+    odd: dict[TopicPartition, tuple[set[int], set[int]]] = {}
+    for (tp, epoch), answer in ends.items():
+        if isinstance(answer, (NotFound, RequestFailedError)):
+            odd.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
+    return odd

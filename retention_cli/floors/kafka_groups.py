@@ -291,6 +291,10 @@ class EpochChecks(Protocol):
         """Take where the log was cut since the last pass, and which epoch ended there."""
         ...
 
+    def cut_untold(self, tp: TopicPartition) -> None:
+        """Take that nobody can say whether it was."""
+        ...
+
 
 def tell_epochs(fold: EpochChecks, ends: EpochEnds) -> None:
     """Tell the fold where the leader epochs of commits end (RULES.md F5, F6)."""

@@ -79,11 +79,11 @@ def _remember(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> bool:
     """Add what was seen of a partition; return whether what is remembered of it could be proven to be of its log."""
     mine = one.memory.partition(row["topic"], row["topic_id"], row["partition"])
     epoch, start, end = row["leader_epoch"], row["log_start"], row["high_watermark"]
+    if start is not None and isinstance(prove(mine, epoch, start, end, ends, row["read_ms"]), Unknown):
+        return False
     if row["memory"] is not None:  # a task has brought up to date what we had
         mine.take(memory_of(row["memory"].asDict(recursive=True)))
         mine.changed = True
-    elif start is not None and isinstance(prove(mine, epoch, start, end, ends, row["read_ms"]), Unknown):
-        return False
     mine.add_sample(Sample(row["read_ms"], end))
     config = one.job.configs.get(row["topic"])
     if isinstance(config, TopicConfig) and config.timestamp_type is not None:

@@ -55,7 +55,7 @@ STANDING: Final = pa.schema(
 """What a partition's commits come to (:class:`retention_cli.floors.standing.Standing`).
 
 ``ends`` and ``cut`` are null until the partition's leader was asked. An end of null is an epoch that it does not know;
-with a ``text``, one that could not be asked about.
+with a ``text``, one that could not be asked about. A cut without an offset could not be asked about either.
 """
 
 MEMORY: Final = pa.struct(

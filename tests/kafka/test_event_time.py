@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +360,10 @@ class Raw(str):
         return b"bad\xff\xfe"
 
 
+def under_et(text: bytes) -> Callable[[int], list[tuple[str, bytes]]]:
+    return lambda _number: [("et", text)]
+
+
 def send_raw(world: World, topic: str, name: str, value: bytes = b"x") -> None:
     from kafka import KafkaProducer
 
@@ -387,9 +390,8 @@ def test_a_record_that_can_not_be_read_is_its_partitions_matter(world: World, ki
             if topic == bad and number == 2 and kind == "header name":
                 send_raw(world, topic, Raw("et"))
             else:
-                world.produce_at(
-                    topic, [NOW], value=b'{"et": %b}' % text, headers=partial(dict.get, {0: [("et", text)]})
-                )
+                value = b'{"et": %b}' % text
+                world.produce_at(topic, [NOW], value=value, headers=under_et(text))
     path = world.state_dir.parent / "policy.yaml"
     more = {"retention__eventtime__source": source}
     path.write_text(policy(f"[{bad}, {good}]", **more))

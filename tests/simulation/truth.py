@@ -35,7 +35,7 @@ class MemoryTruth:
     """What a state directory (or the shared topic) may be expected to know of groups."""
 
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
-    refused: set[tuple[str, str, int, int]] = field(default_factory=set)
+    refused: set[tuple[str, str, int, tuple[int, int | None]]] = field(default_factory=set)
     looked_right: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     last: dict[tuple[str, Tp], tuple[str, tuple[int, int | None]]] = field(default_factory=dict)
     kinds: dict[str, bool] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Truth:
             tp, log = (topic.name, number), topic.partitions[number]
             if any(one.number >= reading.began and one.name in LOGS_CHANGE for one in self.hazards.get(tp, ())):
                 continue
-            memory, refused = reading.memory, (*key, seen.commit[0])
+            memory, refused = reading.memory, (*key, seen.commit)
             before_id, before = memory.last.get((group, tp), (topic_id, seen.commit))
             if seen.commit[0] > log.high_watermark or (before_id != topic_id and before == seen.commit):
                 memory.refused.add(refused)  # the second is a leftover, or looks like one until it changes (F5)
@@ -182,4 +182,4 @@ def looks_right(memory: MemoryTruth, key: tuple[str, str, int], log: Partition, 
         told = log.log.epoch_end(epoch)
         if told is None or told[0] != epoch or told[1] < offset:
             return False
-    return offset <= log.high_watermark and (*key, offset) not in memory.refused
+    return offset <= log.high_watermark and (*key, commit) not in memory.refused
