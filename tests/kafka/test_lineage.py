@@ -14,13 +14,16 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 from kafka.admin import KafkaAdminClient
+from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.structs import TopicPartition as Partition
 
+from retention_cli.brokers.groups import find_coordinators
+from retention_cli.brokers.metadata import deadline_after
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.embedded import EmbeddedKafka
 from tests.kafka import archiving
 from tests.kafka.test_failures import SETTINGS, epoch_now, leaders
-from tests.kafka.world import HOUR, World, consumed, now_ms, wait_until
+from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for, wait_until
 
 LONG_AGO = 100 * HOUR
 READ = "retention.commitoffset.enable: true, retention.commitoffset.ms: 1h"
@@ -262,7 +265,11 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
 
     Before, 500 of 1,000 records were gone, and kretain had looked.
     """
-    settings = {**SETTINGS, "log.flush.start.offset.checkpoint.interval.ms": "3600000"}
+    settings = {
+        **SETTINGS,
+        "log.flush.start.offset.checkpoint.interval.ms": "3600000",
+        "offsets.retention.check.interval.ms": "500",
+    }
     folder = tmp_path_factory.mktemp("restored")
     with EmbeddedKafka(1, settings=settings) as one:
         world = World(one.bootstrap, folder / "state")
@@ -311,3 +318,45 @@ def test_nor_does_it_where_the_log_was_trimmed_again_in_between(restored: Harmed
 def test_a_group_that_had_lost_records_gets_them_back(restored: Harmed) -> None:
     """Its commit lay below S; now it lies within the log, and counts as any."""
     assert restored.trim("read-back")["log_start"] == 2
+
+
+def test_a_refused_commit_that_expires_is_no_position(restored: Harmed) -> None:
+    """RULES.md F5, F6: it lay beyond the end of the log; the broker forgot it, and the log has grown past it unread."""
+    world, topic = restored.world, "expiring"
+    world.topic(name=topic)
+    world.produce(topic, [LONG_AGO] * 10)
+    restored.rules(**{topic: READ})
+    commit_for(world, "expiring-g", topic, 90, 4_000)
+    row = restored.plan(topic)[topic]
+    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+
+    def names() -> set[str]:
+        return {group.group_id for group in world.admin.list_consumer_groups().result(30).valid}
+
+    wait_until(lambda: "expiring-g" not in names(), "its end")
+    world.produce(topic, [LONG_AGO] * 100)
+    row = restored.trim(topic)
+    assert (row["outcome"], world.ends(topic)) == ("held", (0, 110))
+    assert [reason["code"] for reason in row["reasons"]] == ["F4"], said(row)
+
+
+def commit_for(world: World, group: str, topic: str, offset: int, keep_ms: int) -> None:
+    """Commit as the clients of before 2.1 do, who say how long a broker is to keep it."""
+    Topic = OffsetCommitRequest.OffsetCommitRequestTopic  # noqa: N806  (a class)
+    place = Topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    request = OffsetCommitRequest(
+        version=4,
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        retention_time_ms=keep_ms,
+        topics=[Topic(name=topic, partitions=[place])],
+    )
+    with reader_for(world.bootstrap) as reader:
+
+        async def ask() -> list[int]:
+            coordinators, _ = await find_coordinators(reader.wire, [group], deadline_after(30))
+            answer = await reader.wire.ask(request, coordinators[group])
+            return [one.error_code for one in answer.topics[0].partitions]
+
+        assert reader.wire.run(ask) == [0]
