@@ -160,9 +160,9 @@ class AuditLog:
         try:
             for line in _lines_backward(handle):
                 event = event_of(line) if b'"ledger"' in line else None
-                if event is not None and event.get("event") == "run":
-                    if (found := _named(event.get("ledger"))) is not None:
-                        return found
+                run = event is not None and event.get("event") == "run"
+                if event is not None and run and (found := _named(event.get("ledger"))) is not None:
+                    return found
         except OSError as error:
             raise self._unreadable(error) from None
         finally:
