@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 JOBS ?= 1
+SEEDS ?= 0-10000
 
-.PHONY: help install demo test test-long check bench generated clean
+.PHONY: help install demo test test-long simulate check bench generated clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,6 +22,9 @@ test: $(VENV)/.dev  ## every test, against real brokers that it starts and stops
 
 test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
 	$(PYTEST) -m long
+
+simulate: $(VENV)/.dev  ## random sequences of faults against a Kafka in memory (SEEDS=0-10000, minutes to hours)
+	$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) --keep-going
 
 check: $(VENV)/.dev  ## lint, types, and that nothing generated is out of date
 	$(BIN)/ruff check .

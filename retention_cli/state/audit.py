@@ -160,8 +160,8 @@ class AuditLog:
         try:
             for line in _lines_backward(handle):
                 event = event_of(line) if b'"ledger"' in line else None
-                found = _named(event.get("ledger")) if event is not None and event.get("event") == "run" else None
-                if found is not None:
+                run = event is not None and event.get("event") == "run"
+                if event is not None and run and (found := _named(event.get("ledger"))) is not None:
                     return found
         except OSError as error:
             raise self._unreadable(error) from None

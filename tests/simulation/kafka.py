@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Literal
 
+from retention_cli.state.shared_topic import Placed, Stored
 from tests.simulation.logs import NO_STAMP, Partition, Record
 
 BROKERS = (1, 2, 3)
@@ -60,7 +61,9 @@ class SimKafka:
         self.unstable: set[str] = set()
         self.failing: dict[str, int] = {}
         self.lost: list[Lost] = []
-        self.policy_messages: list[tuple[bytes, bytes | None]] = []
+        self.deposed = 0
+        self.state_messages: list[Stored] = []
+        self.state_end = 0
         self._uids = itertools.count(1)
         self._ids = itertools.count(1)
         self._txns = itertools.count(1)
@@ -70,6 +73,26 @@ class SimKafka:
     def pass_time(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
         self.elapsed_s += milliseconds / 1000
+
+    def lose(self, call: str) -> bool:
+        """Return whether the next request of a kind gets lost; it is one fewer then."""
+        if self.failing.get(call, 0) <= 0:
+            return False
+        self.failing[call] -= 1
+        return True
+
+    # -- what kretain shares ------------------------------------------------------------
+
+    def append_state(self, key: bytes, value: bytes | None) -> Placed:
+        """Append to the topic that all kretains share, stamped by a broker."""
+        self.state_messages.append(Stored(0, self.state_end, key, value, self.now_ms))
+        self.state_end += 1
+        return Placed(self.state_end - 1, self.now_ms)
+
+    def compact_state(self) -> None:
+        """Clean it: of each key the last word stays."""
+        last = {one.key: one for one in self.state_messages}
+        self.state_messages = sorted(last.values(), key=lambda one: one.offset)
 
     # -- topics ------------------------------------------------------------------------
 

@@ -57,21 +57,21 @@ class Replica:
     # -- leader epochs ------------------------------------------------------------
 
     def begin_epoch(self, epoch: int) -> None:
-        """Note that this replica leads in an epoch, from its end on."""
+        """Note that this replica leads in an epoch, from its end on; one before without a record is forgotten."""
         if not self.epochs or self.epochs[-1].epoch < epoch:
             self.epochs = [*(one for one in self.epochs if one.start < self.end), Epoch(epoch, self.end)]
 
-    def epoch_end(self, epoch: int) -> tuple[int, int] | None:
-        """What OffsetForLeaderEpoch answers: an epoch and its end, None where it is above all that this log knows.
+    def epoch_end(self, epoch: int) -> Epoch | None:
+        """Where an epoch ends (OffsetForLeaderEpoch), or the one below, where this log has nothing of it.
 
-        Another epoch than was asked for is the highest below it that the log has; where all are above, it is that.
+        None where it is above all that this log knows.
         """
         if not self.epochs or epoch > self.epochs[-1].epoch:
             return None
         if epoch == self.epochs[-1].epoch:
-            return epoch, self.end
-        end = next(one.start for one in self.epochs if one.epoch > epoch)
-        return max((one.epoch for one in self.epochs if one.epoch <= epoch), default=epoch), end
+            return Epoch(epoch, self.end)
+        below = max((one.epoch for one in self.epochs if one.epoch <= epoch), default=epoch)
+        return Epoch(below, next(one.start for one in self.epochs if one.epoch > epoch))
 
     def cut(self, end: int) -> None:
         """Lose the tail."""

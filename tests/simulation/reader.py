@@ -61,8 +61,7 @@ class SimReader(RecordReads):
             RequestFailedError: it got lost.
         """
         self._hub.pause(call)
-        if self._kafka.failing.get(call, 0) > 0:
-            self._kafka.failing[call] -= 1
+        if self._kafka.lose(call):
             raise RequestFailedError(f"{call}: timed out", retriable=True)
 
     # -- the cluster ---------------------------------------------------------------
@@ -220,10 +219,10 @@ class SimReader(RecordReads):
             if isinstance(log, RequestFailedError):
                 found[tp, epoch] = log
             else:
-                told = log.log.epoch_end(epoch)
-                if told is not None and told[0] != epoch:
-                    found[tp, told[0]] = Found(told[1])
-                found[tp, epoch] = NotFound() if told is None or told[0] != epoch else Found(told[1])
+                end = log.log.epoch_end(epoch)
+                found[tp, epoch] = NotFound()
+                if end is not None:  # of another epoch than was asked about, where the log has nothing of that
+                    found[tp, end.epoch] = Found(end.start)
         return found
 
     def sizes_soon(self, leaders: Leaders) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.model import TopicPartition
 from tests.simulation.deleter import LATE
 from tests.simulation.kafka import SimKafka
-from tests.simulation.logs import NO_STAMP, Record
+from tests.simulation.logs import NO_STAMP, Partition, Record, Replica
 
 _RECORDS_A_FETCH = 3
 
@@ -40,7 +41,8 @@ class Message:
         return None if self._record.header is None else [("et", self._record.header)]
 
     def value(self) -> bytes:
-        return b"x"
+        told = (self._record.header or b"").decode("ascii", "replace")
+        return f'{{"et": {told if told.isdigit() else json.dumps(told)}}}'.encode()
 
     def key(self) -> bytes | None:
         return None
@@ -51,6 +53,14 @@ class RecordReads(ClusterReader):
 
     _kafka: SimKafka
     _ask: Callable[[str], None]
+
+    def _answering(self, log: Partition) -> Replica:
+        """Return the log of whoever answers a fetch: the leader, or one that does not know yet that it was deposed."""
+        others = [one for broker, one in log.replicas.items() if broker != log.leader]
+        if self._kafka.deposed and others:
+            self._kafka.deposed -= 1
+            return others[0]
+        return log.log
 
     def _read(
         self, tp: TopicPartition, start: int, end: int, on_record: Callable[[Record], bool]
@@ -65,15 +75,17 @@ class RecordReads(ClusterReader):
             log = self._kafka.partition(tp)
             if log is None or log.leader is None:
                 return LATE
-            if not log.log.start <= position <= log.log.end:
+            replica, stable = self._answering(log), log.last_stable
+            if not replica.start <= position <= replica.end:
                 return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=True)
-            some = [one for one in log.committed() if one.offset >= position][:_RECORDS_A_FETCH]
+            there = [one for one in replica.live() if one.offset < stable and log.is_data(one)]
+            some = [one for one in there if one.offset >= position][:_RECORDS_A_FETCH]
             for one in some:
                 position = one.offset + 1
                 if on_record(one):
                     return None
             if len(some) < _RECORDS_A_FETCH:
-                return log.last_stable
+                return min(stable, replica.end)
             if position >= end:
                 return None
 

@@ -16,6 +16,7 @@ class Rules:
     forced_h: int | None = None
     event_h: int | None = None
     header: bool = False
+    json: bool = False
     minimum_ms: int | None = None
     wallclock_h: int | None = None
     unconsumed: Literal["hold", "trim"] = "hold"
@@ -30,7 +31,7 @@ class Rules:
         if self.event_h is not None:
             lines.append(f"retention.max.eventtime.ms: {self.event_h * HOUR}")
         if self.header:
-            lines.append("retention.eventtime.source: header:et")
+            lines.append(f"retention.eventtime.source: {'json:/et' if self.json else 'header:et'}")
         if self.minimum_ms is not None:
             lines.append(f"log.retention.min.timestamp: {self.minimum_ms}")
         if self.wallclock_h is not None:

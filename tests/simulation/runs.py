@@ -20,6 +20,7 @@ from tests.simulation.deleter import SimDeleter
 from tests.simulation.kafka import HOUR
 from tests.simulation.reader import SimReader
 from tests.simulation.scene import RULES, Operator, policy
+from tests.simulation.shared import SimBrokerClock, SimSharedTopic
 from tests.simulation.truth import LOGS_CHANGE, Reading
 
 if TYPE_CHECKING:
@@ -27,11 +28,16 @@ if TYPE_CHECKING:
 
 
 def selection_of(world: World, one: Operator) -> Selection:
-    return Selection(policy(world.rules, one.topics, world.hold))
+    return Selection(policy(world.rules, one.topics, world.hold, "cluster" if world.memories == "cluster" else "local"))
+
+
+def memories_of(world: World, one: Operator) -> Memories:
+    topic = SimSharedTopic(world.kafka, world.hub) if world.memories == "cluster" else None
+    return Memories(one.folder, topic, clock_ms=one.clock.wall_ms)
 
 
 def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
-    reading = Reading(one.memory, RULES[world.rules])
+    reading = Reading(one.memory, RULES[world.rules], one.clock, world.memories == "cluster")
     reader = SimReader(world.kafka, world.hub, one.clock)
 
     reader.on_commits = functools.partial(world.truth.read, reading)
@@ -40,7 +46,7 @@ def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
 
 def planned(world: World, one: Operator, reading: Reading, reader: SimReader, memories: Memories) -> Plan:
     now_ms = one.clock.wall_ms()
-    reading.began = world.truth.number
+    reading.began, reading.planned_ms = world.truth.number, now_ms
     plan = make_plan(
         reader,
         selection_of(world, one),
@@ -57,25 +63,26 @@ def planned(world: World, one: Operator, reading: Reading, reader: SimReader, me
 
 def plan_only(world: World, one: Operator) -> None:
     reading, reader = reading_of(world, one)
-    with closing(Memories(one.folder, clock_ms=one.clock.wall_ms)) as memories:
+    with closing(memories_of(world, one)) as memories:
         planned(world, one, reading, reader, memories)
     one.state = "own" if one.state == "fresh" else one.state
 
 
 def plan_and_trim(world: World, one: Operator) -> None:
     reading, reader = reading_of(world, one)
-    with closing(Memories(one.folder, clock_ms=one.clock.wall_ms)) as memories:
+    with closing(memories_of(world, one)) as memories:
         plan = planned(world, one, reading, reader, memories)
         carry_out_plan(world, one, plan, reading, reader, memories)
     one.state = "own" if one.state == "fresh" else one.state
 
 
-def carry_out_saved(world: World, one: Operator) -> None:
+def carry_out_saved(world: World, late: bool, one: Operator) -> None:
+    """Carry a saved plan out, made by whomever and, where its maximum age was set so, long ago."""
     plan = next((o.saved for o in world.operators if o.saved is not None), None)
-    if plan is None or plan.created_at_ms < world.kafka.now_ms - HOUR:
+    if plan is None or (not late and plan.created_at_ms < world.kafka.now_ms - HOUR):
         return
     reading, reader = reading_of(world, one)
-    with closing(Memories(one.folder, clock_ms=one.clock.wall_ms)) as memories:
+    with closing(memories_of(world, one)) as memories:
         carry_out_plan(world, one, plan, reading, reader, memories)
     one.state = "own" if one.state == "fresh" else one.state
 
@@ -83,7 +90,8 @@ def carry_out_saved(world: World, one: Operator) -> None:
 def carry_out_plan(
     world: World, one: Operator, plan: Plan, reading: Reading, reader: SimReader, memories: Memories
 ) -> None:
-    reading.unconsumed = {(row.topic, row.partition): row.unconsumed for row in plan.decisions}
+    if plan.created_at_ms == reading.planned_ms:
+        reading.unconsumed = {(row.topic, row.partition): row.unconsumed for row in plan.decisions}
 
     def selection() -> Selection:
         reading.hold_seen = reading.began = world.truth.number
@@ -101,7 +109,7 @@ def carry_out_plan(
                 asked.moved[place] = asked.moved.get(place, 0) + offset - log.log.start
                 world.deletes.append((world.truth.number, place, offset))
                 for fault in set(world.faults) or {"none"}:
-                    world.pairs[fault, world.rules, one.state] += 1
+                    world.pairs[fault, world.rules, one.state if world.memories == "each" else world.memories] += 1
 
         return effect
 
@@ -113,6 +121,7 @@ def carry_out_plan(
         clock_ms=one.clock.wall_ms,
         memories=memories,
         deleter_for=lambda _reader: deleter,
+        broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(world.kafka, world.hub, clock_ms),
     )
     began = world.truth.number
     report = carry_out(reader, plan, orders, lambda _: 0)

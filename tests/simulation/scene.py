@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from retention_cli import event_scan
 from retention_cli.plan import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
@@ -30,6 +31,7 @@ RULES: Final[dict[str, Rules]] = {
     "R2": Rules(event_h=24),
     "R2 header": Rules(event_h=24, header=True, unconsumed="trim"),
     "R2 header G2": Rules(event_h=24, header=True),
+    "R2 json": Rules(event_h=24, header=True, json=True, unconsumed="trim"),
     "R3": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, unconsumed="trim"),
     "R4": Rules(forced_h=12),
     "R4 G3": Rules(forced_h=12, wallclock_h=3),
@@ -40,12 +42,26 @@ OTHER: Final = "b"
 GROUPS: Final = ("g0", "g1", "g2")
 AGES_MS: Final = (0, 30 * MINUTE, 3 * HOUR, 48 * HOUR, 100 * HOUR, -2 * HOUR)
 TIMES_MS: Final = (MINUTE, 40 * MINUTE, 3 * HOUR, 30 * HOUR, 10 * 24 * HOUR)
+BLOCK_RECORDS: Final = 3
+CLOCKS_MS: Final = (0, 0, -2 * HOUR, 2 * HOUR, 72 * HOUR, -72 * HOUR, 30_000)
+MEMORIES: Final = ("each", "one", "cluster")
+"""Each operator has a state directory, both have one, or each a cache of what all share in a topic."""
 STATE_ROOT: Final = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 
 
+def _small_blocks() -> None:
+    """Let a scan's blocks be as small as our logs are: with the true size a block's border would never be met."""
+    create: Any = event_scan.EventScan.__init__
+    first = event_scan.FIRST_BLOCK_RECORDS
+    create.__defaults__ = tuple(BLOCK_RECORDS if one == first else one for one in create.__defaults__)
+
+
+_small_blocks()
+
+
 @functools.cache
-def policy(rules: str, topics: tuple[str, ...], hold: bool) -> Policy:
-    lines = ["version: 1", "topics:"]
+def policy(rules: str, topics: tuple[str, ...], hold: bool, state: str) -> Policy:
+    lines = ["version: 1", f"state: {state}", "topics:"]
     for name in topics:
         lines += [f"  - match: {name}", *(f"    {line}" for line in RULES[rules].entry())]
         if hold:

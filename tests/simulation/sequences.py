@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tests.simulation.scene import RULES, Step
+from tests.simulation.scene import MEMORIES, RULES, Step
 from tests.simulation.world import steps
 
 OFTEN = {
@@ -41,7 +41,7 @@ STORIES: tuple[tuple[str, ...], ...] = (
 def sequence_of(seed: int, length: int = 40) -> tuple[str, list[Step]]:
     """Return the rules and the sequence of a seed. Some kinds of step are left out, so that rare ones meet (swarm)."""
     chance = random.Random(seed)
-    rules = chance.choice(list(RULES))
+    rules = f"{chance.choice(list(RULES))} @{chance.choice(('each', *MEMORIES))}"
     known = steps()
     names = [name for name in known if name in ("produce", "read", "trim", "time") or chance.random() < 0.45]
     weights = [OFTEN.get(name, 1) for name in names]

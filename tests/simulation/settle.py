@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from retention_cli.state.memories import Memories
 from tests.simulation.clock import SimClock
 from tests.simulation.kafka import BROKERS
-from tests.simulation.runs import planned, reading_of
+from tests.simulation.runs import memories_of, planned, reading_of
 from tests.simulation.scene import GROUPS, Operator, ViolationError
 from tests.simulation.steps_brokers import do_hold
 from tests.simulation.steps_data import do_end_transaction
@@ -35,7 +34,7 @@ def settle(world: World) -> None:
     world.apply(("trim", 0))
     fresh = Operator("fresh", world.root / "fresh", SimClock(world.kafka, world.hub), one.topics)
     reading, reader = reading_of(world, fresh)
-    with closing(Memories(fresh.folder)) as memories:
+    with closing(memories_of(world, fresh)) as memories:
         wanted = planned(world, fresh, reading, reader, memories)
     world.apply(("plan", 0))
     assert one.saved is not None
@@ -58,7 +57,9 @@ def heal(world: World) -> None:
     for number in range(2):
         do_finish(world, number)
     world.kafka.failing, world.kafka.lost, world.kafka.loading, world.kafka.may_describe = {}, [], False, True
-    world.kafka.unstable = set()
+    world.kafka.unstable, world.kafka.deposed = set(), 0
+    for one in world.operators:
+        one.clock.off_ms = 0
     world.kafka.offsets_leaders = [
         (BROKERS[n % 3] if leader is None else leader, epoch)
         for n, (leader, epoch) in enumerate(world.kafka.offsets_leaders)

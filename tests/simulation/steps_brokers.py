@@ -46,6 +46,9 @@ def do_fail(world: World, call: int, times: int) -> None:
         "epoch_ends",
         "fetch",
         "list_offsets last-stable",
+        "state",
+        "state append",
+        "clock",
     )
     world.kafka.failing[calls[call % len(calls)]] = 1 + times % 3
 
@@ -69,3 +72,13 @@ def do_time(world: World, much: int) -> None:
 def do_hold(world: World) -> None:
     world.hold = not world.hold
     world.truth.held_since = world.truth.number if world.hold else None
+
+
+def do_deposed(world: World, times: int) -> None:
+    """The next fetches are answered by a broker that leads no more, and does not know it."""
+    world.kafka.deposed = 1 + times % 3
+
+
+def do_compact_state(world: World) -> None:
+    """The log cleaner runs over what all share."""
+    world.kafka.compact_state()

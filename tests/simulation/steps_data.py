@@ -16,7 +16,9 @@ def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = 
     now = world.kafka.now_ms
     stamp: int | None = NO_STAMP if age == 7 else (now // 1000 if age == 6 else now - AGES_MS[age % len(AGES_MS)])
     event_ms = now - AGES_MS[event % 5]
-    header = {5: b"no time", 6: str(event_ms // 1000).encode()}.get(event, str(event_ms).encode())
+    header = {5: b"no time", 6: str(event_ms // 1000).encode(), 7: b"9" * 4400, 8: b"\xff"}.get(
+        event, str(event_ms).encode()
+    )
     timestamped = not RULES[world.rules].header and stamp != NO_STAMP
     record = world.kafka.append(tp, stamp=stamp, event_ms=stamp if timestamped else event_ms, header=header, txn=txn)
     world.truth.wrote(tp, record)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.state.folder import StateError
 from retention_cli.state.lock import LockedError
-from retention_cli.state.memories import Memories
 from retention_cli.trim import RefusedError
-from tests.simulation.runs import carry_out_saved, plan_and_trim, plan_only
-from tests.simulation.scene import GROUPS, Operator
+from tests.simulation.runs import carry_out_saved, memories_of, plan_and_trim, plan_only
+from tests.simulation.scene import CLOCKS_MS, GROUPS, MINUTE, Operator
 from tests.simulation.truth import MemoryTruth
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def do_trim(world: World, number: int, requests: int = 0) -> None:
 
 def do_saved(world: World, number: int, requests: int = 0) -> None:
     """Carry out the plan that was saved last, by whomever."""
-    start(world, number, "saved", functools.partial(carry_out_saved, world), requests)
+    start(world, number, "saved", functools.partial(carry_out_saved, world, number >= 6), requests)
 
 
 def do_step(world: World, number: int, requests: int) -> None:
@@ -55,17 +54,33 @@ def do_kill(world: World, number: int) -> None:
     one = world.operators[number % 2]
     if one.process is None or not one.process.alive:
         return
+    if world.memories == "one":  # what the other writes meanwhile must stay
+        do_finish(world, 1 - number % 2)
     kept = copy_of(world, one)
     one.process.kill()
     put_back(one, kept)
 
 
+def do_clock(world: World, number: int, how: int) -> None:
+    """An operator's clock jumps, or is set right."""
+    one = world.operators[number % 2]
+    one.clock.off_ms = CLOCKS_MS[how % len(CLOCKS_MS)]
+    if abs(one.clock.off_ms) > MINUTE:
+        for other in world.operators:
+            if other.memory is one.memory:
+                other.memory.clock_was_off = True
+    for name, topic in world.kafka.topics.items():
+        for index in range(len(topic.partitions)):
+            world.truth.hazard((name, index), "our clock was set")
+
+
 def do_wipe(world: World, number: int) -> None:
     """Another pod, with an empty state directory."""
     one = world.operators[number % 2]
-    do_finish(world, number)
+    finish_all(world)
     shutil.rmtree(one.folder, ignore_errors=True)
-    one.memory, one.state = MemoryTruth(), "fresh"
+    one.state = "fresh"
+    remembers(world, one, MemoryTruth())
 
 
 def do_copy_state(world: World, number: int) -> None:
@@ -79,18 +94,32 @@ def do_restore_state(world: World, number: int) -> None:
     one, other = world.operators[number % 2], world.operators[(number // 2) % 2]
     if other.copy is None or other.copied is None:
         return
-    do_finish(world, number)
+    finish_all(world)
     kept = Path(tempfile.mkdtemp(dir=world.root))
     shutil.copytree(other.copy, kept, dirs_exist_ok=True)
     put_back(one, kept)
-    one.memory, one.state = other.copied.copy(), "older" if one is other else "another's"
+    one.state = "older" if one is other else "another's"
+    remembers(world, one, other.copied.copy())
+
+
+def finish_all(world: World) -> None:
+    for number in range(2):
+        do_finish(world, number)
+
+
+def remembers(world: World, one: Operator, memory: MemoryTruth) -> None:
+    """Note what a state directory knows by now; where all share a topic, that is what is known."""
+    if world.memories == "cluster":
+        return
+    for other in world.operators if world.memories == "one" else [one]:
+        other.memory = memory
 
 
 def do_forget(world: World, number: int, group: int) -> None:
     """``kretain groups forget``."""
     one, name = world.operators[number % 2], GROUPS[group % len(GROUPS)]
     do_finish(world, number)
-    with contextlib.suppress(StateError), closing(Memories(one.folder, clock_ms=one.clock.wall_ms)) as memories:
+    with contextlib.suppress(StateError), closing(memories_of(world, one)) as memories:
         memories.ledger(world.kafka.cluster_id).forget_group(name)
     one.memory.counted = {key: seen for key, seen in one.memory.counted.items() if key[0] != name}
     one.memory.refused = {key for key in one.memory.refused if key[0] != name}

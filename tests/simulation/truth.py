@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.simulation.clock import SimClock
 from tests.simulation.kafka import HOUR, SimKafka, Tp
 from tests.simulation.logs import Partition, Record
 from tests.simulation.rules import Rules
@@ -28,6 +29,7 @@ class Seen(NamedTuple):
     life: int
     released: frozenset[int]
     stale: bool = False
+    looked_right: bool = False
 
 
 @dataclass
@@ -36,9 +38,9 @@ class MemoryTruth:
 
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     refused: set[tuple[str, str, int, tuple[int, int | None]]] = field(default_factory=set)
-    looked_right: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     last: dict[tuple[str, Tp], tuple[str, tuple[int, int | None]]] = field(default_factory=dict)
     kinds: dict[str, bool] = field(default_factory=dict)
+    clock_was_off: bool = False
 
     def copy(self) -> MemoryTruth:
         return copy.deepcopy(self)
@@ -66,6 +68,9 @@ class Reading:
 
     memory: MemoryTruth
     rules: Rules
+    clock: SimClock
+    shared: bool = False
+    planned_ms: int = 0
     began: int = 0
     hold_seen: int = 0
     unconsumed: dict[Tp, int] = field(default_factory=dict)
@@ -131,12 +136,13 @@ class Truth:
             return
         for group in self.kafka.groups.values():
             commit = group.commits.get(tp)
-            if commit is None:
-                continue
-            had = self.released.get((group.name, tp), set())
-            below = (one.uid for one in log.log.records if one.offset < commit[0])
-            if commit[0] > log.high_watermark or not had.issuperset(below):
+            if commit is not None and (commit[0] > log.high_watermark or self._says_too_much(group.name, tp, log)):
                 self.stale[group.name, tp] = commit[0]
+
+    def _says_too_much(self, group: str, tp: Tp, log: Partition) -> bool:
+        """Return whether records lie below a commit that the group has never read."""
+        had, offset = self.released.get((group, tp), set()), self.kafka.groups[group].commits[tp][0]
+        return any(one.offset < offset and log.is_data(one) and one.uid not in had for one in log.log.live())
 
     # -- what a pass learns ---------------------------------------------------------
 
@@ -148,8 +154,9 @@ class Truth:
             if topic is not None:
                 done = frozenset(self.released.get((name, tp), ()))
                 key = (name, topic.topic_id, tp[1])
-                stale = (name, tp) in self.stale
-                reading.seen[key] = Seen(self.kafka.now_ms, commit, self.lives.get(tp, 0), done, stale)
+                stale, log = (name, tp) in self.stale, topic.partitions[tp[1]]
+                looked_right = self.cannot_know(reading.memory, name, tp, topic.topic_id, log, commit)
+                reading.seen[key] = Seen(self.kafka.now_ms, commit, self.lives.get(tp, 0), done, stale, looked_right)
 
     def passed(self, reading: Reading, topics: Iterable[str]) -> None:
         """A pass over the cluster is done and saved: note which commits it counted, and which it refused."""
@@ -169,17 +176,28 @@ class Truth:
                 memory.refused.add(refused)  # the second is a leftover, or looks like one until it changes (F5)
                 continue
             memory.last[group, tp] = topic_id, seen.commit
-            if not seen.stale and refused not in memory.refused:
+            if seen.stale and looks_right(memory, key, log, seen.commit):  # H has grown since it was read
+                memory.counted[key] = seen._replace(looked_right=True)
+            elif refused not in memory.refused and not seen.stale:
                 memory.counted[key] = seen
-            elif seen.stale and looks_right(memory, key, log, seen.commit):
-                memory.looked_right[key] = seen
+
+    def cannot_know(
+        self, memory: MemoryTruth, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
+    ) -> bool:
+        """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
+        if (group, tp) not in self.stale:
+            return False
+        if not looks_right(memory, (group, topic_id, tp[1]), log, commit):
+            return False
+        seen = memory.counted.get((group, topic_id, tp[1]))
+        return seen is None or seen.commit != commit or seen.life == self.lives.get(tp, 0)
 
 
 def looks_right(memory: MemoryTruth, key: tuple[str, str, int], log: Partition, commit: tuple[int, int | None]) -> bool:
     """Return whether nothing tells a client that a commit is of another log: not its epoch, H, or this memory."""
     offset, epoch = commit
     if epoch is not None:
-        told = log.log.epoch_end(epoch)
-        if told is None or told[0] != epoch or told[1] < offset:
+        end = log.log.epoch_end(epoch)
+        if end is None or end.epoch != epoch or end.start < offset:
             return False
     return offset <= log.high_watermark and (*key, commit) not in memory.refused

@@ -33,10 +33,11 @@ STEPS: Final[dict[str, Callable[..., None]]] = {
 
 
 class World:
-    """One run of the simulation: ``rules`` names one of :data:`RULES`."""
+    """One run of the simulation: ``rules`` names one of :data:`RULES`, and ` @` one of :data:`MEMORIES`."""
 
     def __init__(self, rules: str) -> None:
-        self.rules = rules
+        self.rules, _, memories = rules.partition(" @")
+        self.memories = memories or "each"
         self.kafka = SimKafka()
         self.hub = Hub()
         self.truth = Truth(self.kafka)
@@ -52,12 +53,14 @@ class World:
         self.operators = [
             Operator(
                 f"op{n}",
-                self.root / f"op{n}",
+                self.root / ("op0" if self.memories == "one" else f"op{n}"),
                 SimClock(self.kafka, self.hub),
                 (MANAGED,) if n == 0 else (MANAGED, OTHER),
             )
             for n in range(2)
         ]
+        if self.memories != "each":
+            self.operators[1].memory = self.operators[0].memory
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,76 @@
+"""The topics that kretain itself writes to, in memory: what all share (``state: cluster``), and the brokers' time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from retention_cli.broker_clock import BrokerClock
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.guards.our_clock import compare_clocks
+from retention_cli.model import Unknown
+from retention_cli.state import documents
+from retention_cli.state.shared_topic import Extent, Placed, SharedTopicError, Stored
+from tests.simulation.hub import Hub
+from tests.simulation.kafka import SimKafka
+
+
+class SimSharedTopic:
+    """See :class:`retention_cli.state.shared_topic.SharedTopic`."""
+
+    def __init__(self, kafka: SimKafka, hub: Hub) -> None:
+        self._kafka = kafka
+        self._hub = hub
+
+    def _ask(self, call: str) -> None:
+        self._hub.pause(call)
+        if self._kafka.lose(call):
+            raise SharedTopicError(f"{call}: timed out")
+
+    def check(self) -> None:
+        self._ask("state")
+
+    def extent(self) -> Extent:
+        self._ask("state")
+        return Extent("state", 0, self._kafka.state_end)
+
+    def read(self, start: int, end: int) -> Sequence[Stored]:
+        self._ask("state")
+        return [one for one in self._kafka.state_messages if start <= one.offset < end]
+
+    def append(self, messages: Sequence[tuple[bytes, bytes | None]]) -> Sequence[Placed | SharedTopicError]:
+        """Append; of a request that gets lost nobody knows whether it was carried out."""
+        self._hub.pause("state append")
+        lost = self._kafka.lose("state append")
+        placed = [self._kafka.append_state(key, value) for key, value in messages]
+        self._hub.pause("state appended")
+        return [SharedTopicError("timed out") if lost else one for one in placed]
+
+    def connect(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class SimBrokerClock(BrokerClock):
+    """Has the brokers' time by an append to the shared topic."""
+
+    def __init__(self, kafka: SimKafka, hub: Hub, clock_ms: Callable[[], int]) -> None:
+        self.compared = False
+        self._kafka = kafka
+        self._hub = hub
+        self._clock_ms = clock_ms
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def compare(self) -> Unknown | None:
+        before = self._clock_ms()
+        self._hub.pause("clock")
+        if self._kafka.lose("clock"):
+            return Unknown.because("G8", f"no time: {RequestFailedError('timed out', retriable=True)}")
+        value: Any = documents.encode(documents.ClockDocument(), documents.Written(before, 0))
+        stamp = self._kafka.append_state(documents.CLOCK_KEY.encode(), value).broker_ms
+        self.compared = True
+        return compare_clocks(before, stamp, self._clock_ms())

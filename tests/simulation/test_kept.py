@@ -1,0 +1,103 @@
+"""Sequences that the simulation found and shrank: each broke a rule once, by the name that it has here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.simulation.scene import Step
+from tests.simulation.world import run
+
+KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
+    "a refused commit whose offsets were deleted is no floor (F5, F6)": (
+        "R4",
+        [
+            ("produce", 0, 0, 3, 0),
+            ("late", 1, 0, 0, 0),
+            ("plan", 0, 0),
+            ("delete_offsets", 1, 0),
+            ("produce", 0, 3, 0, 0),
+            ("trim", 0, 0),
+        ],
+    ),
+    "nor is one whose group was deleted": (
+        "R4",
+        [("late", 2, 0, 4, 0), ("plan", 0, 0), ("produce", 0, 0, 3, 0), ("delete_group", 2), ("produce", 0, 3, 0, 0)],
+    ),
+    "a commit from an epoch ahead was not read here (F5)": (
+        "R1",
+        [("produce", 1, 3, 2, 0), ("late", 0, 1, 1, 2), ("trim", 0, 0)],
+    ),
+    "CreateTime stamps are no append times after a switch (G3)": (
+        "R4 G3",
+        [("produce", 2, 0, 3, 0), ("append_time", 1), ("trim", 1, 0)],
+    ),
+    "event times in headers that are seconds (G9)": ("R2 header", [("produce", 0, 0, 0, 6), ("produce", 0, 0, 0, 0)]),
+    "a trim that never arrived takes no credit for retention": (
+        "R1 R4",
+        [
+            ("lose_delete", 0),
+            ("produce", 0, 0, 0, 0),
+            ("time", 3),
+            ("plan", 0, 0),
+            ("produce", 0, 0, 2, 0),
+            ("read", 1, 0, 1, 0),
+            ("saved", 1, 16),
+            ("trim", 0, 0),
+        ],
+    ),
+    "a group that is gone and was refused once stands in nobody's way": (
+        "R2",
+        [
+            ("produce", 1, 0, 4, 0),
+            ("read", 0, 1, 0, 0),
+            ("late", 2, 0, 0, 0),
+            ("plan", 0, 0),
+            ("delete_group", 2),
+            ("produce", 1, 0, 0, 0),
+        ],
+    ),
+    "offsets that were deleted as told stand in nobody's way": (
+        "R1",
+        [
+            ("produce", 0, 0, 0, 0),
+            ("read", 1, 1, 0, 0),
+            ("read", 0, 0, 0, 0),
+            ("trim", 0, 0),
+            ("delete_offsets", 1, 1),
+        ],
+    ),
+    "a commit in an epoch that this log has nothing of (F5)": (
+        "R1",
+        [
+            ("fall_behind", 0),
+            ("produce", 0, 2, 2, 0),
+            ("elect", 0, 0),
+            ("produce", 0, 0, 0, 0),
+            ("read", 0, 0, 0, 1),
+            ("elect", 0, 0),
+            ("trim", 0, 0),
+        ],
+    ),
+    "a scan in an epoch that this log has nothing of (M2)": (
+        "R2 header",
+        [
+            ("fall_behind", 0),
+            ("produce", 0, 0, 4, 4),
+            ("produce", 0, 5, 0, 0),
+            ("elect", 0, 0),
+            ("produce", 0, 5, 4, 4),
+            ("plan", 0, 0),
+            ("produce", 0, 0, 0, 0),
+            ("plan", 0, 0),
+            ("elect", 0, 0),
+            ("trim", 0, 0),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_kept_sequence_breaks_no_rule_any_more(name: str) -> None:
+    run(*KEPT[name])
