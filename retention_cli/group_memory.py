@@ -20,12 +20,14 @@ Place = tuple[str, int]
 """A topic's name and a partition."""
 
 _VERSION: Final = 2
+UNTOLD: Final = -2
+"""Which leader epoch a commit carried is not known: an older version remembered it (RULES.md M1)."""
 
 
 class Position(NamedTuple):
     """A committed offset, its own leader epoch (None: it carries none), and the one under which it was seen to count.
 
-    A commit that was never seen to count has no such ``proven`` epoch.
+    A commit that was never seen to count has no such ``proven`` epoch. An own epoch of :data:`UNTOLD` may be any.
     """
 
     offset: int
@@ -91,14 +93,17 @@ class GroupMemory:
         self._mark_gone(now)
         for place, commit in now.items():
             if place in self.refused:
-                if self.refused[place].commit == commit:
+                if _same(self.refused[place].commit, commit):
+                    if commit[1] != UNTOLD:
+                        self.refused[place] = Position(*commit)
                     continue
                 del self.refused[place]
             known = self.open.get(place) or self.counted.get(place)
-            if known is None or known.commit != commit:
+            if known is None or known.own == UNTOLD or not _same(known.commit, commit):
                 self.open[place] = Position(*commit)
         kept = {place[0] for place in self.gone}
-        self.ids = {topic: one for topic, one in self.ids.items() if topic in kept and topic not in anew}
+        still = kept.union(commits)  # a topic that is gone just now may come back as another (F5)
+        self.ids = {topic: one for topic, one in self.ids.items() if topic in still and topic not in anew}
         self.ids |= {topic: ids[topic] for topic in (*commits, *kept) if topic in ids}
         self.digest, self.seen_ms = digest, now_ms
 
@@ -107,8 +112,9 @@ class GroupMemory:
         if not anew:
             return
         for place, commit in self.live().items():
-            if place[0] in anew and now.get(place) == commit:
-                self.refused[place] = Position(*commit)
+            there = now.get(place)
+            if place[0] in anew and there is not None and _same(there, commit):
+                self.refused[place] = Position(*(commit if there[1] == UNTOLD else there))
         for some in (self.counted, self.open, self.gone):
             for place in [place for place in some if place[0] in anew]:
                 del some[place]
@@ -136,7 +142,7 @@ class GroupMemory:
             if log is None or verdict is None:
                 left[place] = position
             elif verdict:
-                self.counted[place] = Position(position.offset, position.own, log.leader_epoch)
+                self.counted[place] = Position(position.offset, position.own, log.proves)
             else:
                 self.refused[place] = position
         judged, self.open = len(left) < len(self.open), left
@@ -153,9 +159,9 @@ class GroupMemory:
             known, log = self.counted.get(place), log_of(place)
             if known is None or known.own is not None or log is None or log.cut is None or known.offset <= log.cut:
                 continue
-            if place not in self.open and place not in self.refused and known.proven != log.leader_epoch:
+            if place not in self.open and place not in self.refused:
                 self.refused[place] = known._replace(proven=None)
-                self.counted[place] = Position(log.cut, None, log.leader_epoch)
+                self.counted[place] = Position(log.cut, None, log.proves)
                 found = True
         return found
 
@@ -195,12 +201,12 @@ class GroupMemory:
         for place, position in last.counted.items():
             both.counted[place] = position
         for place in live:
-            if place in last.refused or both.refused.get(place, _NOTHING).commit == live[place]:
+            if place in last.refused or _same(both.refused.get(place, _NOTHING).commit, live[place]):
                 both.refused[place] = last.refused.get(place) or both.refused[place]
                 both.open.pop(place, None)
-                if both.counted.get(place, _NOTHING).commit == live[place]:
+                if _same(both.counted.get(place, _NOTHING).commit, live[place]):
                     del both.counted[place]
-                    if place in first.counted and first.counted[place].commit != live[place]:
+                    if place in first.counted and not _same(first.counted[place].commit, live[place]):
                         both.counted[place] = first.counted[place]
             elif place in last.open:
                 both.open[place] = last.open[place]
@@ -262,10 +268,10 @@ class GroupMemory:
     def _read_older(self, data: Any) -> None:
         """Take over what the first format knew. It has no epochs: nothing of it was seen to count (RULES.md M1)."""
         self.digest = b""
-        self.open = {place: Position(offset, None) for place, (offset,) in _flat(data["commits"])}
+        self.open = {place: Position(offset, UNTOLD) for place, (offset,) in _flat(data["commits"])}
         self.gone = {place: Gone(Position(one[0], None), one[1]) for place, (one,) in _flat(data["gone"])}
         for place, (offset,) in _flat(data["leftovers"]):
-            self.refused[place] = Position(offset, None)
+            self.refused[place] = Position(offset, UNTOLD)
             self.open.pop(place, None)
 
     def _is_sound(self) -> bool:
@@ -297,9 +303,14 @@ class GroupMemory:
 _NOTHING: Final = Position(-1, None)
 
 
+def _same(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool:
+    """Return whether two are the same commit, as far as is known."""
+    return one[0] == other[0] and (one[1] == other[1] or UNTOLD in (one[1], other[1]))
+
+
 def _verdict(position: Position, log: LogNow) -> bool | None:
     """Return whether a commit counts; None where that can't be told (RULES.md F5)."""
-    if position.own is not None and position.own in log.unasked_epochs:
+    if position.own is not None and (position.own == UNTOLD or position.own in log.unasked_epochs):
         return None
     if position.offset > log.high_watermark:
         return False

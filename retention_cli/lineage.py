@@ -7,6 +7,7 @@ that outlives a pass is asked about before it is used: where does the epoch end 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
@@ -16,6 +17,20 @@ from retention_cli.model import Maybe, TopicPartition, Unknown
 
 EpochEnds = Mapping[tuple[TopicPartition, int], Answer]
 """Where leader epochs end, as their partitions' leaders say; ``NotFound`` where one does not know the epoch."""
+
+
+class Ends(Protocol):
+    """A partition whose ends were read."""
+
+    @property
+    def log_start(self) -> Maybe[int]:
+        """S."""
+        ...
+
+    @property
+    def high_watermark(self) -> Maybe[int]:
+        """H."""
+        ...
 
 
 def ask_epochs(reader: ClusterReader, wanted: Iterable[tuple[TopicPartition, int]], leaders: Leaders) -> EpochEnds:
@@ -29,7 +44,7 @@ def prove(
     leader_epoch: int,
     log_start: int,
     high_watermark: int,
-    answer: Answer | None,
+    ends: Mapping[int, Answer],
     now_ms: int,
 ) -> Maybe[int | None]:
     """Hold what is remembered of a partition against its log, and keep of it what is proven to be of that.
@@ -39,30 +54,52 @@ def prove(
         leader_epoch: the partition's.
         log_start: S.
         high_watermark: H.
-        answer: where the epoch ends that the memory was last proven under; None where that is the current one.
+        ends: where this partition's earlier epochs end, as far as they were asked about.
         now_ms: our wall clock.
 
     Returns:
         Where the log was cut since, None where it was not. Unknown where that could not be asked: then the memory is
         as it was, and must not be used for what lets anything go (RULES.md M4).
     """
-    known = memory.leader_epoch
-    if known is None:
+    known, reach = memory.asked_epoch, memory.reach
+    last = _last_epoch(memory, leader_epoch, high_watermark, reach, ends)
+    if memory.leader_epoch is None or known is None:
         if not memory.is_blank:  # an older version wrote it
             memory.begin_anew(leader_epoch, log_start)
-        memory.lay_at(leader_epoch, log_start, now_ms)
+        memory.lay_at(leader_epoch, log_start, now_ms, last_epoch=last)
         return None
+    same = memory.leader_epoch == leader_epoch
+    answer = None if same or memory.is_blank else ends.get(known, _NOT_ASKED)
     if isinstance(answer, RequestFailedError):
         return Unknown.because("M4", f"where leader epoch {known} ends could not be asked: {answer}")
-    elsewhere = isinstance(answer, NotFound) or (isinstance(answer, Found) and answer.epoch is not None)
-    if known > leader_epoch or elsewhere:  # where this log parts from what was seen is unknown
+    if memory.leader_epoch > leader_epoch or isinstance(answer, NotFound):  # where this log parts from it is unknown
         memory.begin_anew(leader_epoch, log_start)
+        memory.last_epoch = last
         return 0
     end = min(high_watermark, answer.offset) if isinstance(answer, Found) else high_watermark
-    cut = end if end < memory.reach else None
+    cut = end if end < reach else None
     before = memory.high_watermark
-    memory.lay_at(leader_epoch, log_start, now_ms, cut)
+    memory.lay_at(leader_epoch, log_start, now_ms, cut, last)
     return cut if cut is not None and cut < before else None
+
+
+def _last_epoch(
+    memory: PartitionMemory, leader_epoch: int, high_watermark: int, reach: int, ends: Mapping[int, Answer]
+) -> int:
+    """Return the leader epoch that proves, later, what stands below H: that of the last record there, or a later one.
+
+    An epoch without a record leaves no trace in a log, so a leader that has written nothing proves nothing, once it
+    leads no more. Then it is an earlier one, where one is known to end at H or beyond.
+    """
+    if memory.leader_epoch == leader_epoch:
+        known = memory.asked_epoch
+        return leader_epoch if high_watermark > reach or known is None else known
+    reaching = [
+        epoch
+        for epoch, answer in ends.items()
+        if epoch < leader_epoch and isinstance(answer, Found) and answer.offset >= high_watermark
+    ]
+    return max(reaching, default=leader_epoch)
 
 
 def other_log(
@@ -79,9 +116,9 @@ def other_log(
     found: dict[TopicPartition, str] = {}
     for tp, (offset, epoch) in last.items():
         match answers.get((tp, epoch)):
-            case Found(end, _, None) if end > offset:
+            case Found(end) if end > offset:
                 continue
-            case Found(end, _, None):
+            case Found(end):
                 found[tp] = (
                     f"the log was cut back: leader epoch {epoch} ends at {end:,} by now, and offset {offset:,} of it "
                     f"was read (an unclean election, or a broker that lost what it had not synced)"
@@ -93,10 +130,25 @@ def other_log(
     return found
 
 
-def epochs_of(memories: Mapping[TopicPartition, PartitionMemory], leaders: Leaders) -> list[tuple[TopicPartition, int]]:
-    """Return the leader epochs to ask about before these memories are used: those that are not the current ones."""
-    return [
-        (tp, one.leader_epoch)
-        for tp, one in memories.items()
-        if one.leader_epoch is not None and one.leader_epoch != leaders[tp].leader_epoch and not one.is_blank
-    ]
+def epochs_of(
+    memories: Mapping[TopicPartition, PartitionMemory], leaders: Leaders, read: Mapping[TopicPartition, Ends]
+) -> list[tuple[TopicPartition, int]]:
+    """Return the leader epochs to ask about before these memories are used, and to prove them by the next time.
+
+    Asked is where partitions have another leader epoch than when they were last looked at: for the epoch that proves
+    what is remembered (M2), and, where there are records that it does not reach to, for the one before the current.
+    """
+    wanted = []
+    for tp, one in memories.items():
+        now = leaders[tp].leader_epoch
+        if one.leader_epoch == now:
+            continue
+        if one.asked_epoch is not None and not one.is_blank:
+            wanted.append((tp, one.asked_epoch))
+        end = read[tp].high_watermark
+        if now > 0 and not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark):
+            wanted.append((tp, now - 1))
+    return wanted
+
+
+_NOT_ASKED: Final = RequestFailedError("it was not asked", retriable=True)

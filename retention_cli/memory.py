@@ -31,13 +31,14 @@ class PartitionMemory:
     """What is remembered of one partition of one topic id, and of which log it is.
 
     ``leader_epoch`` is the one under which all of this was last proven to be about the log (RULES.md M1, M2), None
-    where nothing is remembered yet; ``log_start`` was S then. ``packed`` are samples (:func:`unpack`), oldest first.
-    ``newest`` is the largest timestamp of a data record ever seen there (R2). ``data_at`` are offsets at which a data
-    record is known to stand. ``scan`` is how far event times were read out of records
-    (:mod:`retention_cli.event_scan`). ``replicas`` is where its replicas' sizes stood
-    (:mod:`retention_cli.replica_memory`), where a rule wanted to know. ``created`` says that the topic was last seen
-    with CreateTime, ``created_below`` was H when it was first seen without again: below it, timestamps may be
-    producers' (G3). Both only ever hold. ``front`` is who stamped the record at S.
+    where nothing is remembered yet; ``last_epoch`` is that of the last record of it, the same or an earlier one, None
+    where that is not known; ``log_start`` was S then. ``packed`` are samples (:func:`unpack`), oldest first. ``newest``
+    is the largest timestamp of a data record ever seen there (R2). ``data_at`` are offsets at which a data record is
+    known to stand. ``scan`` is how far event times were read out of records (:mod:`retention_cli.event_scan`).
+    ``replicas`` is where its replicas' sizes stood (:mod:`retention_cli.replica_memory`), where a rule wanted to know.
+    ``created`` says that the topic was last seen with CreateTime, ``created_below`` was H when it was first seen
+    without again: below it, timestamps may be producers' (G3). Both only ever hold. ``front`` is who stamped the record
+    at S.
     """
 
     packed: bytes = b""
@@ -50,6 +51,7 @@ class PartitionMemory:
     created: bool = False
     created_below: int = 0
     front: Front | None = None
+    last_epoch: int | None = None
     changed: bool = False
 
     @property
@@ -122,7 +124,14 @@ class PartitionMemory:
         """Whether nothing is remembered that a log's change could make wrong."""
         return not (self.packed or self.newest or self.data_at or self.scan or self.replicas or self.front)
 
-    def lay_at(self, leader_epoch: int, log_start: int, now_ms: int, cut: int | None = None) -> None:
+    @property
+    def asked_epoch(self) -> int | None:
+        """The epoch whose end proves it: a leader that wrote nothing leaves no trace of its own in a log."""
+        return self.leader_epoch if self.last_epoch is None else self.last_epoch
+
+    def lay_at(
+        self, leader_epoch: int, log_start: int, now_ms: int, cut: int | None = None, last_epoch: int | None = None
+    ) -> None:
         """Go on in this leader epoch, at this S: what is remembered was proven to be of this log, up to the cut.
 
         Beyond the cut it is as if it had never been read; where S has moved back, prefixes begin anew (M3), and sizes
@@ -133,6 +142,7 @@ class PartitionMemory:
             log_start: S.
             now_ms: our wall clock.
             cut: where the log was cut since, None where it was not.
+            last_epoch: the leader epoch of the last record below H, as far as that is known.
         """
         moved_on, moved_back = self.leader_epoch != leader_epoch, log_start < self.log_start
         if self.leader_epoch is not None and (moved_on or moved_back or cut is not None):
@@ -146,14 +156,14 @@ class PartitionMemory:
             self.data_at = tuple(offset for offset in self.data_at if offset < cut)
             scan = read_scan(self.scan)
             self.scan = None if scan is None else scan.cut(cut).as_bytes()
-        if self.log_start != log_start and self.leader_epoch is not None:
+        if (self.log_start, self.last_epoch) != (log_start, last_epoch) and self.leader_epoch is not None:
             self.changed = True
-        self.leader_epoch, self.log_start = leader_epoch, log_start
+        self.leader_epoch, self.log_start, self.last_epoch = leader_epoch, log_start, last_epoch
 
     def begin_anew(self, leader_epoch: int, log_start: int) -> None:
         """Begin anew: of what is remembered nothing can be proven to be of this log. What only holds stays."""
         self.packed, self.newest, self.data_at, self.scan, self.replicas, self.front = b"", None, (), None, b"", None
-        self.leader_epoch, self.log_start, self.changed = leader_epoch, log_start, True
+        self.leader_epoch, self.log_start, self.last_epoch, self.changed = leader_epoch, log_start, None, True
 
     # -- two memories of the same ---------------------------------------------------------
 
@@ -162,7 +172,7 @@ class PartitionMemory:
         both = self.merged(other)
         self.packed, self.newest, self.data_at = both.packed, both.newest, both.data_at
         self.scan, self.replicas, self.front = both.scan, both.replicas, both.front
-        self.leader_epoch, self.log_start = both.leader_epoch, both.log_start
+        self.leader_epoch, self.log_start, self.last_epoch = both.leader_epoch, both.log_start, both.last_epoch
         self.created, self.created_below = both.created, both.created_below
 
     def merged(self, other: PartitionMemory) -> PartitionMemory:
@@ -188,6 +198,7 @@ class PartitionMemory:
             created=created,
             created_below=created_below,
             front=max(fronts, key=lambda one: (one.offset, not one.append_time), default=None),
+            last_epoch=max(self.asked_epoch or 0, other.asked_epoch or 0) if self.leader_epoch is not None else None,
         )
 
     def covers(self, other: PartitionMemory) -> bool:
@@ -208,6 +219,7 @@ class LogNow(NamedTuple):
 
     ``unknown_epochs`` are leader epochs of commits that its leader does not know, ``unasked_epochs`` those that it
     could not be asked about. ``cut`` is where the log was cut since the last pass, None where it was not.
+    ``last_epoch`` is the epoch of its last record, None where that is not known.
     """
 
     high_watermark: int
@@ -215,6 +227,12 @@ class LogNow(NamedTuple):
     unknown_epochs: frozenset[int] = frozenset()
     unasked_epochs: frozenset[int] = frozenset()
     cut: int | None = None
+    last_epoch: int | None = None
+
+    @property
+    def proves(self) -> int:
+        """The epoch by which it can be told later whether what stands below H is still the same."""
+        return self.leader_epoch if self.last_epoch is None else self.last_epoch
 
 
 LogOf = Callable[[tuple[str, int]], LogNow | None]

@@ -133,12 +133,14 @@ class _Reading:
         self._read_ends(leaders)
         remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
         remembered.open({name: one.topic_id for name, one in self._topics.items()})
-        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(), *request.epochs.items())
+        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(self._drafts), *request.epochs.items())
         ends = ask_epochs(self._reader, wanted, self._asked(leaders))
         tell_epochs(floors, ends)
         remembered.prove(ends, self._drafts)
         for tp, cut in remembered.cuts.items():
             floors.cut_at(tp, *cut)
+        for tp in remembered.doubts:
+            floors.cut_untold(tp)
         sizes: Mapping[TopicPartition, int] = {}
         sizes_problem = None
         if sizes_soon is not None:
@@ -164,6 +166,7 @@ class _Reading:
                 self._settings,
                 leaders,
                 remembered.partitions,
+                lost=self._memory.lost,
                 now_ms=request.now_ms,
                 without=self.unsettled,
                 deadline=deadline,

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Found, Leaders
-from retention_cli.lineage import EpochEnds, epochs_of, prove
+from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
+from retention_cli.lineage import Ends, EpochEnds, epochs_of, prove
 from retention_cli.memory import LogNow, Memory, PartitionMemory
 from retention_cli.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
 from retention_cli.policy.settings import Settings
-
-
-class Ends(Protocol):
-    """A partition whose ends were read."""
-
-    @property
-    def log_start(self) -> Maybe[int]:
-        """S."""
-        ...
-
-    @property
-    def high_watermark(self) -> Maybe[int]:
-        """H."""
-        ...
 
 
 @dataclass(slots=True)
@@ -62,26 +47,38 @@ class Remembered:
                 else self.memory.partition(tp.topic, topic_id, tp.partition)
             )
 
-    def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs to ask about before anything remembered is used (RULES.md M2)."""
-        return epochs_of(self.partitions, self.leaders)
+    def epochs_to_check(self, read: Mapping[TopicPartition, Ends]) -> list[tuple[TopicPartition, int]]:
+        """Return the leader epochs to ask about before anything remembered is used (RULES.md M2); H must be read."""
+        return epochs_of(self.partitions, self.leaders, read)
 
     def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, Ends]) -> None:
         """Keep of what is remembered what is of these logs; S and H must have been read."""
+        by_partition: dict[TopicPartition, dict[int, Answer]] = {}
+        for (tp, asked), answer in ends.items():
+            by_partition.setdefault(tp, {})[asked] = answer
         for tp, memory in self.partitions.items():
             start, end = read[tp].log_start, read[tp].high_watermark
             if isinstance(start, Unknown) or isinstance(end, Unknown):
                 continue
-            epoch = memory.leader_epoch
-            answer = None if epoch is None else ends.get((tp, epoch))
-            now = self.leaders[tp].leader_epoch
-            if epoch is not None and epoch != now and answer is None and not memory.is_blank:
-                answer = _NOT_ASKED
-            cut = prove(memory, now, start, end, answer, self.ends_read_ms)
+            epoch, now = memory.asked_epoch, self.leaders[tp].leader_epoch
+            moved = memory.leader_epoch != now
+            cut = prove(memory, now, start, end, by_partition.get(tp, {}), self.ends_read_ms)
             if isinstance(cut, Unknown):
-                self.doubts[tp], self.partitions[tp] = cut, PartitionMemory(leader_epoch=now, log_start=start)
+                self.doubts[tp], self.partitions[tp] = (
+                    cut,
+                    PartitionMemory(
+                        leader_epoch=now,
+                        log_start=start,
+                        created=memory.created,  # what only holds stays
+                        created_below=memory.created_below,
+                    ),
+                )
             elif cut is not None:
-                self.cuts[tp] = (cut, None if epoch == now else epoch)
+                self.cuts[tp] = (cut, epoch if moved else None)
+        if self.cuts:  # at once: the memory knows the log as cut from here on, whatever ends this pass
+            odd = _odd_epochs(ends)
+            logs = {tp: self._log_now(tp, read[tp].high_watermark, odd) for tp in self.cuts}
+            self.memory.judge(lambda place: logs.get(TopicPartition(*place)), {tp.topic for tp in logs}, list(logs))
 
     def recall(self, facts: dict[TopicPartition, PartitionFacts]) -> None:
         """Lay in the samples of each partition whose policy asks for them (RULES.md G3)."""
@@ -105,15 +102,13 @@ class Remembered:
                 kind = facts[tp].topic.timestamp_type
                 if not isinstance(kind, Unknown):
                     memory.saw_stamps(end, append_time=kind == "LogAppendTime")
-        odd: dict[TopicPartition, tuple[set[int], set[int]]] = {}
-        for (tp, epoch), answer in commit_epochs.items():
-            if not isinstance(answer, Found) or answer.epoch is not None:
-                odd.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
+        odd = _odd_epochs(commit_epochs)
         found: dict[tuple[str, int], LogNow | None] = {}
 
         def log_of(place: tuple[str, int]) -> LogNow | None:
             if place not in found:
-                found[place] = self._log_now(TopicPartition(*place), facts, odd)
+                one = facts.get(tp := TopicPartition(*place))
+                found[place] = None if one is None else self._log_now(tp, one.high_watermark, odd)
             return found[place]
 
         topics = {tp.topic for tp in self.partitions}
@@ -122,20 +117,25 @@ class Remembered:
     def _log_now(
         self,
         tp: TopicPartition,
-        facts: Mapping[TopicPartition, PartitionFacts],
+        high_watermark: Maybe[int],
         odd: Mapping[TopicPartition, tuple[set[int], set[int]]],
     ) -> LogNow | None:
-        one = facts.get(tp)
-        if one is None or isinstance(one.high_watermark, Unknown) or tp in self.doubts:
+        if isinstance(high_watermark, Unknown) or tp in self.doubts:
             return None
         unknown, unasked = odd.get(tp, ((), ()))
         cut = self.cuts.get(tp)
         epoch = self.leaders[tp].leader_epoch
         more = (frozenset(unknown), frozenset(unasked), None if cut is None else cut[0])
-        return LogNow(one.high_watermark, epoch, *more)
+        return LogNow(high_watermark, epoch, *more, self.partitions[tp].last_epoch)
 
     def _sample(self, high_watermark: int) -> Sample:
         return Sample(self.ends_read_ms, high_watermark)
 
 
-_NOT_ASKED = RequestFailedError("it was not asked", retriable=True)
+def _odd_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int]]]:
+    """Return of each partition the leader epochs that its leader does not know, and those that it did not tell."""
+    odd: dict[TopicPartition, tuple[set[int], set[int]]] = {}
+    for (tp, epoch), answer in ends.items():
+        if isinstance(answer, (NotFound, RequestFailedError)):
+            odd.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
+    return odd

@@ -12,7 +12,7 @@ from retention_cli.decide import settled, wanted_lookups
 from retention_cli.event_records import soon
 from retention_cli.event_times import EventTimeReader, with_event_times
 from retention_cli.memory import PartitionMemory
-from retention_cli.model import LookUp, Maybe, PartitionFacts, TopicPartition
+from retention_cli.model import LookUp, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.policy.settings import Settings
 from retention_cli.progress import Progress
 
@@ -24,6 +24,7 @@ def read_times(
     leaders: Leaders,
     memory: Mapping[TopicPartition, PartitionMemory],
     *,
+    lost: Unknown | None,
     now_ms: int,
     without: Collection[TopicPartition],
     deadline: float,
@@ -38,6 +39,7 @@ def read_times(
         settings: by topic.
         leaders: who leads each partition.
         memory: of each partition; added to.
+        lost: why nothing can be recalled, where that is so.
         now_ms: the clock of all cutoffs.
         without: partitions that could not be read: nothing more is asked about their event times.
         deadline: for settling look-ups by reading (of the reader's clock).
@@ -71,5 +73,8 @@ def read_times(
     for tp, (plain, data) in found.items():
         facts[tp] = facts[tp]._replace(lookups=plain, data_lookups=data)
     stamped = [tp for tp in wanted if guarded_by_stamps(facts[tp], settings[tp.topic])]
+    if lost is not None:  # whether the topic was ever CreateTime is not known either (RULES.md G3)
+        facts.update({tp: facts[tp]._replace(stamped_below=lost) for tp in stamped})
+        return
     for tp, below in stamped_below(reader, facts, stamped, memory, leaders, until).items():
         facts[tp] = facts[tp]._replace(stamped_below=below)

@@ -29,7 +29,7 @@ _BYTES: Final = {
     "TiB": 2**40,
     "PiB": 2**50,
 }
-_QUANTITY: Final = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([A-Za-z]{1,4})\s*")
+_QUANTITY: Final = re.compile(r"\s*([0-9]{1,300}(?:\.[0-9]{1,300})?)\s*([A-Za-z]{1,4})\s*")
 
 
 _LONGEST_SHOWN: Final = 60

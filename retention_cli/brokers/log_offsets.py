@@ -23,15 +23,10 @@ _TIMESTAMPS: Final = {"earliest": -2, "latest": -1, "last-stable": -1, "max-time
 
 
 class Found(NamedTuple):
-    """An offset, and the timestamp of the record there where the broker names one.
-
-    ``epoch``, of where a leader epoch ends: the lower one that the end is of, where the log has nothing of the epoch
-    that was asked about. None where it has.
-    """
+    """An offset, and the timestamp of the record there where the broker names one."""
 
     offset: int
     timestamp: int | None = None
-    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +39,8 @@ Leaders = Mapping[TopicPartition, PartitionMetadata]
 """Where to ask: each partition with its leader and leader epoch, as the first metadata read named them."""
 
 _NOT_FOUND: Final = NotFound()
+_UNNAMED: Final = -1
+"""Brokers before 2.0 don't say whose end it is."""
 _LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
 _NO_LEADER: Final = RequestFailedError("has no leader", retriable=True)
 
@@ -129,8 +126,8 @@ async def epoch_ends(
 ) -> None:
     """Ask leaders where leader epochs end (OffsetForLeaderEpoch), and hand over (partition, epoch, answer).
 
-    ``NotFound`` where the leader no longer knows the epoch. A log that parted from another before that epoch
-    began answers for the epoch below; its end there proves nothing of the other (KIP-279).
+    ``NotFound`` where the log has no record of the epoch, unless it is the current one. The leader then answers with
+    the highest earlier epoch that has some, and that one's end is handed over, too.
     """
     rounds: list[dict[TopicPartition, int]] = []
     for tp, epoch in wanted:  # a request names a partition once
@@ -158,9 +155,12 @@ async def epoch_ends(
             for topic in reply.topics:
                 for row in topic.partitions:
                     tp = TopicPartition(topic.topic, row.partition)
-                    lower = row.leader_epoch if 0 <= row.leader_epoch < epochs[tp] else None
-                    end = Found(row.end_offset, epoch=lower) if row.end_offset >= 0 else NotFound()
-                    on_answer(tp, epochs[tp], error_named(row.error_code) or end)
+                    asked, named = epochs[tp], row.leader_epoch
+                    failed = error_named(row.error_code)
+                    if failed is None and 0 <= named < asked:
+                        on_answer(tp, named, Found(row.end_offset))
+                    known = row.end_offset >= 0 and named in (asked, _UNNAMED)
+                    on_answer(tp, asked, failed or (Found(row.end_offset) if known else _NOT_FOUND))
 
         await wire.fan_out({b: jobs(tps, epochs) for b, tps in by_leader.items()}, on_reply)
 

@@ -177,7 +177,7 @@ class _Waiting:
 
         values = list(map(Message.value, messages))
         keys = map(Message.key, messages)
-        headers = list(map(Message.headers, messages))
+        headers = _headers(messages)
         sizes = [len(value or b"") + len(key or b"") for value, key in zip(values, keys, strict=True)]
         if any(headers):
             sizes = [size + _headers_size(one) for size, one in zip(sizes, headers, strict=True)]
@@ -203,6 +203,20 @@ class _Waiting:
         for one in (self.offsets, self.timestamps, self.sizes, self.tombstones, self.event_times):
             del one[:]
         on_columns(self.tp, columns)
+
+
+def _headers(messages: list[Any]) -> list[Any]:
+    """Return each record's headers, None where it has none, or they can't be read (as :func:`headers_of` has it)."""
+    from confluent_kafka import Message
+
+    found: list[Any] = []
+    rest = map(Message.headers, messages)
+    while len(found) < len(messages):
+        try:
+            found.extend(rest)
+        except (SystemError, UnicodeDecodeError):  # what came before is there, and the rest begins behind this one
+            found.append(None)
+    return found
 
 
 def _headers_size(headers: Any) -> int:

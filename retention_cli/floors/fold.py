@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from retention_cli.floors.standing import (
+    CUT_UNTOLD,
     NAMED_AT_MOST,
     Best,
     EpochEnd,
@@ -108,7 +109,7 @@ class FloorFold:
         self._ahead: dict[TopicPartition, Refused] = {}
         self._gone: dict[TopicPartition, dict[int, GoneCommit]] = {}
         self._unproven: dict[TopicPartition, GoneCommit] = {}
-        self._cuts: dict[TopicPartition, tuple[int, int | None]] = {}
+        self._cuts: dict[TopicPartition, Maybe[tuple[int, int | None]]] = {}
         self._known: dict[str, dict[str, set[int]]] = {}
         self._skipped: dict[str, dict[str, set[int]]] = {}
         self._present: dict[tuple[str, str], set[int]] = {
@@ -203,6 +204,10 @@ class FloorFold:
     def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
         """Note that the log was cut since the last pass, and which epoch ended there."""
         self._cuts[tp] = (cut, epoch)
+
+    def cut_untold(self, tp: TopicPartition) -> None:
+        """Note that nobody can say now whether the log was cut: what carries no epoch holds (RULES.md M4)."""
+        self._cuts[tp] = CUT_UNTOLD
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""

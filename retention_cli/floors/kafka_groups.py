@@ -291,6 +291,10 @@ class EpochChecks(Protocol):
         """Take where the log was cut since the last pass, and which epoch ended there."""
         ...
 
+    def cut_untold(self, tp: TopicPartition) -> None:
+        """Take that nobody can say whether it was."""
+        ...
+
 
 def tell_epochs(fold: EpochChecks, ends: EpochEnds) -> None:
     """Tell the fold where the leader epochs of commits end (RULES.md F5, F6)."""
@@ -300,9 +304,9 @@ def tell_epochs(fold: EpochChecks, ends: EpochEnds) -> None:
 
 
 def end_of_epoch(epoch: int, answer: Answer) -> EpochEnd:
-    """Return an answer as floors take it: None where the leader doesn't know the epoch, or has nothing of it."""
-    if isinstance(answer, Found) and answer.epoch is None:
+    """Return an answer as floors take it: None where the leader doesn't know the epoch."""
+    if isinstance(answer, Found):
         return answer.offset
-    if isinstance(answer, Found | NotFound):
+    if isinstance(answer, NotFound):
         return None
     return Unknown.because("F5", f"the end of leader epoch {epoch} could not be read: {answer}")

@@ -20,6 +20,13 @@ _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
 _NOT_ASKED: Final = Unknown.because("F5", "where the leader epoch of a commit ends was not asked")
 
 
+CUT_UNTOLD: Final = Unknown.because(
+    "M4",
+    "whether the log was cut since kretain last looked could not be asked, and some group's commit carries no leader "
+    "epoch by which that would show; run again",
+)
+
+
 @dataclass(slots=True)
 class Best:
     """The lowest and highest commit of a partition, and whose they are: of equal ones, the first by name."""
@@ -52,7 +59,7 @@ class GoneCommit(NamedTuple):
 
 
 EpochEnd = Maybe[int | None]
-"""Where a leader epoch ends; None where the leader does not know it, or its log has nothing of it."""
+"""Where a leader epoch ends; None where the leader does not know it."""
 
 
 class Standing(NamedTuple):
@@ -65,7 +72,8 @@ class Standing(NamedTuple):
     the ``missing_count`` groups that read the topic and have no commit here (F2): name and text. ``absent`` are the
     required groups without a commit here (F4). ``gone`` are, by leader epoch, the lowest positions of groups that are
     gone (F6), ``unproven`` the first by name of those that were never seen to count. ``bare`` says that some commit
-    carries no leader epoch, ``cut`` where the log was cut since the last pass, and which epoch ended there.
+    carries no leader epoch, ``cut`` where the log was cut since the last pass, and which epoch ended there;
+    :data:`CUT_UNTOLD` where that could not be asked.
     """
 
     leader_epoch: int = -1
@@ -82,7 +90,7 @@ class Standing(NamedTuple):
     gone: Mapping[int, GoneCommit] = _NONE
     unproven: GoneCommit | None = None
     bare: bool = False
-    cut: tuple[int, int | None] | None = None
+    cut: Maybe[tuple[int, int | None]] | None = None
 
 
 def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
@@ -167,7 +175,7 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
     if beyond is not None and (beyond.offset > high_watermark or ahead is None or beyond != ahead):
         reasons.append(_refused_reason(beyond, standing.leader_epoch, high_watermark))
     if standing.cut is not None and standing.bare:
-        reasons.append(_cut_reason(*standing.cut))
+        reasons += standing.cut.reasons if isinstance(standing.cut, Unknown) else [_cut_reason(*standing.cut)]
     return reasons
 
 

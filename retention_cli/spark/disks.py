@@ -247,7 +247,7 @@ def look(session: Any, prepared: Prepared) -> ClusterDisks:
     remembered = Remembered(prepared.memory, prepared.settings, leaders, SYSTEM.wall_ms(), prepared.job.now_ms)
     remembered.open({tp.topic: one.topic.topic_id for tp, one in facts.items()})
     there = {tp: one for tp, one in leaders.items() if one.leader is not None}
-    remembered.prove(ask_epochs(target.reader, remembered.epochs_to_check(), there), facts)
+    remembered.prove(ask_epochs(target.reader, remembered.epochs_to_check(facts), there), facts)
     state = DiskState(policy.disks, exact=inventory is not None)
     state.look(target.reader, facts, prepared.settings, leaders, remembered, SYSTEM.wall_ms)
     return ClusterDisks(session, prepared, state, inventory, leaders)

@@ -257,6 +257,7 @@ def memory_row(memory: PartitionMemory) -> Row:
         "scan": memory.scan,
         "replicas": memory.replicas,
         "leader_epoch": memory.leader_epoch,
+        "last_epoch": memory.last_epoch,
         "log_start": memory.log_start,
         "created": memory.created,
         "created_below": memory.created_below,
@@ -279,6 +280,7 @@ def memory_of(row: Mapping[str, Any] | None) -> PartitionMemory:
         scan=None if row["scan"] is None else bytes(row["scan"]),
         replicas=bytes(row["replicas"] or b""),
         leader_epoch=row["leader_epoch"],
+        last_epoch=row["last_epoch"],
         log_start=row["log_start"],
         created=row["created"],
         created_below=row["created_below"],
@@ -292,6 +294,7 @@ def proof_row(memory: PartitionMemory) -> Row | None:
         return None
     return {
         "leader_epoch": memory.leader_epoch,
+        "last_epoch": memory.last_epoch,
         "log_start": memory.log_start,
         "high_watermark": memory.high_watermark,
     }
@@ -300,4 +303,6 @@ def proof_row(memory: PartitionMemory) -> Row | None:
 def proof_of(row: Mapping[str, Any]) -> PartitionMemory:
     """Return as much of a memory as :func:`proof_row` says of it: what tells whether the log was cut."""
     packed = pack([Sample(0, row["high_watermark"])])
-    return PartitionMemory(packed, leader_epoch=row["leader_epoch"], log_start=row["log_start"])
+    return PartitionMemory(
+        packed, leader_epoch=row["leader_epoch"], last_epoch=row["last_epoch"], log_start=row["log_start"]
+    )

@@ -12,7 +12,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.decide import after_disks, decide, disk_limit
 from retention_cli.floors.kafka_groups import end_of_epoch
-from retention_cli.floors.standing import Best, EpochEnd, GoneCommit, Refused, Standing, floor_of
+from retention_cli.floors.standing import CUT_UNTOLD, Best, EpochEnd, GoneCommit, Refused, Standing, floor_of
 from retention_cli.lineage import EpochEnds
 from retention_cli.memory import PartitionMemory
 from retention_cli.model import Decision, Floor, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
@@ -47,7 +47,6 @@ FACTS_AND_STANDING: Final = pa.schema([*FACTS, *STANDING])
 def standing_of(row: Mapping[str, Any], require: Iterable[str]) -> Standing:
     """Return a partition's standing from its row of ``schemas.STANDING``."""
     best = None if row["low"] is None else Best(row["low"], row["low_by"], row["high"], row["high_by"])
-    present = row["present"] or ()
     missing, now, cut = row["missing"], row["leader_epoch"], row["cut"]
     refused = [Refused(one["offset"], one["leader_epoch"], one["group"]) for one in row["refused"] or ()]
     ahead = [one for one in refused if one.epoch is not None and one.epoch > now]
@@ -57,25 +56,24 @@ def standing_of(row: Mapping[str, Any], require: Iterable[str]) -> Standing:
         failed=_reasons(row["failed"]),
         failed_topic=_reasons(row["failed_topic"]),
         epochs={one["leader_epoch"]: (one["offset"], one["group"]) for one in row["epochs"] or ()},
-        ends={one["leader_epoch"]: _end_of(one) for one in row["ends"] or ()},
+        ends={
+            one["leader_epoch"]: one["end"] if one["text"] is None else Unknown.because("F5", one["text"])
+            for one in row["ends"] or ()
+        },
         refused=min(refused, key=lambda one: one.rank, default=None),
         ahead=min(ahead, key=lambda one: one.rank, default=None),
         missing=[(one["group"], one["text"]) for one in missing] if missing else (),
         missing_count=row["missing_count"] or 0,
-        absent=[group for group in require if group not in present],
+        absent=[group for group in require if group not in (row["present"] or ())],
         gone={one["leader_epoch"]: _gone(one) for one in row["gone"] or ()},
         unproven=None if row["unproven"] is None else _gone(row["unproven"]),
         bare=bool(row["bare"]),
-        cut=None if cut is None else (cut["offset"], cut["leader_epoch"]),
+        cut=None if cut is None else CUT_UNTOLD if cut["offset"] is None else (cut["offset"], cut["leader_epoch"]),
     )
 
 
 def _gone(row: Mapping[str, Any]) -> GoneCommit:
     return GoneCommit(row["offset"], row["group"], row["seen"])
-
-
-def _end_of(row: Mapping[str, Any]) -> EpochEnd:
-    return row["end"] if row["text"] is None else Unknown.because("F5", row["text"])
 
 
 def _end_row(epoch: int, end: EpochEnd) -> Row:
@@ -117,6 +115,10 @@ class SliceFloors:
     def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
         """Note that the log was cut since the last pass, and which epoch ended there."""
         self._rows[tp]["cut"] = {"offset": cut, "leader_epoch": epoch}
+
+    def cut_untold(self, tp: TopicPartition) -> None:
+        """Note that nobody can say now whether it was (RULES.md M4)."""
+        self._rows[tp]["cut"] = {"offset": None, "leader_epoch": None}
 
 
 class SliceDisks:

@@ -59,6 +59,7 @@ def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
                 frozenset(epoch for epoch, end in ends.items() if isinstance(end, NotFound)),
                 frozenset(epoch for epoch, end in ends.items() if isinstance(end, RequestFailedError)),
                 None if row["cut"] is None else row["cut"]["offset"],
+                _last_epoch(one, row),
             )
     for cluster, one in remembering.items():
         here = logs[cluster]
@@ -68,17 +69,21 @@ def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
             one.target.memories.save(SYSTEM.wall_ms())
 
 
+def _last_epoch(one: Prepared, row: Any) -> int | None:
+    if row["topic_id"] is None:
+        return None
+    return one.memory.partition(row["topic"], row["topic_id"], row["partition"]).last_epoch
+
+
 def _remember(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> bool:
     """Add what was seen of a partition; return whether what is remembered of it could be proven to be of its log."""
     mine = one.memory.partition(row["topic"], row["topic_id"], row["partition"])
     epoch, start, end = row["leader_epoch"], row["log_start"], row["high_watermark"]
+    if start is not None and isinstance(prove(mine, epoch, start, end, ends, row["read_ms"]), Unknown):
+        return False
     if row["memory"] is not None:  # a task has brought up to date what we had
         mine.take(memory_of(row["memory"].asDict(recursive=True)))
         mine.changed = True
-    elif start is not None:
-        answer = None if mine.leader_epoch in (None, epoch) else ends.get(mine.leader_epoch or 0, _NOT_ASKED)
-        if isinstance(prove(mine, epoch, start, end, answer, row["read_ms"]), Unknown):
-            return False
     mine.add_sample(Sample(row["read_ms"], end))
     config = one.job.configs.get(row["topic"])
     if isinstance(config, TopicConfig) and config.timestamp_type is not None:
@@ -90,6 +95,3 @@ def _answer(row: Any) -> Answer:
     if row["text"] is not None:
         return RequestFailedError(row["text"], retriable=True)
     return NotFound() if row["end"] is None else Found(row["end"])
-
-
-_NOT_ASKED: Final = RequestFailedError("it was not asked", retriable=True)

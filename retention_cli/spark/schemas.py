@@ -55,7 +55,7 @@ STANDING: Final = pa.schema(
 """What a partition's commits come to (:class:`retention_cli.floors.standing.Standing`).
 
 ``ends`` and ``cut`` are null until the partition's leader was asked. An end of null is an epoch that it does not know;
-with a ``text``, one that could not be asked about.
+with a ``text``, one that could not be asked about. A cut without an offset could not be asked about either.
 """
 
 MEMORY: Final = pa.struct(
@@ -68,6 +68,7 @@ MEMORY: Final = pa.struct(
         ("scan", pa.binary()),
         ("replicas", pa.binary()),
         ("leader_epoch", pa.int32()),
+        ("last_epoch", pa.int32()),
         ("log_start", pa.int64()),
         ("created", pa.bool_()),
         ("created_below", pa.int64()),
@@ -76,7 +77,14 @@ MEMORY: Final = pa.struct(
     ]
 )
 
-PROOF: Final = pa.struct([("leader_epoch", pa.int32()), ("log_start", pa.int64()), ("high_watermark", pa.int64())])
+PROOF: Final = pa.struct(
+    [
+        ("leader_epoch", pa.int32()),
+        ("last_epoch", pa.int32()),
+        ("log_start", pa.int64()),
+        ("high_watermark", pa.int64()),
+    ]
+)
 """Where a partition stood when it was last looked at: by that it is told whether its log was cut (RULES.md M2)."""
 
 LAID: Final = pa.struct(

@@ -124,6 +124,9 @@ class _NoFloors:
     def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
         """Do nothing."""
 
+    def cut_untold(self, tp: TopicPartition) -> None:
+        """Do nothing."""
+
 
 class OffsetsReader(SlicedReader):
     """Reads where logs start and end, and looks times up, at each partition's leader. Rows as ``schemas.OFFSETS``."""

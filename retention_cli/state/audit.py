@@ -143,9 +143,10 @@ class AuditLog:
         return amount, self.shown(chain.breaks[0]) if chain.breaks else None
 
     def last_ledger(self) -> NamedLedger | None:
-        """Return the ledger that the last run went by; None where there was no run, or it names none.
+        """Return the ledger that the last run went by that had one; None where no run has named any.
 
-        The log is read from its end to that run's first line.
+        One whose ledger was damaged names none: that makes room for no other. The log is read from its end to that
+        run's first line.
 
         Raises:
             StateError: the log can't be read.
@@ -158,9 +159,10 @@ class AuditLog:
             raise self._unreadable(error) from None
         try:
             for line in _lines_backward(handle):
-                event = event_of(line)
-                if event is not None and event.get("event") == "run":
-                    return _named(event.get("ledger"))
+                event = event_of(line) if b'"ledger"' in line else None
+                run = event is not None and event.get("event") == "run"
+                if event is not None and run and (found := _named(event.get("ledger"))) is not None:
+                    return found
         except OSError as error:
             raise self._unreadable(error) from None
         finally:

@@ -211,6 +211,7 @@ def _row(number: int, one: PartitionMemory) -> dict[str, Any]:
     row = {
         "n": number,
         "epoch": one.leader_epoch,
+        "last": one.last_epoch,
         "start": one.log_start,
         "samples": base64.b64encode(one.packed).decode(),
         "newest": None if one.newest is None else [one.newest.time_ms, one.newest.offset],
@@ -221,7 +222,7 @@ def _row(number: int, one: PartitionMemory) -> dict[str, Any]:
         "created_below": one.created_below,
         "front": None if one.front is None else [one.front.offset, one.front.append_time],
     }
-    return {key: value for key, value in row.items() if value or key in ("n", "epoch")}
+    return {key: value for key, value in row.items() if value or key in ("n", "epoch", "last")}
 
 
 def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
@@ -237,7 +238,7 @@ def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
         found = None
         if newest is not None:
             found = EventMax(_whole(newest[0]), None if newest[1] is None else _whole(newest[1]))
-        epoch = row["epoch"]
+        epoch, last = row["epoch"], row.get("last")
         yield (
             _whole(row["n"]),
             PartitionMemory(
@@ -247,6 +248,7 @@ def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
                 scan=raw,
                 replicas=replicas,
                 leader_epoch=None if epoch is None else _whole(epoch),
+                last_epoch=None if last is None else _whole(last),
                 log_start=_whole(row.get("start", 0)),
                 created=bool(row.get("created")),
                 created_below=_whole(row.get("created_below", 0)),

@@ -148,7 +148,7 @@ class Ledger(LedgerFile):
             if name not in self._groups and head.open.isdisjoint(topics) and not cuts:
                 continue
             group = self._group(name)
-            if group.judge(log_of) | group.refuse_beyond(cuts, log_of):
+            if group.refuse_beyond(cuts, log_of) | group.judge(log_of):
                 self.adopt_group(name, group)
 
     def remembers_group(self, name: str) -> bool:

@@ -35,7 +35,7 @@ CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE partitions (
     topic_id TEXT NOT NULL, partition INTEGER NOT NULL, checksum INTEGER NOT NULL, leader_epoch INTEGER,
-    log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER, newest_offset INTEGER,
+    last_epoch INTEGER, log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER, newest_offset INTEGER,
     data_at TEXT NOT NULL, created INTEGER NOT NULL, created_below INTEGER NOT NULL,
     front INTEGER, front_append INTEGER, scan BLOB, replicas BLOB,
     PRIMARY KEY (topic_id, partition));
@@ -278,8 +278,8 @@ class LedgerFile:
 
 KEYS: Final = "SELECT topic_id, partition FROM partitions"
 SELECT: Final = (
-    "SELECT topic_id, partition, checksum, leader_epoch, log_start, samples, newest_ms, newest_offset, data_at, "
-    "created, created_below, front, front_append, scan, replicas FROM partitions"
+    "SELECT topic_id, partition, checksum, leader_epoch, last_epoch, log_start, samples, newest_ms, newest_offset, "
+    "data_at, created, created_below, front, front_append, scan, replicas FROM partitions"
 )
 
 
@@ -292,7 +292,7 @@ def partition_of(row: Iterable[Any]) -> PartitionMemory:
     topic_id, partition, checksum, *values = row
     if checksum != _checksum(topic_id, partition, *values):
         raise ValueError(f"what it remembers of partition {partition} of topic id {topic_id} is not what was written")
-    epoch, log_start, samples, newest_ms, newest_offset, data_at, *stamps, scan, replicas = values
+    epoch, last_epoch, log_start, samples, newest_ms, newest_offset, data_at, *stamps, scan, replicas = values
     created, created_below, front, append = stamps
     if len(samples) % SAMPLE_BYTES or len(replicas or b"") % ROW_BYTES:
         raise ValueError("a partition's samples or replicas are broken")
@@ -303,6 +303,7 @@ def partition_of(row: Iterable[Any]) -> PartitionMemory:
         scan=scan,
         replicas=replicas or b"",
         leader_epoch=epoch,
+        last_epoch=last_epoch,
         log_start=log_start,
         created=bool(created),
         created_below=created_below,
@@ -314,6 +315,7 @@ def _values(one: PartitionMemory) -> tuple[object, ...]:
     newest, front = one.newest, one.front
     return (
         one.leader_epoch,
+        one.last_epoch,
         one.log_start,
         one.packed,
         *((None, None) if newest is None else (newest.time_ms, newest.offset)),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -266,6 +269,164 @@ def test_event_times_from_json_values_with_transactions_and_tombstones(world: Wo
     assert "offset 6 has no event time" in texts(held)
     skipping = world.decide(policy(topic, on__unreadable="skip", **source), topic)
     assert skipping.trim_to == 9  # up to the first record that is young
+
+
+# -- G9 in what is read out of records, and across gaps ------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["header", "json"])
+def test_seconds_for_milliseconds_are_no_event_times_and_are_named(world: World, kind: str) -> None:
+    """RULES.md G9: 20 records of now, each with its event time in seconds; and one whose producer got it right."""
+    topic = world.topic("event")
+    source = {"retention__eventtime__source": "'header:et'" if kind == "header" else "'json:/et'"}
+
+    def write(time: int, count: int) -> None:
+        text = str(time).encode()
+        value = b'{"et": %b}' % text
+        world.produce_at(topic, [now_ms()] * count, value=value, headers=lambda _number: [("et", text)])
+
+    write(NOW // 1000, 20)
+    write(NOW, 1)
+    first = trim_row(world, policy(topic, **source), topic)
+    assert (first["outcome"], world.ends(topic)) == ("held", (0, 21))
+    assert "G9" in {reason["code"] for reason in first["reasons"]}
+    assert "offset 0," in " ".join(reason["text"] for reason in first["reasons"])
+    assert trim_row(world, policy(topic, **source), topic)["outcome"] == "held", "out of the memory, as well"
+    assert trim_row(world, policy(topic, on__unreadable="skip", **source), topic)["outcome"] == "held"
+    assert trim_row(world, policy(topic, allow__ancient="true", **source), topic)["log_start"] == 20
+
+
+def test_seconds_behind_a_front_that_is_right_hold_too(world: World) -> None:
+    """Old records first, then 20 of now in seconds: a prefix by event time would take these with it."""
+    topic = world.topic("event")
+    times = [*hours_ago(*[100] * 1_500), *[NOW // 1000] * 20, NOW]
+    world.produce_at(topic, [NOW] * len(times), headers=lambda n: [("et", str(times[n]).encode())])
+    source = {"retention__eventtime__source": "'header:et'"}
+    for _again in range(2):
+        row = trim_row(world, policy(topic, **source), topic)
+        assert world.ends(topic)[0] <= 1_500, row
+    world.delete_records(topic, 1_510)
+    row = trim_row(world, policy(topic, **source), topic)
+    assert (row["outcome"], world.ends(topic)[0]) == ("held", 1_510)
+    assert "offset 1,510," in " ".join(reason["text"] for reason in row["reasons"])
+
+
+def test_a_gap_that_compaction_left_at_the_front_is_no_old_stamp(world: World) -> None:
+    """RULES.md G9: a look-up of 2000 answers behind the gap, and the record that stands there is of today."""
+    topic = world.topic(
+        "event",
+        cleanup_policy="compact,delete",
+        segment_ms="100",
+        min_cleanable_dirty_ratio="0.01",
+        min_compaction_lag_ms="0",
+    )
+    world.produce_at(topic, hours_ago(*[60] * 5))  # keys k0 to k4 …
+    world.produce_at(topic, hours_ago(*[50] * 5))  # … again
+    time.sleep(0.2)
+    world.produce_at(topic, hours_ago(1))
+
+    def cleaned() -> bool:
+        world.produce_at(topic, [now_ms()])  # a segment is rolled where one is appended to
+        time.sleep(0.2)
+        return world.records(topic)[0][0] >= 5
+
+    wait_until(cleaned, "compaction")
+    assert world.ends(topic)[0] == 0
+    aged = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 24h, compacted: trim}}]"
+    row = trim_row(world, aged, topic)
+    assert row["outcome"] == "trimmed", row
+    assert not [reason for reason in row["reasons"] if reason["code"] == "G9"]
+    assert world.ends(topic)[0] >= 10
+
+
+def trim_row(world: World, text: str, topic: str) -> dict[str, Any]:
+    """Trim by a policy through the command line; return the topic's row."""
+    path = world.state_dir.parent / f"{topic}.yaml"
+    path.write_text(text)
+    done = world.cli("trim", topic, "-p", str(path), "--yes", "-o", "json", check=0)
+    return dict(done.json()["partitions"][0])
+
+
+# -- records that can't be read ------------------------------------------------------------------------
+
+
+class Raw(str):
+    """A header's name in bytes that are no UTF-8."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments: object) -> bytes:
+        """Return them."""
+        return b"bad\xff\xfe"
+
+
+def under_et(text: bytes) -> Callable[[int], list[tuple[str, bytes]]]:
+    return lambda _number: [("et", text)]
+
+
+def send_raw(world: World, topic: str, name: str, value: bytes = b"x") -> None:
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(bootstrap_servers=world.bootstrap)
+    try:
+        producer.send(topic, value, headers=[(name, b"2")], partition=0).get(30)
+    finally:
+        producer.close()
+
+
+LONG_NUMBER = b"1" * 4_400
+
+
+@pytest.mark.parametrize("kind", ["header name", "header", "json"])
+def test_a_record_that_can_not_be_read_is_its_partitions_matter(world: World, kind: str) -> None:
+    """It holds from its offset on, or is passed over where the policy says so; every other topic goes on."""
+    source = "'json:/et'" if kind == "json" else "'header:et'"
+    bad, good = world.topic("bad"), world.topic("good")
+    for topic in (bad, good):
+        for number, age in enumerate((100, 100, 100, 100, 1)):
+            text = str(NOW - age * HOUR).encode()
+            if topic == bad and number == 2:
+                text = b'"%b"' % LONG_NUMBER if kind == "json" else LONG_NUMBER
+            if topic == bad and number == 2 and kind == "header name":
+                send_raw(world, topic, Raw("et"))
+            else:
+                value = b'{"et": %b}' % text
+                world.produce_at(topic, [NOW], value=value, headers=under_et(text))
+    path = world.state_dir.parent / "policy.yaml"
+    more = {"retention__eventtime__source": source}
+    path.write_text(policy(f"[{bad}, {good}]", **more))
+    world.cli("explain", bad, "-p", str(path), check=0)
+    planned = world.cli("plan", bad, "-p", str(path), "-o", "json", check=0).json()["partitions"][0]
+    assert "offset 2 has no event time" in " ".join(reason["text"] for reason in planned["reasons"])
+    rows = {row["topic"]: row for row in world.cli("trim", "-p", str(path), "--yes", "-o", "json").json()["partitions"]}
+    assert (rows[bad]["log_start"], rows[good]["log_start"]) == (2, 4)
+    path.write_text(policy(f"[{bad}, {good}]", on__unreadable="skip", **more))
+    rows = {row["topic"]: row for row in world.cli("trim", "-p", str(path), "--yes", "-o", "json").json()["partitions"]}
+    assert rows[bad]["log_start"] == 4
+
+
+def test_a_header_name_that_is_no_utf8_ends_no_other_command(world: World, tmp_path: Path) -> None:
+    """An archive of it is held, and the others are archived; what only looks at records goes on."""
+    bad, good = world.topic("bad"), world.topic("good")
+    for topic in (bad, good):
+        world.produce(topic, [100 * HOUR] * 3)
+        world.commit(f"{topic}-g", topic, 3)
+    send_raw(world, bad, Raw("et"))
+    world.commit(f"{bad}-g", bad, 4)
+    path = tmp_path / "policy.yaml"
+    rules = "retention.commitoffset.enable: true, retention.commitoffset.ms: 0"
+    path.write_text(f"version: 1\ntopics: [{{match: [{bad}, {good}], {rules}, archive: {tmp_path / 'archive'}}}]")
+    done = world.cli("trim", "-p", str(path), "--yes", "-o", "json")
+    rows = {row["topic"]: row for row in done.json()["partitions"]}
+    assert (rows[good]["outcome"], rows[good]["log_start"]) == ("trimmed", 3)
+    assert (rows[bad]["outcome"], world.ends(bad)) == ("held", (0, 4))
+    assert "offset 3" in " ".join(reason["text"] for reason in rows[bad]["reasons"])
+    path.write_text(policy(bad, retention__eventtime__source="'header:et'"))
+    for more in ((), ("-p", str(path), "--event-time")):
+        profile = world.cli("profile", bad, *more, "-o", "json", check=0).json()["topics"][0]
+        assert profile["records"] == 4, profile
+    assert profile["no_event_time"] == 4, profile
+    world.cli("advise", bad, check=0)
 
 
 def test_the_next_run_reads_only_what_is_new(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
 
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.model import Decision
 from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
 
@@ -201,22 +203,35 @@ def test_a_connect_like_group_that_commits_nothing_is_listed_and_does_not_count(
     topic = world.topic()
     world.produce(topic, OLD)
     world.commit(f"{topic}-done", topic, 10)
-    with connect_worker(world.bootstrap, f"{topic}-connect"):
+    with raw_member(world.bootstrap, f"{topic}-connect", "connect", b"\x00\x01url", b"\xff\xfe\x00"):
         listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
         assert listed[f"{topic}-connect"]["protocol_type"] == "connect"
         assert listed[f"{topic}-connect"]["counts"].startswith("listed only")
         assert world.decide(consumed(topic), topic).trim_to == 10
 
 
+def test_a_member_that_does_not_say_what_it_reads_may_read_anything(world: World) -> None:
+    """RULES.md F3: a consumer without metadata and assignment is not one that reads nothing."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-done", topic, 10)
+    with raw_member(world.bootstrap, f"{topic}-dumb", "consumer", b"", b""):
+        row = plan_row(world, topic)
+        assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F3"]), row
+        assert f"{topic}-dumb" in row["reasons"][0]["text"]
+        assert world.cli("groups", check=0).err == ""
+    assert plan_row(world, topic)["trim_to"] == 10
+
+
 @contextmanager
-def connect_worker(bootstrap: str, group: str) -> Iterator[None]:
-    """Join a group as a Connect worker does: protocol type ``connect``, bytes of its own."""
-    from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
+def raw_member(bootstrap: str, group: str, kind: str, metadata: bytes, assigned: bytes) -> Iterator[None]:
+    """Join a group with a protocol type and bytes of one's own, as a Connect worker does."""
+    from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
     with reader_for(bootstrap) as reader:
         wire = reader.wire
 
-        async def join() -> None:
+        async def join() -> tuple[str, int]:
             from retention_cli.brokers.groups import find_coordinators
             from retention_cli.brokers.metadata import deadline_after
 
@@ -233,8 +248,8 @@ def connect_worker(bootstrap: str, group: str) -> Iterator[None]:
                         rebalance_timeout_ms=60_000,
                         member_id=member,
                         group_instance_id=None,
-                        protocol_type="connect",
-                        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=b"\x00\x01url")],
+                        protocol_type=kind,
+                        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="default", metadata=metadata)],
                     ),
                     coordinators[group],
                 )
@@ -245,14 +260,22 @@ def connect_worker(bootstrap: str, group: str) -> Iterator[None]:
                 generation_id=response.generation_id,
                 member_id=member,
                 group_instance_id=None,
-                protocol_type="connect",
+                protocol_type=kind,
                 protocol_name="default",
-                assignments=[SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=b"\xff\xfe\x00")],
+                assignments=[SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assigned)],
             )
             assert (await wire.ask(sync, coordinators[group])).error_code == 0
+            return member, coordinators[group]
 
-        wire.run(join)
-        yield
+        async def leave(member: str, coordinator: int) -> None:
+            gone = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None, reason=None)
+            await wire.ask(LeaveGroupRequest(group_id=group, members=[gone]), coordinator)
+
+        joined = wire.run(join)
+        try:
+            yield
+        finally:
+            wire.run(leave, *joined)
 
 
 def test_a_live_streams_group_holds_its_source_topics_and_counts_by_its_commits(world: World) -> None:
@@ -349,6 +372,180 @@ def test_a_commit_of_a_leader_epoch_that_this_log_never_had_holds_until_it_is_de
     assert "delete its offsets" in decision.reasons[0].text
     world.admin.delete_consumer_groups([ahead])[ahead].result(30)
     assert world.decide(consumed(topic), topic).trim_to == 9
+
+
+@pytest.mark.parametrize("remedy", ["offsets", "group"])
+def test_a_refused_commit_is_no_position_once_it_was_deleted_as_told(world: World, remedy: str) -> None:
+    """RULES.md F5, F6: it lay beyond the end of the log, which has grown past it since; of that nobody has read a record."""
+    topic = world.topic()
+    group = f"{topic}-g"
+    world.produce(topic, OLD)
+    world.commit(group, topic, 90)
+    held = plan_row(world, topic)
+    assert [reason["code"] for reason in held["reasons"]] == ["F5"]
+    assert "delete its offsets" in held["reasons"][0]["text"]
+    if remedy == "offsets":
+        delete_offsets(world, group, topic)
+    else:
+        world.admin.delete_consumer_groups([group])[group].result(30)
+    carried_out = plan_row(world, topic)
+    assert [reason["code"] for reason in carried_out["reasons"]] == ["F4"], "the remedy is not told again"
+    world.produce(topic, [30 * HOUR] * 100)
+    done = world.cli("trim", topic, "--consumed-after", "1h", "--yes", "-o", "json", check=0).json()
+    assert (done["partitions"][0]["outcome"], world.ends(topic)) == ("held", (0, 110))
+    # What others have read still goes, and what the group reads from now on counts.
+    world.commit(f"{topic}-other", topic, 40)
+    assert plan_row(world, topic)["trim_to"] == 40
+    world.commit(group, topic, 20)
+    assert plan_row(world, topic)["trim_to"] == 20
+
+
+def test_behind_a_refused_commit_stands_the_last_one_that_counted(world: World) -> None:
+    """RULES.md F6: the group had read 4 records of this log; deleted, it still counts there, whatever it said since."""
+    topic = world.topic()
+    group = f"{topic}-g"
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-other", topic, 10)
+    world.commit(group, topic, 4)
+    assert plan_row(world, topic)["trim_to"] == 4
+    world.commit(group, topic, 90)
+    assert plan_row(world, topic)["action"] == "hold"
+    world.admin.delete_consumer_groups([group])[group].result(30)
+    world.produce(topic, [30 * HOUR] * 100)
+    world.commit(f"{topic}-other", topic, 110)
+    row = plan_row(world, topic)
+    assert (row["trim_to"], row["unconsumed"]) == (4, 0)
+    assert [reason["code"] for reason in row["reasons"]] == ["F6"]
+
+
+def test_a_refused_commit_that_is_made_again_as_it_was_stays_refused(world: World) -> None:
+    """Deleted and committed anew between two looks: nothing tells it from the one that was refused."""
+    topic = world.topic()
+    group = f"{topic}-g"
+    world.produce(topic, OLD)
+    world.commit(group, topic, 90)
+    assert plan_row(world, topic)["action"] == "hold"
+    delete_offsets(world, group, topic)
+    world.produce(topic, [30 * HOUR] * 100)
+    world.commit(group, topic, 90)
+    row = plan_row(world, topic)
+    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+    assert row == plan_row(world, topic), "two plans of the same facts are equal"
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(90, None), (90, 99), (7, 99)])
+def test_one_commit_is_told_once_and_two_plans_of_the_same_facts_are_equal(
+    world: World, offset: int, epoch: int | None
+) -> None:
+    """Beyond the end, in an epoch that this log never had, or both: one reason, also once it is remembered (F5)."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-g", topic, {0: offset}, epochs=None if epoch is None else {0: epoch})
+    first = plan_row(world, topic)
+    assert [reason["code"] for reason in first["reasons"]] == ["F5"], first
+    for _again in range(2):
+        assert plan_row(world, topic) == first
+
+
+def test_a_commit_below_the_log_start_is_told_on_an_empty_partition_too(world: World) -> None:
+    """RULES.md F5: the group has lost records, and nothing is left that could say so."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-slow", topic, 4)
+    world.delete_records(topic, 10)
+    row = plan_row(world, topic)
+    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("keep", ["F5"])
+    assert f"group {topic}-slow stands at 4: 6 records were gone before it read them" in row["reasons"][0]["text"]
+
+
+def test_a_metadata_read_without_ids_makes_no_leftover_of_a_commit(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker of before 2.8 in a rolling upgrade names no topic ids: the topic was not made anew by that (F5)."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    world.commit(f"{topic}-g", topic, 8)
+    assert world.decide(consumed(topic), topic).trim_to == 8
+    honest = ClusterReader.metadata
+
+    def without_ids(self: ClusterReader, *names: Any) -> Any:
+        told = honest(self, *names)
+        return replace(told, topics={name: replace(one, topic_id=None) for name, one in told.topics.items()})
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ClusterReader, "metadata", without_ids)
+        world.decide(consumed(topic), topic)
+    for _again in range(2):
+        decision = world.decide(consumed(topic), topic)
+        assert (decision.trim_to, codes(decision)) == (8, set())
+
+
+def plan_row(world: World, topic: str) -> dict[str, Any]:
+    """Plan R1 through the command line; return the row of partition 0."""
+    done = world.cli("plan", topic, "--consumed-after", "1h", "-o", "json", check=0)
+    return dict(done.json()["partitions"][0])
+
+
+def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> None:
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition as Partition
+
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.delete_group_offsets(group, [Partition(topic, partition)])
+    finally:
+        admin.close()
+
+
+def test_a_late_commit_of_a_consumer_that_outlived_its_topic_is_not_one_of_the_new_log(world: World) -> None:
+    """The topic was made anew meanwhile; the commit's epoch is one that the new log has yet to come to (RULES.md F5)."""
+    topic = world.topic()
+    world.produce(topic, OLD)
+    for _time in range(2):
+        move_leader(world, topic)
+        world.produce(topic, OLD)
+    epoch = leader_epoch(world, topic)
+    assert epoch > 1
+    world.commit(f"{topic}-g", topic, {0: 30}, epochs={0: epoch})
+    assert plan_row(world, topic)["trim_to"] == 30
+    world.delete(topic)
+    world.topic(name=topic)
+    world.produce(topic, OLD * 4)
+    world.commit(f"{topic}-g", topic, {0: 35}, epochs={0: epoch})  # what it had in hand
+    for _again in range(2):
+        row = plan_row(world, topic)
+        assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+    while leader_epoch(world, topic) < epoch:  # the new log comes to that epoch; the commit is no better for it
+        move_leader(world, topic)
+    world.produce(topic, OLD)
+    row = plan_row(world, topic)
+    assert (row["action"], [reason["code"] for reason in row["reasons"]]) == ("hold", ["F5"])
+    world.commit(f"{topic}-g", topic, {0: 25}, epochs={0: leader_epoch(world, topic)})
+    assert plan_row(world, topic)["trim_to"] == 25
+
+
+def leader_epoch(world: World, topic: str) -> int:
+    with reader_for(world.bootstrap) as reader:
+        return reader.metadata([topic]).topics[topic].partitions[0].leader_epoch
+
+
+def move_leader(world: World, topic: str) -> None:
+    """Give partition 0, of one replica, to another broker: each move begins a leader epoch."""
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import TopicPartition as Partition
+
+    def replicas() -> tuple[int, ...]:
+        with reader_for(world.bootstrap) as reader:
+            one = reader.metadata([topic]).topics[topic].partitions[0]
+            return tuple(one.replicas) if one.leader == one.replicas[0] else ()
+
+    to = replicas()[0] % 3 + 1
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.alter_partition_reassignments({Partition(topic, 0): [to]})
+    finally:
+        admin.close()
+    wait_until(lambda: replicas() == (to,), f"{topic} on broker {to}")
 
 
 def test_the_unread_are_counted_from_the_log_start_on(world: World) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from retention_cli.model import Decision
 from retention_cli.units import format_time
+from tests.kafka.test_event_time import set_config
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, wait_until
 
 NOW = now_ms()
@@ -117,6 +121,48 @@ def test_a_log_append_time_topic_needs_no_memory(world: World) -> None:
     assert at(world, policy, topic, now_ms() + 2 * HOUR).trim_to == 3
 
 
+def test_stamps_of_before_a_switch_to_log_append_time_are_no_append_times(world: World) -> None:
+    """RULES.md G3: written just now, stamped 48 h ago by their producer, in a topic that was switched since."""
+    unseen, watched = world.topic("wall"), world.topic("wall")
+    policy = "version: 1\ntopics:" + "".join(
+        f"\n  - {{match: {topic}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}" for topic in (unseen, watched)
+    )
+    path = world.state_dir.parent / "policy.yaml"
+    path.write_text(policy)
+    for topic in (unseen, watched):
+        world.produce(topic, [48 * HOUR] * 10)
+    world.cli("plan", watched, "-p", str(path), check=0)
+    for topic in (unseen, watched):
+        set_config(world, topic, "message.timestamp.type", "LogAppendTime")
+        world.produce(topic, 5)
+    rows = world.cli("trim", "-p", str(path), "--yes", "-o", "json", check=0).json()["partitions"]
+    assert [row["outcome"] for row in rows] == ["held", "held"]
+    for topic in (unseen, watched):
+        assert world.ends(topic) == (0, 15)
+        world.delete_records(topic, 4)  # the front is another by now, and was stamped by its producer, too
+    rows = world.cli("trim", "-p", str(path), "--yes", "-o", "json", check=0).json()["partitions"]
+    assert [(row["outcome"], world.ends(row["topic"])[0]) for row in rows] == [("held", 4)] * 2
+    # What was watched for long enough goes, whoever stamped it.
+    plan = world.plan(policy, at_ms=now_ms() + 3 * HOUR)
+    assert {one.topic: one.trim_to for one in plan.decisions} == {unseen: 10, watched: 10}
+
+
+def test_a_front_that_the_brokers_stamped_does_not_vouch_for_producers_stamps_behind_it(world: World) -> None:
+    """LogAppendTime, then CreateTime for a while, then back; kretain looked each time (RULES.md G3)."""
+    topic = world.topic("wall", message_timestamp_type="LogAppendTime")
+    policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 2h}}]"
+    world.produce(topic, 3)
+    began = now_ms()
+    at(world, policy, topic, began)
+    set_config(world, topic, "message.timestamp.type", "CreateTime")
+    world.produce(topic, [48 * HOUR] * 10)
+    at(world, policy, topic, began + 3 * HOUR)
+    set_config(world, topic, "message.timestamp.type", "LogAppendTime")
+    decision = at(world, policy, topic, began + 3 * HOUR)
+    assert (decision.trim_to, decision.limited_by) == (3, "G3"), texts(decision)
+    assert at(world, policy, topic, began + 6 * HOUR).trim_to == 13
+
+
 def test_a_topic_made_anew_is_watched_anew(world: World) -> None:
     topic = world.topic("wall")
     world.produce(topic, [365 * DAY])
@@ -205,6 +251,53 @@ def test_a_ledger_that_cannot_be_read_holds_every_floor_and_says_what_to_do(worl
     assert "F6" in texts(held)
     assert "move it away" in texts(held)
     assert ledger.read_bytes() == b"nonsense" * 1000
+
+
+def damaged(good: bytes, scratch: Path) -> Iterator[tuple[str, bytes]]:
+    """Give what may stand in a ledger's place, by name."""
+    for name, statement in (
+        ("a group's row is gone", "DELETE FROM groups WHERE name LIKE 'slow-%'"),
+        ("all groups are gone", "DELETE FROM groups"),
+        ("a group of another name", "UPDATE groups SET name = 'slow-nobody' WHERE name LIKE 'slow-%'"),
+        ("seen long ago", "UPDATE groups SET seen_ms = 1 WHERE name LIKE 'slow-%'"),
+    ):
+        scratch.write_bytes(good)
+        with closing(sqlite3.connect(scratch)) as db, db:
+            db.execute(statement)
+        yield name, scratch.read_bytes()
+    at = good.index(b"slow-")
+    yield "a bit of its name", good[:at] + bytes([good[at] ^ 4]) + good[at + 1 :]
+    yield "an empty file", b""
+    scratch.unlink()
+    with closing(sqlite3.connect(scratch)) as db, db:
+        db.execute("CREATE TABLE notes (text TEXT)")
+    yield "another program's", scratch.read_bytes()
+
+
+def test_a_damaged_ledger_forgets_no_group_in_silence(world: World, tmp_path: Path) -> None:
+    """RULES.md F6: a group that is gone stands at 100; whatever becomes of the file, nothing goes beyond that."""
+    topic = world.topic("damaged")
+    world.produce(topic, [72 * HOUR] * 1_000)
+    slow = f"slow-{topic}"
+    world.commit(slow, topic, 100)
+    world.commit(f"fast-{topic}", topic, 900)
+    arguments = ("trim", topic, "--consumed-after", "1h", "--yes", "-o", "json")
+    world.delete_records(topic, 10)
+    assert world.cli(*arguments, check=0).json()["partitions"][0]["log_start"] == 100
+    world.admin.delete_consumer_groups([slow])[slow].result(30)
+    ledger = next(Path(world.state_dir).rglob("ledger.sqlite"))
+    with closing(sqlite3.connect(ledger)) as db:
+        db.execute("PRAGMA journal_mode=DELETE")  # all of it in the one file
+    good = ledger.read_bytes()
+    for name, bad in damaged(good, tmp_path / "scratch.sqlite"):
+        ledger.write_bytes(bad)
+        done = world.cli(*arguments)
+        assert world.ends(topic)[0] == 100, name
+        assert done.json()["partitions"][0]["outcome"] == "held", name
+        assert "move it away" in done.out, name
+    ledger.write_bytes(good)
+    assert world.cli(*arguments, check=0).json()["partitions"][0]["outcome"] == "unchanged"
+    assert world.ends(topic)[0] == 100
 
 
 def test_a_state_directory_that_cannot_be_written_is_a_note_not_an_end(world: World) -> None:

@@ -18,7 +18,7 @@ from retention_cli.model import TopicPartition
 from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import BROKERS, SimKafka
-from tests.simulation.logs import Epoch, Partition
+from tests.simulation.logs import Partition
 from tests.simulation.record_reads import RecordReads
 
 
@@ -220,7 +220,9 @@ class SimReader(RecordReads):
                 found[tp, epoch] = log
             else:
                 end = log.log.epoch_end(epoch)
-                found[tp, epoch] = NotFound() if end is None else _end(epoch, end)
+                found[tp, epoch] = NotFound()
+                if end is not None:  # of another epoch than was asked about, where the log has nothing of that
+                    found[tp, end.epoch] = Found(end.start)
         return found
 
     def sizes_soon(self, leaders: Leaders) -> Any:
@@ -233,7 +235,3 @@ class SimReader(RecordReads):
         return Ready((sizes, None))
 
     # -- records -----------------------------------------------------------------------
-
-
-def _end(asked: int, end: Epoch) -> Found:
-    return Found(end.start, epoch=end.epoch if end.epoch < asked else None)

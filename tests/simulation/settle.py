@@ -26,14 +26,12 @@ def settle(world: World) -> None:
     heal(world)
     one = world.operators[0]
     for _ in range(3):
-        world.apply(("plan", 0))
-        told = [] if one.saved is None else [reason.text for row in one.saved.decisions for reason in row.reasons]
-        for number, name in enumerate(GROUPS):
-            if any(f"groups forget {name}" in text for text in told):
-                do_forget(world, 0, number)
-    for _ in range(3):
+        _carry_out_remedies(world, one)
+        _carry_out_remedies(world, one)
         world.apply(("time", 2))
         world.apply(("trim", 0))
+    _carry_out_remedies(world, one)  # some say more when records are old enough
+    world.apply(("trim", 0))
     fresh = Operator("fresh", world.root / "fresh", SimClock(world.kafka, world.hub), one.topics)
     reading, reader = reading_of(world, fresh)
     with closing(memories_of(world, fresh)) as memories:
@@ -45,6 +43,14 @@ def settle(world: World) -> None:
         own = mine[row.tp]
         if row.action == "trim" and (own.trim_to or own.log_start or 0) < (row.trim_to or 0):
             raise ViolationError(f"{row.tp}: stands still: {own}\na fresh kretain: {row}")
+
+
+def _carry_out_remedies(world: World, one: Operator) -> None:
+    world.apply(("plan", 0))
+    told = [] if one.saved is None else [reason.text for row in one.saved.decisions for reason in row.reasons]
+    for number, name in enumerate(GROUPS):
+        if any(f"groups forget {name}" in text for text in told):
+            do_forget(world, 0, number)
 
 
 def heal(world: World) -> None:

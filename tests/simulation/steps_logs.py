@@ -28,10 +28,10 @@ def do_elect(world: World, number: int, skip: int) -> None:
         return
     tp, log = found
     other = next(broker for broker in log.replicas if broker != log.leader)
-    start = log.log.start
-    cut = log.elect(other, skip=1 + skip % 2)
-    if cut or log.log.start < start:
-        world.truth.log_changed(tp, log, "an unclean election" if cut else "a log start went back")
+    start, unclean = log.log.start, other not in log.in_sync
+    log.elect(other, skip=1 + skip % 2)
+    if unclean or log.log.start < start:
+        world.truth.log_changed(tp, log, "an unclean election" if unclean else "a log start went back")
 
 
 def do_lose_tail(world: World, number: int, count: int) -> None:

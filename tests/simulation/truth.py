@@ -37,7 +37,8 @@ class MemoryTruth:
     """What a state directory (or the shared topic) may be expected to know of groups."""
 
     counted: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
-    refused: set[tuple[str, str, int, int]] = field(default_factory=set)
+    refused: set[tuple[str, str, int, tuple[int, int | None]]] = field(default_factory=set)
+    last: dict[tuple[str, Tp], tuple[str, tuple[int, int | None]]] = field(default_factory=dict)
     kinds: dict[str, bool] = field(default_factory=dict)
     glimpsed: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     clock_was_off: bool = False
@@ -164,7 +165,7 @@ class Truth:
         names = {topic.topic_id: topic for topic in self.kafka.topics.values() if topic.name in topics}
         reading.memory.kinds |= {topic_id: topic.append_time for topic_id, topic in names.items()}
         for key, seen in reading.seen.items():
-            _group, topic_id, number = key
+            group, topic_id, number = key
             topic = names.get(topic_id)
             if topic is None:  # of a topic that this operator does not manage; another may by the same memory
                 reading.memory.glimpsed[key] = seen
@@ -172,10 +173,16 @@ class Truth:
             tp, log = (topic.name, number), topic.partitions[number]
             if any(one.number >= reading.began and one.name in LOGS_CHANGE for one in self.hazards.get(tp, ())):
                 continue
-            if seen.commit[0] > log.high_watermark:
-                reading.memory.refused.add((*key, seen.commit[0]))
-            elif (*key, seen.commit[0]) not in reading.memory.refused and (not seen.stale or seen.looked_right):
-                reading.memory.counted[key] = seen
+            memory, refused = reading.memory, (*key, seen.commit)
+            before_id, before = memory.last.get((group, tp), (topic_id, seen.commit))
+            if seen.commit[0] > log.high_watermark or (before_id != topic_id and before == seen.commit):
+                memory.refused.add(refused)  # the second is a leftover, or looks like one until it changes (F5)
+                continue
+            memory.last[group, tp] = topic_id, seen.commit
+            if seen.stale and looks_right(memory, key, log, seen.commit):  # H has grown since it was read
+                memory.counted[key] = seen._replace(looked_right=True)
+            elif refused not in memory.refused and not seen.stale:
+                memory.counted[key] = seen
 
     def cannot_know(
         self, memory: MemoryTruth, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]
@@ -183,12 +190,17 @@ class Truth:
         """Return whether a commit is of another log, and neither its epoch nor this memory can tell."""
         if (group, tp) not in self.stale:
             return False
-        offset, epoch = commit
-        if epoch is not None:
-            end = log.log.epoch_end(epoch)
-            if end is None or end.epoch != epoch or end.start < offset:
-                return False
-        if offset > log.high_watermark or (group, topic_id, tp[1], offset) in memory.refused:
+        if not looks_right(memory, (group, topic_id, tp[1]), log, commit):
             return False
         seen = memory.counted.get((group, topic_id, tp[1]))
         return seen is None or seen.commit != commit or seen.life == self.lives.get(tp, 0)
+
+
+def looks_right(memory: MemoryTruth, key: tuple[str, str, int], log: Partition, commit: tuple[int, int | None]) -> bool:
+    """Return whether nothing tells a client that a commit is of another log: not its epoch, H, or this memory."""
+    offset, epoch = commit
+    if epoch is not None:
+        end = log.log.epoch_end(epoch)
+        if end is None or end.epoch != epoch or end.start < offset:
+            return False
+    return offset <= log.high_watermark and (*key, commit) not in memory.refused

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.group_memory import GroupMemory, digest_of
+from retention_cli.group_memory import GroupMemory, Position, digest_of
 from retention_cli.guards.wall_clock import written_by
 from retention_cli.memory import LogNow, PartitionMemory
 from retention_cli.model import EventMax, Sample
@@ -229,3 +230,24 @@ def test_the_digest_is_the_same_for_the_same_commits_in_any_order_and_no_other()
     assert digest_of(rows, ids) == digest_of(shuffled, ids)
     assert digest_of(rows, ids) != digest_of(rows, ids | {"t3": "another"})
     assert digest_of(rows, ids) != digest_of({**rows, "t0": [*rows["t0"][:-1], (4, -1, None)]}, ids)
+
+
+def test_a_commit_that_outlived_its_topic_is_refused_also_where_a_pass_saw_neither_topic() -> None:
+    group = GroupMemory()
+    for number, ids in enumerate(({"t": "old"}, {}, {"t": "new"})):
+        group.update({"t": [(0, 90, 0)]}, ids, bytes([number]), number)
+        group.judge(lambda _place: LogNow(110, 0))
+    assert group.refused == {("t", 0): Position(90, 0)}
+    assert not group.counted
+
+
+@pytest.mark.parametrize("own", [None, 0, 7])
+@pytest.mark.parametrize(("then", "leftovers"), [("id", {"t": [[0, 90]]}), ("older", {})])
+def test_what_an_older_version_held_as_another_logs_stays_refused(own: int | None, then: str, leftovers: dict) -> None:
+    """The first format kept no leader epochs: only the offset says whether it is the same commit."""
+    old = {"seen": 1, "digest": "00", "ids": {"t": then}, "commits": {"t": [[0, 90]]}, "gone": {}}
+    group = GroupMemory.from_bytes(GroupMemory.from_data({**old, "leftovers": leftovers}).as_bytes())
+    group.update({"t": [(0, 90, own)]}, {"t": "id"}, b"1", 2)
+    group.judge(lambda _place: LogNow(110, 7))
+    assert group.refused == {("t", 0): Position(90, own)}
+    assert not group.counted

@@ -1,0 +1,68 @@
+"""What a pass could not ask, or could not end, must not let the next one go by another log (RULES.md F5, G3, M4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.logs import Partition
+from tests.simulation.scene import Step
+from tests.simulation.world import World
+
+CUT: list[Step] = [
+    *[("produce", 0, 5, 0, 0), ("fall_behind", 0), ("produce", 0, 5, 0, 0)],
+    *[("read", 0, 0, 7, 0), ("read", 0, 0, 7, 0), ("plan", 0, 0)],
+    *[("elect", 0, 0), ("produce", 0, 5, 0, 0), ("produce", 0, 5, 0, 0), ("time", 2)],
+]
+"""A group has read to 12 and commits without an epoch; an election cuts the log to 6, and it grows to 18."""
+
+SWITCHED: list[Step] = [
+    *[("append_time", 0), ("produce", 0, 3, 0, 0), ("plan", 0, 0), ("time", 4)],
+    *[("append_time", 0), ("plan", 0, 0), ("produce", 0, 5, 4, 4)],
+    *[("append_time", 0), ("plan", 0, 0), ("produce", 0, 5, 0, 0)],
+]
+"""Records 4 to 9 were stamped 100 hours back by their producer, and written just now; kretain saw that switch."""
+
+
+def after(rules: str, steps: list[Step]) -> Partition:
+    with World(rules) as world:
+        for step in steps:
+            world.apply(step)
+        found = world.kafka.partition(("a", 0))
+        assert found is not None
+        return found
+
+
+@pytest.mark.parametrize("requests", range(10, 26))
+def test_a_cut_is_not_forgotten_where_the_leader_moves_in_the_very_pass_that_sees_it(requests: int) -> None:
+    moved = [("catch_up", 0), ("plan", 0, requests), ("elect", 0, 0), ("finish", 0)]
+    assert after("R1", [*CUT, *moved, ("trim", 0, 0)]).log.start <= 6
+
+
+@pytest.mark.parametrize("requests", range(10, 26))
+def test_a_cut_is_not_forgotten_where_the_pass_that_sees_it_ends_in_an_error(requests: int) -> None:
+    broken = [("plan", 0, requests), ("fail", 0, 0), ("finish", 0)]
+    assert after("R1", [*CUT, *broken, ("trim", 0, 0)]).log.start <= 6
+
+
+def test_where_it_cannot_be_asked_whether_the_log_was_cut_a_commit_without_an_epoch_holds() -> None:
+    assert after("R1", [*CUT, ("fail", 6, 2), ("trim", 0, 0)]).log.start <= 6
+
+
+@pytest.mark.parametrize("requests", range(18, 40))
+def test_that_a_topic_was_create_time_is_not_forgotten_where_its_epoch_cannot_be_asked(requests: int) -> None:
+    """The first epoch question of the recheck gets lost, the one about the record at S does not."""
+    asked = [("elect", 0, 0), ("fail", 6, 0), ("trim", 0, requests), ("fail", 6, 0), ("finish", 0)]
+    assert after("R4 G3", [*SWITCHED, *asked]).log.start <= 4
+
+
+def test_that_a_topic_was_create_time_is_not_forgotten_where_the_ledger_is_damaged() -> None:
+    with World("R4 G3") as world:
+        for step in SWITCHED:
+            world.apply(step)
+        file = next(world.operators[0].folder.rglob("ledger.sqlite"))
+        raw = file.read_bytes()
+        file.write_bytes(raw[:100] + b"\xff" * 3_900 + raw[4_000:])
+        world.apply(("trim", 0, 0))
+        found = world.kafka.partition(("a", 0))
+        assert found is not None
+        assert found.log.start == 0
