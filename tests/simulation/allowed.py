@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from tests.simulation.kafka import HOUR, Tp
@@ -53,7 +54,8 @@ def _violated(truth: Truth, tp: Tp, offset: int, why: str) -> None:
 
 
 def _asked(rules: Rules) -> int:
-    return sum(one is not None for one in (rules.consumed_h, rules.forced_h, rules.event_h, rules.minimum_ms))
+    on = (rules.consumed_h, rules.forced_h, rules.event_h, rules.minimum_ms)
+    return sum(one is not None for one in on) + rules.live
 
 
 def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
@@ -89,6 +91,11 @@ def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequ
         )
     if rules.forced_h is not None:
         yield ancient or _not_before("R4", gone, now - rules.forced_h * HOUR)
+    if rules.live:
+        minimum_ms = _last_word(truth, tp[0], reading.began)
+        yield ancient or (
+            "R3: the policy topic's last word says none" if minimum_ms is None else _not_before("R3", gone, minimum_ms)
+        )
     if rules.minimum_ms is not None:
         unread = _unread(truth, reading, tp, log, gone) if guarded else None
         yield ancient or unread or _not_before("R3", gone, rules.minimum_ms)
@@ -177,3 +184,17 @@ def _not_before(rule: str, gone: Sequence[Record], time_ms: int) -> str | None:
 def _told(header: bytes | None) -> int | None:
     """Return the event time that a record carries, None where nobody can read it."""
     return int(header) if header is not None and header.isdigit() and len(header) < 20 else None
+
+
+def _last_word(truth: Truth, topic: str, before: int) -> int | None:
+    """Return the minimum that the last message about a topic says, None where it says none that can be understood.
+
+    Those written after a recheck began it cannot have seen.
+    """
+    words = [value for key, value, number in truth.kafka.policy_messages if key == topic.encode() and number <= before]
+    try:
+        told = json.loads(words[-1] or b"{}") if words else {}
+    except ValueError:
+        return None
+    minimum = told.get("log.retention.min.timestamp")
+    return minimum if isinstance(minimum, int) else None
