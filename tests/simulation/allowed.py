@@ -67,7 +67,13 @@ def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Seq
     if age >= reading.rules.wallclock_h * HOUR:
         return None
     topic, first = truth.kafka.topics[tp[0]], log.committed()[0]
-    unseen = topic.append_time and first.append_time and reading.memory.kinds.get(topic.topic_id, True)
+    below = reading.memory.created_below.get((topic.topic_id, tp[1]), 0)
+    unseen = (
+        youngest.offset >= below
+        and topic.append_time
+        and first.append_time
+        and reading.memory.kinds.get(topic.topic_id, True)
+    )
     if unseen and not youngest.append_time:
         truth.residues["a topic was switched to CreateTime and back, unseen"] += 1
         return None
