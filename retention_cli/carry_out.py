@@ -168,6 +168,7 @@ def _trimmer(
 
     def again(partitions: Collection[TopicPartition]) -> Recheck:
         nonlocal limits, managed
+        began = reader.clock.monotonic()  # no word of the policy is older, nor of the brokers' clock
         selection = orders.selection()
         limits = selection.policy.limits
         # A share of all managed records needs all of them to be counted, once.
@@ -185,7 +186,7 @@ def _trimmer(
             progress=progress,
         )
         managed = max(managed, fresh.managed_records)
-        return fresh
+        return replace(fresh, began=min(began, fresh.began))
 
     def limiter(amount: Amount) -> list[Reason]:
         return over_limits(amount, past.under(limits), managed, limits)

@@ -95,6 +95,20 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 0, 0),
         ],
     ),
+    "a recheck is as old as the policy that it goes by": (
+        "R3 live @one",
+        [
+            ("produce", 0, 0, 0, 0),
+            ("produce", 2, 0, 0, 0),
+            ("read", 0, 0, 0, 0),
+            ("plan", 0, 0),
+            ("seek", 2, 0, 0, 0),
+            ("produce", 1, 0, 3, 0),
+            ("seek", 1, 0, 0, 0),
+            ("trim", 1, 41),
+            ("time", 0),
+        ],
+    ),
 }
 
 
