@@ -164,9 +164,9 @@ class Truth:
     def passed(self, reading: Reading, topics: Iterable[str]) -> None:
         """A pass over the cluster is done and saved: note which commits it counted, and which it refused."""
         names = {topic.topic_id: topic for topic in self.kafka.topics.values() if topic.name in topics}
-        for topic_id, topic in names.items():
-            if topic.append_time and not reading.memory.kinds.get(topic_id, True):  # switched back, and that was seen
-                ends = {(topic_id, n): log.high_watermark for n, log in enumerate(topic.partitions)}
+        for known_id, known in names.items():
+            if known.append_time and not reading.memory.kinds.get(known_id, True):  # switched back, and that was seen
+                ends = {(known_id, n): log.high_watermark for n, log in enumerate(known.partitions)}
                 reading.memory.created_below |= ends
         reading.memory.kinds |= {topic_id: topic.append_time for topic_id, topic in names.items()}
         for key, seen in reading.seen.items():
