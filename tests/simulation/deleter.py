@@ -17,10 +17,17 @@ LATE = RequestFailedError("timed out", retriable=True)
 class SimDeleter(Deleter):
     """Carries deletes out, or loses them on the way there or back. ``carried`` is told of each that took effect."""
 
-    def __init__(self, kafka: SimKafka, hub: Hub, carried: Callable[[TopicPartition, int], Callable[[], None]]) -> None:
+    def __init__(
+        self,
+        kafka: SimKafka,
+        hub: Hub,
+        carried: Callable[[TopicPartition, int], Callable[[], None]],
+        sent: Callable[[], None] = lambda: None,
+    ) -> None:
         self._kafka = kafka
         self._hub = hub
         self._carried = carried
+        self._sent = sent
         self.late: list[Callable[[], Outcome]] = []
 
     def delete(
@@ -30,6 +37,7 @@ class SimDeleter(Deleter):
         *,
         timeout_s: float,
     ) -> None:
+        self._sent()
         for leader, offsets in by_leader.items():
             for tp, offset in offsets.items():
                 self._hub.pause("delete_records")

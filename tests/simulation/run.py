@@ -15,7 +15,27 @@ from tests.simulation.scene import RULES, ViolationError
 from tests.simulation.sequences import sequence_of
 from tests.simulation.settle import settle
 from tests.simulation.shrink import kind_of, shortened, violation_of
-from tests.simulation.world import World
+from tests.simulation.world import World, steps
+
+
+def print_pairs(pairs: Counter[tuple[str, str, str]]) -> None:
+    """Print which fault met which rules and which memory before some delete, and what never met.
+
+    A letter stands for a memory: fresh, its own, an Older copy, another's (x), one folder for two (1), the cluster's.
+    """
+    letters = {"fresh": "f", "own": "o", "older": "O", "another's": "x", "one": "1", "cluster": "c"}
+    width = max(map(len, RULES))
+    print(f"{'fault':<16}" + " ".join(f"{name:<{width}}" for name in RULES))
+    never = []
+    for fault in steps():
+        row = []
+        for rules in RULES:
+            met = {kind for one, other, kind in pairs if (one, other) == (fault, rules)}
+            never += [f"{fault} × {rules} × {kind}" for kind in letters if kind not in met]
+            row.append("".join(letters[kind] for kind in letters if kind in met) or "-")
+        print(f"{fault:<16}" + " ".join(f"{one:<{width}}" for one in row).rstrip())
+    total = len(steps()) * len(RULES) * len(letters)
+    print(f"{total - len(never):,} of {total:,} met; never: {', '.join(never[:40])}{', …' if len(never) > 40 else ''}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--length", type=int, default=40)
     parser.add_argument("--keep-going", action="store_true")
     parser.add_argument("--rules", default=None)
+    parser.add_argument("--brief", action="store_true", help="don't shorten what fails")
+    parser.add_argument("--steps", type=int, default=None, help="stop after so many")
     given = parser.parse_args(arguments)
     first, _, last = given.seeds.partition("-")
     began, done, total, failed = time.monotonic(), 0, 0, 0
@@ -33,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     residues: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     for seed in range(int(first), int(last or first) + 1):
+        if given.steps is not None and total >= given.steps:
+            break
         rules, sequence = sequence_of(seed, given.length)
         if given.rules is not None:
             rules = given.rules
@@ -49,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kinds[kind_of(str(error))] += 1
             if not given.keep_going or kinds[kind_of(str(error))] <= 1:
                 print(f"seed {seed}, after {done:,} sequences, {total:,} steps: {error}", flush=True)
+            if given.brief:
+                break
             if not given.keep_going:
                 short = shortened(rules, sequence)
                 print(f'    run("{rules}", {short})')
@@ -62,10 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{done:,} sequences, {total:,} steps in {seconds:,.0f} s: {total / max(seconds, 0.001):,.0f} steps/s")
     print("outcomes:", dict(sorted(outcomes.items())))
     print("residues:", dict(residues.most_common()))
-    faults = sorted({one[0] for one in pairs})
-    seen = {(fault, rule) for fault, rule, _ in pairs}
-    missing = [(fault, rule) for fault in faults for rule in RULES if (fault, rule) not in seen]
-    print(f"pairs (fault x rules x memory) with a delete: {len(pairs):,}; never met: {missing[:20]}")
+    print_pairs(pairs)
     if kinds:
         print("kinds:", dict(kinds.most_common(30)))
     return 1 if failed else 0

@@ -76,7 +76,7 @@ def do_retention(world: World, number: int, count: int) -> None:
     """A broker's own retention moves S."""
     if (found := world.log(number)) is not None:
         tp, log = found
-        world.deletes.append(
+        world.moves.append(
             (world.truth.number, tp, log.move_start(min(log.last_stable, log.log.start + 1 + count % 6)))
         )
 

@@ -72,6 +72,7 @@ class Reading:
     shared: bool = False
     planned_ms: int = 0
     began: int = 0
+    began_s: float = 0.0
     hold_seen: int = 0
     unconsumed: dict[Tp, int] = field(default_factory=dict)
     seen: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
@@ -116,8 +117,8 @@ class Truth:
         self.changed[group, tp] = self.number
 
     def _came(self, group: str, tp: Tp) -> None:
-        """Note a group's first commit: from then on it consumes the whole topic (F2)."""
-        if (group, tp) not in self.released:
+        """Note a group's first commit, or its first again: from then on it consumes the whole topic (F2)."""
+        if tp not in self.kafka.groups[group].commits:
             for number in range(len(self.kafka.topics[tp[0]].partitions)):
                 self.hazard((tp[0], number), "a group came")
 

@@ -48,6 +48,7 @@ class World:
         self.outcomes: Counter[str] = Counter()
         self.open: list[tuple[Tp, int]] = []
         self.deletes: list[tuple[int, Tp, int]] = []
+        self.moves: list[tuple[int, Tp, int]] = []
         self.kafka.create(MANAGED, 2)
         self.kafka.create(OTHER, 1)
         self.operators = [

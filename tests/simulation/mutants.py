@@ -1,0 +1,293 @@
+"""Mutants of guards, floors, memory, recheck and report: how many sequences until the simulation finds each.
+
+``python -m tests.simulation.mutants``: each is applied to a copy of the tree, which is run up to ``--steps``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+class Mutant(NamedTuple):
+    """What is changed where, and what that comes to; ``rules`` are those under which it could show."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    rules: str | None = None
+
+
+_STANDING: Final = "floors/standing.py"
+_GROUPS: Final = "floors/kafka_groups.py"
+_VERDICT: Final = "verdict.py"
+_MEMORY: Final = "group_memory.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "G1 without L",
+        "guards/log_end.py",
+        "(facts.high_watermark, facts.last_stable_offset):",
+        "(facts.high_watermark,):",
+    ),
+    Mutant(
+        "G2 never holds", "guards/unconsumed.py", 'return guarded and settings.unconsumed == "hold"', "return False"
+    ),
+    Mutant(
+        "G2: an unknown floor lets go",
+        "guards/unconsumed.py",
+        "return facts.floor if isinstance(facts.floor, Unknown)",
+        "return bound if isinstance(facts.floor, Unknown)",
+    ),
+    Mutant(
+        "G2 without R2",
+        "guards/unconsumed.py",
+        'frozenset({"R2", "R3", "R5", "R6", "R7"})',
+        'frozenset({"R3", "R5", "R6", "R7"})',
+    ),
+    Mutant(
+        "G3: a switched topic's stamps count",
+        "guards/wall_clock.py",
+        "facts.log_start < facts.stamped_below:",
+        "False:",
+    ),
+    Mutant("G3: the newest sample counts", "guards/wall_clock.py", "if samples[n].wall_ms <= time_ms", "if True"),
+    Mutant("G3: CreateTime is append time", "guards/wall_clock.py", 'if kind != "LogAppendTime":', "if False:"),
+    Mutant(
+        "G3: who stamped the front is not looked at",
+        "append_times.py",
+        "return 0 if append_time else facts.high_watermark",
+        "return 0",
+    ),
+    Mutant("G3: the switch is forgotten", "append_times.py", "elif known.created_below > start:", "elif False:"),
+    Mutant(
+        "G7 never holds", "guards/frozen.py", "return None if settings.hold is None else", "return None if True else"
+    ),
+    Mutant(
+        "G8 never holds", "guards/our_clock.py", "return bound if facts.clock is None else facts.clock", "return bound"
+    ),
+    Mutant("G9 never holds", "guards/old_stamps.py", "if answer.offset > facts.log_start:", "if False:"),
+    Mutant(
+        "R4 an hour early",
+        "triggers/forced_age.py",
+        "offset_at(facts, now_ms -",
+        "offset_at(facts, now_ms + 3_600_000 -",
+    ),
+    Mutant(
+        "R1 without the floor",
+        "triggers/consumed.py",
+        "return floor if floor.offset < old.offset else old",
+        "return old",
+    ),
+    Mutant(
+        "R1 without the age",
+        "triggers/consumed.py",
+        "return floor if floor.offset < old.offset else old",
+        "return floor",
+    ),
+    Mutant("R2 an hour early", "event_records.py", "newest.time_ms - keep_ms", "newest.time_ms - keep_ms + 3_600_000"),
+    Mutant(
+        "R2: a marker's time counts", "event_times.py", "if message.offset() == unsure[tp].offset and told", "if told"
+    ),
+    Mutant(
+        "a look-up's -1 is the end",
+        "lookups.py",
+        "if isinstance(latest, Found) and latest.timestamp is not None and latest.timestamp < time_ms:",
+        "if True:",
+    ),
+    Mutant(
+        "F2: a missing commit is none",
+        "floors/fold.py",
+        "if there < len(self._best[topic]):",
+        "if False:",
+    ),
+    Mutant(
+        "F2: members don't count", "floors/fold.py", "if topic in self._topics and not commits.get(topic):", "if False:"
+    ),
+    Mutant(
+        "F3 never holds",
+        "floors/fold.py",
+        "            self._failed.add(reason)\n        else:",
+        "            pass\n        else:",
+    ),
+    Mutant(
+        "F8 and F9 never hold",
+        "floors/fold.py",
+        "        self._failed.add(reason)\n\n    def epochs_to_check",
+        "        del reason\n\n    def epochs_to_check",
+    ),
+    Mutant("F8: rights are not asked", _GROUPS, "if not reader.may_describe_cluster():", "if False:"),
+    Mutant("F9: a leaderless coordinator is let be", _GROUPS, "if not offline:", "if True:"),
+    Mutant("F9: a coordinator that moved is let be", _GROUPS, "!= _offsets_leaders(before):", "is None:"),
+    Mutant("F5: beyond H counts", _STANDING, "if best is not None and best.high > high_watermark:", "if False:"),
+    Mutant("F5: beyond its epoch counts", _STANDING, "elif offset > end:", "elif False:"),
+    Mutant(
+        "F5: an epoch ahead counts",
+        _GROUPS,
+        "isinstance(answer, Found | NotFound):\n        return None",
+        "isinstance(answer, Found | NotFound):\n        return 2**62",
+    ),
+    Mutant(
+        "F5: another epoch's end counts",
+        _GROUPS,
+        "isinstance(answer, Found) and answer.epoch is None:",
+        "isinstance(answer, Found):",
+    ),
+    Mutant(
+        "F5: an unasked epoch counts",
+        _STANDING,
+        "            reasons += end.reasons\n        elif end is None:\n            one",
+        "            pass\n        elif end is None:\n            one",
+    ),
+    Mutant(
+        "F6: who is gone is forgotten",
+        _MEMORY,
+        "            if position is not None:\n                self.gone[place]",
+        "            if False:\n                self.gone[place]",
+    ),
+    Mutant(
+        "F6: beyond its epoch counts",
+        _STANDING,
+        "(min(one.offset, end), one.group), one",
+        "(one.offset, one.group), one",
+    ),
+    Mutant(
+        "F6: a refused commit comes back",
+        _MEMORY,
+        "            del self.refused[place]\n        for place in [place for place in self.gone",
+        "            self.gone[place] = Gone(self.refused.pop(place)._replace(proven=0), self.seen_ms)\n        for place in [place for place in self.gone",
+    ),
+    Mutant("F5: what was refused counts later", _MEMORY, "            elif verdict:", "            elif True:"),
+    Mutant("M2: memories are never cut", "lineage.py", "cut = end if end < memory.reach else None", "cut = None"),
+    Mutant(
+        "M2: another epoch's end proves",
+        "lineage.py",
+        " or (isinstance(answer, Found) and answer.epoch is not None)",
+        "",
+    ),
+    Mutant(
+        "M4: unasked is proven",
+        "lineage.py",
+        "    if isinstance(answer, RequestFailedError):\n        return Unknown",
+        "    if False:\n        return Unknown",
+    ),
+    Mutant("M3: a start that moved back is let be", "memory.py", "log_start < self.log_start\n", "False\n"),
+    Mutant(
+        "reads of another log are believed",
+        "proven_reads.py",
+        "return other_log(reader, old, leaders) if old else {}",
+        "return {}",
+    ),
+    Mutant(
+        "recheck: the plan's target",
+        "narrow.py",
+        "offset = min(planned.trim_to, fresh.trim_to)",
+        "offset = planned.trim_to",
+    ),
+    Mutant(
+        "recheck: the larger target",
+        "narrow.py",
+        "offset = min(planned.trim_to, fresh.trim_to)",
+        "offset = max(planned.trim_to, fresh.trim_to)",
+    ),
+    Mutant(
+        "recheck: a topic made anew is the same",
+        "narrow.py",
+        "fresh.topic_id is None or fresh.topic_id != planned.topic_id",
+        "False",
+    ),
+    Mutant("recheck: is good for ever", "trim.py", "RECHECK_SECONDS: Final = ", "RECHECK_SECONDS: Final = 1e9 + "),
+    Mutant(
+        "recheck: holds are not read again",
+        "carry_out.py",
+        "        selection = orders.selection()\n        limits",
+        "        selection = again.__dict__.setdefault('first', orders.selection())\n        limits",
+    ),
+    Mutant(
+        "unread records are none",
+        "decide.py",
+        "return trim_to - (log_start if floor is None",
+        "return 0 * (log_start if floor is None",
+    ),
+    Mutant(
+        "report: what others moved is ours",
+        _VERDICT,
+        'return _row(tp, target, "unchanged", start, Reason("gone", _elsewhere(start)))',
+        'return _row(tp, target, "trimmed", start)',
+    ),
+    Mutant(
+        "report: doubt is ours",
+        _VERDICT,
+        'return _row(tp, target, "unverified", start, Reason("verify", text))\n    if isinstance',
+        'return _row(tp, target, "trimmed", start)\n    if isinstance',
+    ),
+    Mutant(
+        "report: no answer is a failure",
+        _VERDICT,
+        '    return _row(tp, target, "unverified", start, Reason("verify", text))\n\n\n@',
+        '    return _row(tp, target, "failed", start, Reason("verify", text))\n\n\n@',
+    ),
+    Mutant(
+        "report: an error means that nothing went",
+        _VERDICT,
+        "    if refused(said):",
+        "    if isinstance(said, RequestFailedError):",
+    ),
+    Mutant("report: a failure counts", _VERDICT, 'if outcome in ("trimmed", "unverified"):', "if True:"),
+)
+
+
+def tried(mutant: Mutant, steps: int, first: int) -> str:
+    """Run the simulation on a mutant; return what it found."""
+    with tempfile.TemporaryDirectory(prefix="kretain-mutant-") as folder:
+        copy = Path(folder)
+        for name in ("retention_cli", "cli"):
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "tests" / "simulation", copy / "tests" / "simulation")
+        (copy / "tests" / "__init__.py").touch()
+        path = copy / "retention_cli" / mutant.file
+        text = path.read_text(encoding="utf-8")
+        if mutant.old not in text:
+            return "NOT APPLIED: the text is not there"
+        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        command = [sys.executable, "-m", "tests.simulation.run", "--seeds", f"{first}-{first + 10**6}", "--brief"]
+        command += ["--steps", str(steps), *(["--rules", mutant.rules] if mutant.rules is not None else [])]
+        environ = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'cli'}"}
+        done = subprocess.run(command, cwd=copy, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return "NOT FOUND"
+    found = re.search(r"after ([\d,]+) sequences, ([\d,]+) steps: (.*)", done.stdout)
+    if found is None:
+        return f"CRASHED: {done.stderr.strip().splitlines()[-1][:100] if done.stderr else done.stdout[:100]}"
+    return f"{found[1]} sequences, {found[2]} steps: {found[3][:90]}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try the mutants; return 1 where one was not found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--only", default="", help="names that contain this")
+    given = parser.parse_args(arguments)
+    missed = 0
+    for number, mutant in enumerate(MUTANTS, 1):
+        if given.only in mutant.name:
+            told = tried(mutant, given.steps, given.first)
+            missed += not told[0].isdigit()
+            print(f"{number:>2} {mutant.name:<45} {told}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
