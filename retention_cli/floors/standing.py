@@ -195,7 +195,8 @@ def ahead_reason(one: Refused, leader_epoch: int) -> Reason:
     """Return why a commit in an epoch of which the log has nothing counts for nothing (F5)."""
     text = (
         f"group {one.group} committed {one.offset:,} in leader epoch {one.epoch}, of which this log has nothing (its "
-        f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? Reset it, or delete its offsets"
+        f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? Reset it, or delete its "
+        "offsets"
     )
     return Reason("F5", text)
 
