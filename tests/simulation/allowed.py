@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 
 from tests.simulation.kafka import HOUR, Tp
@@ -53,7 +54,8 @@ def _violated(truth: Truth, tp: Tp, offset: int, why: str) -> None:
 
 
 def _asked(rules: Rules) -> int:
-    return sum(one is not None for one in (rules.consumed_h, rules.forced_h, rules.event_h, rules.minimum_ms))
+    on = (rules.consumed_h, rules.forced_h, rules.event_h, rules.minimum_ms)
+    return sum(one is not None for one in on) + rules.live
 
 
 def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
@@ -65,7 +67,13 @@ def _too_young(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Seq
     if age >= reading.rules.wallclock_h * HOUR:
         return None
     topic, first = truth.kafka.topics[tp[0]], log.committed()[0]
-    unseen = topic.append_time and first.append_time and reading.memory.kinds.get(topic.topic_id, True)
+    below = reading.memory.created_below.get((topic.topic_id, tp[1]), 0)
+    unseen = (
+        youngest.offset >= below
+        and topic.append_time
+        and first.append_time
+        and reading.memory.kinds.get(topic.topic_id, True)
+    )
     if unseen and not youngest.append_time:
         truth.residues["a topic was switched to CreateTime and back, unseen"] += 1
         return None
@@ -89,6 +97,11 @@ def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequ
         )
     if rules.forced_h is not None:
         yield ancient or _not_before("R4", gone, now - rules.forced_h * HOUR)
+    if rules.live:
+        minimum_ms = _last_word(truth, tp[0], reading.began)
+        yield ancient or (
+            "R3: the policy topic's last word says none" if minimum_ms is None else _not_before("R3", gone, minimum_ms)
+        )
     if rules.minimum_ms is not None:
         unread = _unread(truth, reading, tp, log, gone) if guarded else None
         yield ancient or unread or _not_before("R3", gone, rules.minimum_ms)
@@ -125,7 +138,7 @@ def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record]) -> s
 def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequence[Record]) -> str | None:
     """Return who had yet to read some of these records (F1, F2, F4, F6), None where nobody had."""
     topic_id = truth.kafka.topics[tp[0]].topic_id
-    anybody = False
+    anybody, uids = False, {one.uid for one in gone}
     for group in truth.kafka.groups.values():
         commit = group.commits.get(tp)
         if commit is None and tp[0] not in group.members and all(one[0] != tp[0] for one in group.commits):
@@ -161,6 +174,9 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
                 truth.residues["our clock was wrong when a group was last seen"] += 1
                 continue
             return f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}"
+    for (_name, known_id, number), seen in reading.memory.glimpsed.items():
+        if (known_id, number) == (topic_id, tp[1]) and (seen.looked_right or seen.released.issuperset(uids)):
+            anybody = True
     return None if anybody else "no group says what was read"
 
 
@@ -174,3 +190,17 @@ def _not_before(rule: str, gone: Sequence[Record], time_ms: int) -> str | None:
 def _told(header: bytes | None) -> int | None:
     """Return the event time that a record carries, None where nobody can read it."""
     return int(header) if header is not None and header.isdigit() and len(header) < 20 else None
+
+
+def _last_word(truth: Truth, topic: str, before: int) -> int | None:
+    """Return the minimum that the last message about a topic says, None where it says none that can be understood.
+
+    Those written after a recheck began it cannot have seen.
+    """
+    words = [value for key, value, number in truth.kafka.policy_messages if key == topic.encode() and number <= before]
+    try:
+        told = json.loads(words[-1] or b"{}") if words else {}
+    except ValueError:
+        return None
+    minimum = told.get("log.retention.min.timestamp")
+    return minimum if isinstance(minimum, int) else None

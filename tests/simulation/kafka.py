@@ -64,6 +64,7 @@ class SimKafka:
         self.deposed = 0
         self.state_messages: list[Stored] = []
         self.state_end = 0
+        self.policy_messages: list[tuple[bytes, bytes | None, int]] = []
         self._uids = itertools.count(1)
         self._ids = itertools.count(1)
         self._txns = itertools.count(1)

@@ -15,6 +15,7 @@ from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, Parti
 from retention_cli.brokers.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.model import TopicPartition
+from retention_cli.policy.live import POLICY_TOPIC
 from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import BROKERS, SimKafka
@@ -88,6 +89,9 @@ class SimReader(RecordReads):
         if wanted is None or OFFSETS_TOPIC in wanted:
             leaders = {n: PartitionMetadata(*one) for n, one in enumerate(self._kafka.offsets_leaders)}
             found[OFFSETS_TOPIC] = TopicMetadata(OFFSETS_TOPIC, "offsets", internal=True, partitions=leaders)
+        if wanted is not None and POLICY_TOPIC in wanted:
+            place = {0: PartitionMetadata(BROKERS[0], 0)}
+            found[POLICY_TOPIC] = TopicMetadata(POLICY_TOPIC, "policy", internal=False, partitions=place)
         return ClusterMetadata(self._kafka.cluster_id, frozenset(BROKERS), found)
 
     def may_describe_cluster(self) -> bool:
@@ -196,6 +200,9 @@ class SimReader(RecordReads):
                     self._ask(f"list_offsets {spec if isinstance(spec, str) else 'time'}")
                 except RequestFailedError as error:
                     answers[tp] = error
+                    continue
+                if tp.topic == POLICY_TOPIC:
+                    answers[tp] = Found(0 if spec == "earliest" else len(self._kafka.policy_messages))
                     continue
                 log = self._led(tp, leaders)
                 answers[tp] = log if isinstance(log, RequestFailedError) else self._offset(log, spec)

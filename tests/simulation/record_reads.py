@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from retention_cli.brokers import content, records
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.model import TopicPartition
+from retention_cli.policy.live import POLICY_TOPIC
 from tests.simulation.deleter import LATE
 from tests.simulation.kafka import SimKafka
 from tests.simulation.logs import NO_STAMP, Partition, Record, Replica
@@ -46,6 +48,32 @@ class Message:
 
     def key(self) -> bytes | None:
         return None
+
+
+class Word(NamedTuple):
+    """A message of the policy topic as confluent-kafka gives it."""
+
+    at: int
+    named: bytes
+    said: bytes | None
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes:
+        return self.named
+
+    def value(self) -> bytes | None:
+        return self.said
+
+    def leader_epoch(self) -> int:
+        return 0
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
 
 
 class RecordReads(ClusterReader):
@@ -125,6 +153,17 @@ class RecordReads(ClusterReader):
             for tp, one in found.items()
         }
 
+    def _policy(
+        self, tp: TopicPartition, span: records.Range, on_record: records.OnRecord
+    ) -> RequestFailedError | None:
+        try:
+            self._ask("fetch")
+        except RequestFailedError as error:
+            return error
+        for offset, (key, value, _number) in enumerate(self._kafka.policy_messages[: span.end]):
+            on_record(tp, Word(offset, key, value))
+        return None
+
     def read_ranges(
         self,
         ranges: Mapping[TopicPartition, records.Range],
@@ -138,6 +177,9 @@ class RecordReads(ClusterReader):
         for tp, span in ranges.items():
             if span.start >= span.end:
                 found[tp] = None
+                continue
+            if tp.topic == POLICY_TOPIC:
+                found[tp] = self._policy(tp, span, on_record)
                 continue
 
             def take(one: Record, tp: TopicPartition = tp, span: records.Range = span) -> bool:

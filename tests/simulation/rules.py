@@ -18,6 +18,7 @@ class Rules:
     header: bool = False
     json: bool = False
     minimum_ms: int | None = None
+    live: bool = False
     wallclock_h: int | None = None
     unconsumed: Literal["hold", "trim"] = "hold"
 
@@ -32,6 +33,8 @@ class Rules:
             lines.append(f"retention.max.eventtime.ms: {self.event_h * HOUR}")
         if self.header:
             lines.append(f"retention.eventtime.source: {'json:/et' if self.json else 'header:et'}")
+        if self.live:
+            lines.append("log.retention.min.timestamp: cluster")
         if self.minimum_ms is not None:
             lines.append(f"log.retention.min.timestamp: {self.minimum_ms}")
         if self.wallclock_h is not None:

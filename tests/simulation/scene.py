@@ -33,6 +33,7 @@ RULES: Final[dict[str, Rules]] = {
     "R2 header G2": Rules(event_h=24, header=True),
     "R2 json": Rules(event_h=24, header=True, json=True, unconsumed="trim"),
     "R3": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, unconsumed="trim"),
+    "R3 live": Rules(live=True, unconsumed="trim"),
     "R4": Rules(forced_h=12),
     "R4 G3": Rules(forced_h=12, wallclock_h=3),
     "R1 R2 R4 G3": Rules(consumed_h=1, event_h=24, forced_h=48, wallclock_h=2),

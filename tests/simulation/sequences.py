@@ -31,6 +31,7 @@ STORIES: tuple[tuple[str, ...], ...] = (
     ("trim", "undo_start", "trim"),
     ("lose_delete", "trim", "retention", "finish"),
     ("append_time", "time", "produce", "time"),
+    ("append_time", "produce", "plan", "append_time", "plan", "produce", "append_time", "plan", "produce", "trim"),
     ("copy_state", "trim", "produce", "restore_state"),
     ("plan", "seek", "saved"),
     ("plan", "delete_group", "time", "produce"),
@@ -58,7 +59,9 @@ def sequence_of(seed: int, length: int = 40) -> tuple[str, list[Step]]:
                 numbers[1] = 0 if chance.random() < 0.7 else chance.randrange(1, 60)
             if len(story) > 1 and chance.random() < 0.8:  # a story is about one partition, and mostly about one group
                 for place, about in enumerate(_ABOUT.get(name, ())):
-                    numbers[place] = {"partition": number, "group": group}.get(about, numbers[place])
+                    numbers[place] = {"partition": number, "group": group, "topic": number % 3 // 2}.get(
+                        about, numbers[place]
+                    )
             some.append((name, *numbers))
     return rules, some
 
@@ -70,6 +73,7 @@ _ABOUT: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("read", "late", "delete_offsets", "seek"), ("group", "partition")),
     "delete_group": ("group",),
+    "append_time": ("topic",),
 }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from tests.simulation.kafka import BROKERS
-from tests.simulation.scene import GROUPS, TIMES_MS
+from tests.simulation.kafka import BROKERS, HOUR
+from tests.simulation.scene import GROUPS, MANAGED, OTHER, TIMES_MS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -82,3 +83,11 @@ def do_deposed(world: World, times: int) -> None:
 def do_compact_state(world: World) -> None:
     """The log cleaner runs over what all share."""
     world.kafka.compact_state()
+
+
+def do_policy(world: World, topic: int, how: int) -> None:
+    """Somebody writes to the policy topic: a minimum, something that nobody understands, or that it is taken back."""
+    name = (MANAGED, OTHER)[topic % 2]
+    minimum = {"log.retention.min.timestamp": world.kafka.now_ms - (how % 3) * 24 * HOUR}
+    value = {9: b"{", 10: None, 11: b'{"log.retention.min.timestamp": "soon"}'}.get(how, json.dumps(minimum).encode())
+    world.kafka.policy_messages.append((name.encode(), value, world.truth.number))

@@ -102,7 +102,14 @@ class Both:
             producer.abort_transaction(30)
         self.kafka.end_transaction(self.place, txn, "committed" if committed else "aborted")
         end = self.kafka.topics[self.tp.topic].partitions[self.tp.partition].high_watermark
-        wait_until(lambda: self.world.ends(self.tp.topic, self.tp.partition)[1] >= end, "the transaction's marker")
+        wait_until(lambda: self._real_end() >= end, "the transaction's marker")
+
+    def _real_end(self) -> int:
+        """Return H as it is now: a coordinator writes markers behind its answer."""
+        tp, reader = self.tp, self.readers[0]
+        leaders = {tp: reader.metadata([tp.topic]).topics[tp.topic].partitions[tp.partition]}
+        answer = reader.list_offsets([{tp: "latest"}], leaders)[0][tp]
+        return answer.offset if isinstance(answer, Found) else -1
 
     def trim(self, chance: random.Random) -> None:
         """Trim to below S, up to L, or to beyond H, which is refused.

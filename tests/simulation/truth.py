@@ -40,6 +40,8 @@ class MemoryTruth:
     refused: set[tuple[str, str, int, tuple[int, int | None]]] = field(default_factory=set)
     last: dict[tuple[str, Tp], tuple[str, tuple[int, int | None]]] = field(default_factory=dict)
     kinds: dict[str, bool] = field(default_factory=dict)
+    created_below: dict[tuple[str, int], int] = field(default_factory=dict)
+    glimpsed: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     clock_was_off: bool = False
 
     def copy(self) -> MemoryTruth:
@@ -162,11 +164,16 @@ class Truth:
     def passed(self, reading: Reading, topics: Iterable[str]) -> None:
         """A pass over the cluster is done and saved: note which commits it counted, and which it refused."""
         names = {topic.topic_id: topic for topic in self.kafka.topics.values() if topic.name in topics}
+        for topic_id, topic in names.items():
+            if topic.append_time and not reading.memory.kinds.get(topic_id, True):  # switched back, and that was seen
+                ends = {(topic_id, n): log.high_watermark for n, log in enumerate(topic.partitions)}
+                reading.memory.created_below |= ends
         reading.memory.kinds |= {topic_id: topic.append_time for topic_id, topic in names.items()}
         for key, seen in reading.seen.items():
             group, topic_id, number = key
             topic = names.get(topic_id)
-            if topic is None:
+            if topic is None:  # of a topic that this operator does not manage; another may by the same memory
+                reading.memory.glimpsed[key] = seen
                 continue
             tp, log = (topic.name, number), topic.partitions[number]
             if any(one.number >= reading.began and one.name in LOGS_CHANGE for one in self.hazards.get(tp, ())):

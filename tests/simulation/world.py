@@ -19,7 +19,7 @@ from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka, Tp
 from tests.simulation.logs import Partition
-from tests.simulation.scene import MANAGED, OTHER, STATE_ROOT, Operator, Step, ViolationError
+from tests.simulation.scene import MANAGED, OTHER, RULES, STATE_ROOT, Operator, Step, ViolationError
 from tests.simulation.settle import settle
 from tests.simulation.truth import Truth
 
@@ -51,6 +51,9 @@ class World:
         self.moves: list[tuple[int, Tp, int]] = []
         self.kafka.create(MANAGED, 2)
         self.kafka.create(OTHER, 1)
+        if RULES[self.rules].live:
+            steps_brokers.do_policy(self, 0, 1)
+            steps_brokers.do_policy(self, 1, 1)
         self.operators = [
             Operator(
                 f"op{n}",
