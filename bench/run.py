@@ -153,6 +153,31 @@ class Bench:
         self.say("kretain plan, right before and after it, seconds", ours, "", good=None)
         self.say("stock tool / plan", stock.seconds / ours, ">= 15", good=stock.seconds / ours >= 15)
 
+    def plan_after_elections(self, kafka: EmbeddedKafka) -> None:
+        """What a plan pays to prove what it remembers (RULES.md M2): every partition has come to another leader epoch.
+
+        A B A B …: with the memory of before, so that leaders are asked, and again with what that run has proven.
+        """
+        remembered = self.scratch / "remembered"
+        run(self.kretain("plan", state=remembered))
+        for number in (1, 2, 3):
+            kafka.node(number).terminate()
+            kafka.start_node(kafka.node(number))
+            kafka.wait_until_ready()
+        run(self.kretain("plan"))
+        asked, proven = [], []
+        for number in range(self.rounds):
+            state = self.scratch / f"remembered-{number}"
+            shutil.copytree(remembered, state)
+            asked.append(run(self.kretain("plan", state=state)))
+            proven.append(run(self.kretain("plan", state=state)))
+        if f"{self.shape.partitions:,} trim" not in asked[-1].out:
+            raise RuntimeError(f"the plan does not trim every partition:\n{asked[-1].out}")
+        more = [one.seconds - other.seconds for one, other in zip(asked, proven, strict=True)]
+        self.say("plan after elections everywhere, more seconds (M2)", statistics.median(more), "", good=None)
+        ratio = statistics.median(one.seconds / other.seconds for one, other in zip(asked, proven, strict=True))
+        self.say("plan after elections everywhere / plan", ratio, "", good=None)
+
     def trim_beside_the_stock_tool(self, tools: list[str]) -> None:
         """Both delete on every partition, in turn: the stock tool first, then kretain a little further, twice."""
         ours, theirs = [], []
@@ -262,6 +287,7 @@ def main() -> None:
         every_time_rule(bench, run, given.rounds)
         header_scan(bench, run, tools)
         batch_sizes(bench, run, tools)
+        bench.plan_after_elections(kafka)
         bench.trim_beside_the_stock_tool(tools)
         if given.out is not None:
             given.out.write_text(json.dumps(bench.results, indent=1) + "\n")

@@ -99,7 +99,7 @@ def _other_log(target: int, planned: int | None, now: int | None, epoch_end: May
     if isinstance(epoch_end, Unknown):
         return _held(f"whether the log was cut since the plan can't be told: {epoch_end.reasons[0].text}")
     if planned > now or epoch_end is None:
-        return _held(f"the plan was made in leader epoch {planned}, which this log never had; plan anew")
+        return _held(f"the plan was made in leader epoch {planned}, of which this log has nothing; plan anew")
     if epoch_end < target:
         return _held(
             f"the log was cut back to {epoch_end:,} since the plan (leader epoch {planned} ended there), which trims "

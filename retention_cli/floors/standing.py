@@ -192,10 +192,11 @@ def _refused_reason(one: Refused, leader_epoch: int, high_watermark: int) -> Rea
 
 
 def ahead_reason(one: Refused, leader_epoch: int) -> Reason:
-    """Return why a commit in an epoch that the log has never had counts for nothing (F5)."""
+    """Return why a commit in an epoch of which the log has nothing counts for nothing (F5)."""
     text = (
-        f"group {one.group} committed {one.offset:,} in leader epoch {one.epoch}, which this log never had (its leader "
-        f"is in epoch {leader_epoch}): a consumer of an older topic of this name? Reset it, or delete its offsets"
+        f"group {one.group} committed {one.offset:,} in leader epoch {one.epoch}, of which this log has nothing (its "
+        f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? Reset it, or delete its "
+        "offsets"
     )
     return Reason("F5", text)
 

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka import TopicPartition as ClientTopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.structs import TopicPartition as KafkaTopicPartition
 
 from retention_cli.brokers.deleter import Deleter
+from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.embedded import EmbeddedKafka
 from retention_cli.model import Decision, TopicPartition
 from tests.conftest import QUICK
@@ -250,6 +254,54 @@ def test_a_commit_from_a_log_that_an_unclean_election_lost(tmp_path: Path) -> No
         world.commit(group, pair, {0: 7}, epochs={0: epoch_now(world, pair)})
         assert world.decide(consumed(pair), pair).trim_to == 7
         assert epoch_now(world, pair) > epoch
+        # The first leader comes back alone, with its own tail: what the group has read since is lost in its turn.
+        world.commit(group, pair, {0: 10}, epochs={0: epoch_now(world, pair)})
+        assert world.decide(consumed(pair), pair).trim_to == 10
+        three.node(follower).kill()
+        three.start_node(three.node(leader))
+        wait_until(lambda: leaders(world, pair)[0] == leader, "the second unclean election", 90)
+        world.produce(pair, [30 * HOUR] * 5)
+        assert world.ends(pair) == (0, 15)
+        # Asked for the lost epoch, this leader names the end of an earlier one, 10: that proves nothing.
+        decision = world.decide(aged, pair, at_ms=now_ms() + 6 * HOUR)
+        assert decision.trim_to is None
+        for _ in range(2):
+            decision = world.decide(consumed(pair), pair)
+            assert (decision.action, codes(decision)) == ("hold", {"F5"})
+            assert "of which this log has nothing" in decision.reasons[0].text
+
+
+def test_an_epoch_without_a_record_leaves_no_trace(three: EmbeddedKafka, tmp_path: Path) -> None:
+    """A partition that stands still is remembered through any number of elections: by its last record's epoch (M1)."""
+    world = World(three.bootstrap, tmp_path / "state")
+    still = world.topic("still", replicas=2)
+    world.produce(still, [30 * HOUR] * 4)
+    aged = f"version: 1\ntopics: [{{match: {still}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}]"
+    first = epoch_now(world, still)
+    move_leader(world, still)  # kretain looks for the first time in an epoch in which nothing is written
+    assert world.decide(aged, still).trim_to is None
+    for _ in range(2):
+        move_leader(world, still)
+    tp = TopicPartition(still, 0)
+    with reader_for(world.bootstrap) as reader:
+        there = {tp: reader.metadata([still]).topics[still].partitions[0]}
+        ends = reader.epoch_ends([(tp, first), (tp, first + 1), (tp, first + 3)], there)
+    assert ends == {(tp, first): Found(4), (tp, first + 1): NotFound(), (tp, first + 3): Found(4)}
+    decision = world.decide(aged, still, at_ms=now_ms() + 3 * HOUR)
+    assert (decision.action, decision.trim_to) == ("trim", 4)
+
+
+def move_leader(world: World, topic: str) -> None:
+    """Make the other replica of a partition its leader, without harm."""
+    with reader_for(world.bootstrap) as reader:
+        one = reader.metadata([topic]).topics[topic].partitions[0]
+    admin = KafkaAdminClient(bootstrap_servers=world.bootstrap)
+    try:
+        admin.alter_partition_reassignments({KafkaTopicPartition(topic, 0): list(reversed(one.replicas))})
+    finally:
+        admin.close()
+    world.admin.elect_leaders(ElectionType.PREFERRED, [ClientTopicPartition(topic, 0)]).result(30)
+    wait_until(lambda: leaders(world, topic)[0] == one.replicas[-1], "the other leader")
 
 
 def epoch_now(world: World, topic: str) -> int:

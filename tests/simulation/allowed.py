@@ -154,6 +154,9 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
             continue
         had = truth.released.get((group.name, tp), set())
         late = next((one for one in gone if one.uid not in had), None)
+        if late is not None and commit is None and before is not None and late.uid in before.released:
+            truth.residues["a group went back after the last look, and is gone"] += 1
+            continue
         if late is not None:
             return f"{group.name} ({commit}) had yet to read {late.offset}"
     for (name, known_id, number), seen in {**reading.memory.counted, **reading.seen}.items():

@@ -164,11 +164,11 @@ class Truth:
     def passed(self, reading: Reading, topics: Iterable[str]) -> None:
         """A pass over the cluster is done and saved: note which commits it counted, and which it refused."""
         names = {topic.topic_id: topic for topic in self.kafka.topics.values() if topic.name in topics}
-        for known_id, known in names.items():
-            if known.append_time and not reading.memory.kinds.get(known_id, True):  # switched back, and that was seen
-                ends = {(known_id, n): log.high_watermark for n, log in enumerate(known.partitions)}
+        for one_id, one in names.items():
+            if one.append_time and not reading.memory.kinds.get(one_id, True):  # switched back, and that was seen
+                ends = {(one_id, n): log.high_watermark for n, log in enumerate(one.partitions)}
                 reading.memory.created_below |= ends
-        reading.memory.kinds |= {topic_id: topic.append_time for topic_id, topic in names.items()}
+        reading.memory.kinds |= {one_id: one.append_time for one_id, one in names.items()}
         for key, seen in reading.seen.items():
             group, topic_id, number = key
             topic = names.get(topic_id)
@@ -176,7 +176,7 @@ class Truth:
                 reading.memory.glimpsed[key] = seen
                 continue
             tp, log = (topic.name, number), topic.partitions[number]
-            if any(one.number >= reading.began and one.name in LOGS_CHANGE for one in self.hazards.get(tp, ())):
+            if any(past.number >= reading.began and past.name in LOGS_CHANGE for past in self.hazards.get(tp, ())):
                 continue
             memory, refused = reading.memory, (*key, seen.commit)
             before_id, before = memory.last.get((group, tp), (topic_id, seen.commit))

@@ -85,8 +85,8 @@ def test_only_ever_narrower(planned: Decision, fresh: Decision | None, outcome: 
         (3, 4, 100, None),
         (3, 4, 50, None),  # the epoch ended where the trim does
         (3, 4, 49, "cut back to 49"),
-        (3, 4, None, "which this log never had"),
-        (4, 3, 100, "which this log never had"),
+        (3, 4, None, "of which this log has nothing"),
+        (4, 3, 100, "of which this log has nothing"),
         (3, 4, Unknown.because("M4", "no answer"), "can't be told: no answer"),
         (None, 4, 100, "does not say in which leader epoch"),
         (3, None, 100, "does not say in which leader epoch"),
