@@ -69,7 +69,7 @@ class Ledger(LedgerFile):
         """Note what is missing since the last trim (RULES.md F6: a group that nobody remembers doesn't count)."""
         if self.began_anew:
             text = f"the ledger {self.path} that the last trim went by is gone: what it remembered counts no more"
-        elif self.ledger_id == known.ledger_id and self.revision < known.revision:
+        elif self.upgraded or (self.ledger_id == known.ledger_id and self.revision < known.revision):
             text = f"the ledger {self.path} is older than the last trim: what was remembered since then is missing"
         else:
             return

@@ -54,6 +54,13 @@ _SEALED: Final = (
     ("name || ' ' || checksum", "groups", "name"),
     ("name || ' ' || hex(looks)", "disks", "name"),
 )
+_SEALED_WHERE_SHARED: Final = (
+    ("topic_id || ' ' || next_offset || ' ' || coalesce(revision, '')", "state_topic", "topic_id"),
+    ("key || ' ' || revision", "unsent", "key"),
+    ("key || ' ' || text || ' ' || coalesce(newer, '')", "unread", "key"),
+    ("name || ' ' || seen_ms", "told", "name"),
+)
+"""Tables that only a ledger has which others share (:mod:`retention_cli.state.shared_cache`)."""
 
 Key = tuple[str, int]
 """A topic's id and a partition."""
@@ -71,7 +78,7 @@ class LedgerFile:
     def __init__(self, folder: Path, known_id: str | None = None) -> None:
         make_folder(folder)
         self.path = folder / FILE_NAME
-        self.began_anew = False
+        self.began_anew = self.upgraded = False
         self._known_id = known_id
         with self._errors():
             there = self.path.exists()
@@ -103,6 +110,7 @@ class LedgerFile:
                 if self._pragma("user_version") < SCHEMA_VERSION:
                     upgrade(self._db, SCHEMA, put_partition=self._put_partition, put_group=self._put_group)
                     self._introduce()
+                    self.upgraded = True
         self._db.execute("BEGIN")  # one look: others may write meanwhile
         try:
             self._check()
@@ -146,10 +154,12 @@ class LedgerFile:
         Of rows with a checksum it takes the keys and that: they are held against it when they are read.
         """
         total = 0
-        for what, table, keys in _SEALED:
+        there = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for what, table, keys in (*_SEALED, *(one for one in _SEALED_WHERE_SHARED if one[1] in there)):
             rows = f"SELECT {what} AS one FROM {table} ORDER BY {keys}"  # noqa: S608
             count, whole = self._db.execute(f"SELECT count(*), group_concat(one, char(10)) FROM ({rows})").fetchone()  # noqa: S608
-            total = _checksum(total, table, count, whole)
+            if count or (what, table, keys) in _SEALED:  # they may be made, empty, without a transaction of ours
+                total = _checksum(total, table, count, whole)
         return total
 
     def _has_tables(self) -> bool:

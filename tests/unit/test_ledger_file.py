@@ -20,6 +20,7 @@ from retention_cli.state.folder import StateError
 from retention_cli.state.journal import AuditJournal
 from retention_cli.state.ledger import Ledger
 from retention_cli.state.memories import Memories
+from retention_cli.state.shared_cache import SharedCache
 from tests.unit.test_narrow import row
 from tests.unit.test_plan import plan
 
@@ -112,6 +113,32 @@ def test_rows_that_are_missing_or_one_more_are_noticed(tmp_path: Path) -> None:
         with sqlite3.connect(path) as db:
             db.execute(statement)
         with pytest.raises(StateError, match="can't be used"):
+            remembered(path.parent)
+
+
+def test_what_a_shared_ledger_knows_of_its_topic_is_sealed_too(tmp_path: Path) -> None:
+    """A position further on passes over what others remember (RULES.md F6)."""
+    for number, statement in enumerate(
+        [
+            "UPDATE state_topic SET next_offset = 9",
+            "UPDATE state_topic SET topic_id = 'other'",
+            "DELETE FROM unsent WHERE key = 'group:a'",
+            "UPDATE unread SET key = 'group:c'",
+            "UPDATE told SET seen_ms = 9",
+        ]
+    ):
+        path = filled(tmp_path / f"c{number}")
+        for _ in range(2):
+            with Ledger(path.parent) as ledger, ledger._transaction():
+                cache = SharedCache(ledger._db)
+                cache.read_up_to("id", 5, 7)
+                cache.mark(["group:a", "group:b"], 7)
+                cache.not_read("group:b", "what", newer=False)
+                cache.told("a", 5)
+        assert remembered(path.parent)
+        with sqlite3.connect(path) as db:
+            db.execute(statement)
+        with pytest.raises(StateError, match="rows are missing, or are not those that were written"):
             remembered(path.parent)
 
 
@@ -219,9 +246,16 @@ def test_an_older_ledger_is_taken_on_but_for_what_says_nothing_of_which_log(tmp_
             assert memory == PartitionMemory(memory.packed, leader_epoch=4)
             assert memory.samples == (Sample(20, 150), Sample(30, 180))
             assert ledger.since_ms == 5
+            assert ledger.notes == []
             assert list(ledger.gone_groups((), 0)) == [
                 ("billing", 900, {"clicks": [(1, 4, None), (0, 9, None)], "orders": [(0, 5, None)]})
             ]
+
+
+def test_an_older_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
+    older(tmp_path / "c1", 2)
+    with Ledger(tmp_path / "c1", NamedLedger("f" * 32, 3)) as ledger:
+        assert "is older than the last trim" in ledger.notes[0].text
 
 
 def test_an_older_ledger_that_is_broken_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
