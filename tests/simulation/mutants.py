@@ -81,8 +81,8 @@ MUTANTS: Final = (
     Mutant(
         "R4 an hour early",
         "triggers/forced_age.py",
-        "offset_at(facts, now_ms -",
-        "offset_at(facts, now_ms + 3_600_000 -",
+        "now_ms - settings.forced_age_ms",
+        "now_ms + 3_600_000 - settings.forced_age_ms",
     ),
     Mutant(
         "R1 without the floor",
@@ -98,7 +98,10 @@ MUTANTS: Final = (
     ),
     Mutant("R2 an hour early", "event_records.py", "newest.time_ms - keep_ms", "newest.time_ms - keep_ms + 3_600_000"),
     Mutant(
-        "R2: a marker's time counts", "event_times.py", "if message.offset() == unsure[tp].offset and told", "if told"
+        "R2: a marker's time counts",
+        "event_times.py",
+        "                unsure[tp] = answer\n",
+        "                found.newest[tp] = EventMax(answer.timestamp, answer.offset)\n",
     ),
     Mutant(
         "a look-up's -1 is the end",

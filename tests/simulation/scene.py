@@ -42,6 +42,8 @@ MANAGED: Final = "a"
 OTHER: Final = "b"
 GROUPS: Final = ("g0", "g1", "g2")
 AGES_MS: Final = (0, 30 * MINUTE, 3 * HOUR, 48 * HOUR, 100 * HOUR, -2 * HOUR)
+EDGES_MS: Final = {9: 690 * MINUTE, 10: 1410 * MINUTE}
+"""Half an hour less than R4 and R2 ask for: who is an hour early takes them."""
 TIMES_MS: Final = (MINUTE, 40 * MINUTE, 3 * HOUR, 30 * HOUR, 10 * 24 * HOUR)
 BLOCK_RECORDS: Final = 3
 CLOCKS_MS: Final = (0, 0, -2 * HOUR, 2 * HOUR, 72 * HOUR, -72 * HOUR, 30_000)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.kafka import Tp
 from tests.simulation.logs import NO_STAMP, Record
-from tests.simulation.scene import AGES_MS, RULES
+from tests.simulation.scene import AGES_MS, EDGES_MS, RULES
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 def append_record(world: World, tp: Tp, age: int, event: int, txn: int | None = None) -> Record | None:
     now = world.kafka.now_ms
-    stamp: int | None = NO_STAMP if age == 7 else (now // 1000 if age == 6 else now - AGES_MS[age % len(AGES_MS)])
-    event_ms = now - AGES_MS[event % 5]
+    stamp: int | None = (
+        NO_STAMP if age == 7 else (now // 1000 if age == 6 else now - EDGES_MS.get(age, AGES_MS[age % len(AGES_MS)]))
+    )
+    event_ms = now - EDGES_MS.get(event, AGES_MS[event % 5])
     header = {5: b"no time", 6: str(event_ms // 1000).encode(), 7: b"9" * 4400, 8: b"\xff"}.get(
         event, str(event_ms).encode()
     )
