@@ -114,8 +114,8 @@ class Both:
     def trim(self, chance: random.Random) -> None:
         """Trim to below S, up to L, or to beyond H, which is refused.
 
-        Never into an open transaction: there a real L falls to the base of the batch that S cuts, and the transaction
-        ends without a marker. Nobody who obeys G1 gets there.
+        Never into an open transaction: there a real L falls to the base of the batch that S cuts. Nobody who obeys G1
+        gets there.
         """
         log = self.kafka.topics[self.tp.topic].partitions[self.tp.partition]
         offset = log.high_watermark + 1 if chance.random() < 0.2 else chance.randrange(0, log.last_stable + 1)
