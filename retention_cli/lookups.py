@@ -193,6 +193,9 @@ def _search(
         last = {tp: one.last for tp, one in answers.items() if isinstance(one, Reached) and one.last is not None}
         for tp, why in of_another_log(reader, last, leaders).items():
             answers[tp] = RequestFailedError(why, retriable=True)
+        for tp, one in answers.items():
+            if isinstance(one, Reached) and (there := _ended_early(one, facts[tp])) is not None:
+                answers[tp] = RequestFailedError(f"the log ended at {one.offset:,}, before {there:,}", retriable=True)
         for tp, reached in answers.items():
             time_ms = asked[tp][0]
             if isinstance(reached, RequestFailedError):
@@ -204,6 +207,15 @@ def _search(
                 if scan_records is None and reached.record is None:  # there is none whose stamp could be old
                     found = LookUp(asked[tp][1])
                 yield Answered(tp, time_ms, found, data=True, record=reached.record)
+
+
+def _ended_early(reached: Reached, facts: PartitionFacts) -> int | None:
+    """Return up to where there was more to read than a search was given: another log answered it (RULES.md M1)."""
+    end, stable = facts.high_watermark, facts.last_stable_offset
+    if reached.stopped or reached.record is not None or isinstance(end, Unknown) or isinstance(stable, Unknown):
+        return None
+    there = min(end, stable)
+    return there if reached.offset < there else None
 
 
 def _stopped(offset: int) -> Reason:

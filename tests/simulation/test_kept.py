@@ -109,6 +109,22 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("time", 0),
         ],
     ),
+    "a log that ends before L was another one's: nothing at its front is no proof (G9, M1)": (
+        "R1 R4 @cluster",
+        [
+            ("produce", 1, 0, 3, 0),
+            ("fall_behind", 1),
+            ("produce", 1, 5, 3, 0),
+            ("elect", 1, 0),
+            ("produce", 1, 3, 0, 0),
+            ("produce", 1, 1, 0, 0),
+            ("elect", 1, 0),
+            ("trim", 0, 0),
+            ("deposed", 1),
+            ("produce", 1, 0, 6, 0),
+            ("trim", 0, 0),
+        ],
+    ),
 }
 
 

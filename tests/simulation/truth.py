@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -161,8 +161,11 @@ class Truth:
                 looked_right = self.cannot_know(reading.memory, name, tp, topic.topic_id, log, commit)
                 reading.seen[key] = Seen(self.kafka.now_ms, commit, self.lives.get(tp, 0), done, stale, looked_right)
 
-    def passed(self, reading: Reading, topics: Iterable[str]) -> None:
-        """A pass over the cluster is done and saved: note which commits it counted, and which it refused."""
+    def passed(self, reading: Reading, topics: Iterable[str], only: Collection[Tp] | None = None) -> None:
+        """A pass over the cluster is done and saved: note which commits it counted, and which it refused.
+
+        A recheck looks at ``only`` these partitions' logs.
+        """
         names = {topic.topic_id: topic for topic in self.kafka.topics.values() if topic.name in topics}
         for one_id, one in names.items():
             if one.append_time and not reading.memory.kinds.get(one_id, True):  # switched back, and that was seen
@@ -172,7 +175,7 @@ class Truth:
         for key, seen in reading.seen.items():
             group, topic_id, number = key
             topic = names.get(topic_id)
-            if topic is None:  # of a topic that this operator does not manage; another may by the same memory
+            if topic is None or (only is not None and (topic.name, number) not in only):  # its log was not looked at
                 reading.memory.glimpsed[key] = seen
                 continue
             tp, log = (topic.name, number), topic.partitions[number]
