@@ -44,6 +44,14 @@ def test_a_cut_is_not_forgotten_where_the_pass_that_sees_it_ends_in_an_error(req
     assert after("R1", [*CUT, *broken, ("trim", 0, 0)]).log.start <= 6
 
 
+@pytest.mark.parametrize("requests", range(1, 24))
+def test_a_cut_that_another_run_has_noted_meanwhile_is_not_missed(requests: int) -> None:
+    """One state directory: what this run read of groups before, and of partitions after, was of two moments."""
+    cut = [("produce", 0, 5, 2, 0) if step[0] == "produce" else step for step in CUT[:-1]]
+    steps = [*cut, ("trim", 0, requests), ("plan", 1, 0), ("finish", 0)]
+    assert after("R1 @one", steps).log.start <= 6
+
+
 def test_where_it_cannot_be_asked_whether_the_log_was_cut_a_commit_without_an_epoch_holds() -> None:
     assert after("R1", [*CUT, ("fail", 6, 2), ("trim", 0, 0)]).log.start <= 6
 
