@@ -52,6 +52,12 @@ def test_a_cut_that_another_run_has_noted_meanwhile_is_not_missed(requests: int)
     assert after("R1 @one", steps).log.start <= 6
 
 
+def test_a_cut_is_not_told_without_the_commits_that_it_refuses() -> None:
+    """What one has noted of the cut gets lost half way to the topic that all share."""
+    told = [("fail", 10, 0), ("plan", 1, 0), ("trim", 0, 0)]
+    assert after("R1 @cluster", [*CUT, *told]).log.start <= 6
+
+
 def test_where_it_cannot_be_asked_whether_the_log_was_cut_a_commit_without_an_epoch_holds() -> None:
     assert after("R1", [*CUT, ("fail", 6, 2), ("trim", 0, 0)]).log.start <= 6
 
