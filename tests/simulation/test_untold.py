@@ -69,6 +69,15 @@ def test_that_a_topic_was_create_time_is_not_forgotten_where_its_epoch_cannot_be
     assert after("R4 G3", [*SWITCHED, *asked]).log.start <= 4
 
 
+@pytest.mark.parametrize("untold", [[("elect", 0, 0), ("fail", 6, 1)], [("no_leader", 0)]])
+def test_a_switch_is_seen_in_a_pass_that_could_not_ask_for_anything_else(untold: list[Step]) -> None:
+    first = [("append_time", 0), ("produce", 0, 3, 0, 0), ("plan", 0, 0), ("time", 4)]
+    switch = [("append_time", 0), ("produce", 0, 5, 4, 4), *untold, ("plan", 0, 0)]
+    back = [("no_leader", 0)] if ("no_leader", 0) in untold else []
+    then = [*back, ("append_time", 0), ("plan", 0, 0), ("produce", 0, 5, 0, 0), ("trim", 0, 0)]
+    assert after("R4 G3", [*first, *switch, *then]).log.start <= 4
+
+
 def test_that_a_topic_was_create_time_is_not_forgotten_where_the_ledger_is_damaged() -> None:
     with World("R4 G3") as world:
         for step in SWITCHED:
