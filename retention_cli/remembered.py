@@ -25,7 +25,7 @@ class Remembered:
         now_ms: the clock of all cutoffs.
 
     ``partitions`` is what may be gone by. ``cuts`` says where logs were cut since the last pass, ``doubts`` of which
-    memories that could not be asked: those are left as they are, and nothing is gone by them (RULES.md M4).
+    memories that could not be asked: those are ``set_aside`` as they are, and nothing is gone by them (RULES.md M4).
     """
 
     memory: Memory
@@ -36,6 +36,7 @@ class Remembered:
     partitions: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
     cuts: dict[TopicPartition, tuple[int, int | None]] = field(default_factory=dict)
     doubts: dict[TopicPartition, Unknown] = field(default_factory=dict)
+    set_aside: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
 
     def open(self, topic_ids: Mapping[str, Maybe[str]]) -> None:
         """Take out what is remembered of each partition that has a leader; nothing, where its topic has no id."""
@@ -64,6 +65,7 @@ class Remembered:
             moved = memory.leader_epoch != now
             cut = prove(memory, now, start, end, by_partition.get(tp, {}), self.ends_read_ms)
             if isinstance(cut, Unknown):
+                self.set_aside[tp] = memory
                 self.doubts[tp], self.partitions[tp] = (
                     cut,
                     PartitionMemory(
@@ -96,12 +98,13 @@ class Remembered:
             commit_epochs: where the leader epochs of commits end.
         """
         for tp, memory in self.partitions.items():
-            end = facts[tp].high_watermark
+            end, kind = facts[tp].high_watermark, facts[tp].topic.timestamp_type
             if not isinstance(end, Unknown) and tp not in self.doubts:
                 memory.add_sample(self._sample(end))
-                kind = facts[tp].topic.timestamp_type
-                if not isinstance(kind, Unknown):
-                    memory.saw_stamps(end, append_time=kind == "LogAppendTime")
+            # That it was CreateTime only holds: it is noted whatever else could not be told.
+            if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
+                known = self.set_aside.get(tp, memory)
+                known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
         odd = _odd_epochs(commit_epochs)
         found: dict[tuple[str, int], LogNow | None] = {}
 

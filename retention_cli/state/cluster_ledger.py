@@ -127,7 +127,11 @@ class ClusterLedger(DocumentLedger):
             raise StateError(self.lost.reasons[0].text)
 
     def _publish(self) -> None:
-        """Send what has changed, until nobody else's word on it stands alone; leave the rest to the next run."""
+        """Send what has changed, until nobody else's word on it stands alone; leave the rest to the next run.
+
+        Groups are told of before partitions, and these not where those could not be: a partition that says that it is
+        of a later leader epoch says that the cut before it is done with, and which commits it refuses a group says.
+        """
         if any(one.newer for one in self._cache.unread().values()):
             raise NotSharedError(f"{STATE_TOPIC} is written by a newer kretain: use that one")
         try:
@@ -136,9 +140,12 @@ class ClusterLedger(DocumentLedger):
                     waiting = list(self._cache.unsent().items())
                 if not waiting:
                     return
+                last = [one for one in waiting if docs.partitions_of(one[0]) is not None]
+                first = [one for one in waiting if docs.partitions_of(one[0]) is None]
                 lags = [
-                    self._send(dict(waiting[start : start + _DOCUMENTS_AT_ONCE]))
-                    for start in range(0, len(waiting), _DOCUMENTS_AT_ONCE)
+                    self._send(dict(some[start : start + _DOCUMENTS_AT_ONCE]))
+                    for some in (first, last)
+                    for start in range(0, len(some), _DOCUMENTS_AT_ONCE)
                 ]
                 self._sync()
                 with self._errors():

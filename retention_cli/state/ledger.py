@@ -99,8 +99,14 @@ class Ledger(LedgerFile):
         """Take the ids that the cluster's topics have now, and what others have written since the last pass."""
         self._ids = topic_ids
         with self._errors():
-            if (self._outdated or self._meta("revision") != self._revision) and not self._unsaved():
-                self._forget_read()
+            self._db.execute("BEGIN")  # one look: of a log that was cut, another run notes it of groups and partitions
+            try:
+                if (self._outdated or self._meta("revision") != self._revision) and not self._unsaved():
+                    self._forget_read()
+                if not self._loaded:
+                    self._load()
+            finally:
+                self._db.execute("COMMIT")
 
     def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
         """Return what is remembered of a partition, to read and to add to. The first call reads them all."""
@@ -258,11 +264,11 @@ class Ledger(LedgerFile):
 
     def _unsaved(self) -> bool:
         looked = any(one.changed for one in self._disks.values())
-        return looked or bool(self._groups or self._touched) or any(one.changed for one in self._partitions.values())
+        return looked or bool(self._groups) or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
         """Begin with what stands in the file now."""
-        self._partitions, self._loaded, self._disks = {}, set(), {}
+        self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
         self._read_heads()
@@ -273,15 +279,13 @@ class Ledger(LedgerFile):
 
     # -- the file ------------------------------------------------------------------------
 
-    def _load(self, topic_id: str) -> None:
+    def _load(self, topic_id: str | None = None) -> None:
+        """Read a topic's partitions; at first those of all: one pass over the file is quicker than many questions."""
         with self._errors():
-            if not self._loaded:  # one pass over the file is quicker than many questions
-                rows = self._db.execute(SELECT)
-                self._loaded.update(self._ids.values())
-            else:
-                rows = self._db.execute(SELECT + " WHERE topic_id = ?", (topic_id,))
-            self._loaded.add(topic_id)
-            for row in rows:
+            everything = not self._loaded
+            self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
+            where, named = ("", ()) if everything else (" WHERE topic_id = ?", (topic_id,))
+            for row in self._db.execute(SELECT + where, named):
                 if row[0] in self._loaded:
                     self._partitions.setdefault((row[0], row[1]), partition_of(row))
 

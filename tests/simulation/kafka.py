@@ -98,7 +98,7 @@ class SimKafka:
     # -- topics ------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int, *, append_time: bool = False, cleanup: str = "delete") -> Topic:
-        topic_id = f"id{next(self._ids):020d}"
+        topic_id = f"ID{next(self._ids):020d}"
         logs = [Partition.new(BROKERS[(n + i) % 3] for i in range(2)) for n in range(partitions)]
         self.topics[name] = Topic(name, topic_id, logs, append_time, cleanup)
         return self.topics[name]

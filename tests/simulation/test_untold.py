@@ -44,6 +44,20 @@ def test_a_cut_is_not_forgotten_where_the_pass_that_sees_it_ends_in_an_error(req
     assert after("R1", [*CUT, *broken, ("trim", 0, 0)]).log.start <= 6
 
 
+@pytest.mark.parametrize("requests", range(1, 24))
+def test_a_cut_that_another_run_has_noted_meanwhile_is_not_missed(requests: int) -> None:
+    """One state directory: what this run read of groups before, and of partitions after, was of two moments."""
+    cut = [("produce", 0, 5, 2, 0) if step[0] == "produce" else step for step in CUT[:-1]]
+    steps = [*cut, ("trim", 0, requests), ("plan", 1, 0), ("finish", 0)]
+    assert after("R1 @one", steps).log.start <= 6
+
+
+def test_a_cut_is_not_told_without_the_commits_that_it_refuses() -> None:
+    """What one has noted of the cut gets lost half way to the topic that all share."""
+    told = [("fail", 10, 0), ("plan", 1, 0), ("trim", 0, 0)]
+    assert after("R1 @cluster", [*CUT, *told]).log.start <= 6
+
+
 def test_where_it_cannot_be_asked_whether_the_log_was_cut_a_commit_without_an_epoch_holds() -> None:
     assert after("R1", [*CUT, ("fail", 6, 2), ("trim", 0, 0)]).log.start <= 6
 
@@ -53,6 +67,15 @@ def test_that_a_topic_was_create_time_is_not_forgotten_where_its_epoch_cannot_be
     """The first epoch question of the recheck gets lost, the one about the record at S does not."""
     asked = [("elect", 0, 0), ("fail", 6, 0), ("trim", 0, requests), ("fail", 6, 0), ("finish", 0)]
     assert after("R4 G3", [*SWITCHED, *asked]).log.start <= 4
+
+
+@pytest.mark.parametrize("untold", [[("elect", 0, 0), ("fail", 6, 1)], [("no_leader", 0)]])
+def test_a_switch_is_seen_in_a_pass_that_could_not_ask_for_anything_else(untold: list[Step]) -> None:
+    first = [("append_time", 0), ("produce", 0, 3, 0, 0), ("plan", 0, 0), ("time", 4)]
+    switch = [("append_time", 0), ("produce", 0, 5, 4, 4), *untold, ("plan", 0, 0)]
+    back = [("no_leader", 0)] if ("no_leader", 0) in untold else []
+    then = [*back, ("append_time", 0), ("plan", 0, 0), ("produce", 0, 5, 0, 0), ("trim", 0, 0)]
+    assert after("R4 G3", [*first, *switch, *then]).log.start <= 4
 
 
 def test_that_a_topic_was_create_time_is_not_forgotten_where_the_ledger_is_damaged() -> None:
