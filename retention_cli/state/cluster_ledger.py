@@ -57,7 +57,6 @@ class ClusterLedger(DocumentLedger):
         self._clock_ms = clock_ms
         self._synced = False
         super().__init__(folder, known)
-        self.notes = []  # what a cache lacks is in the topic
         if will_save:
             topic.connect()
         try:

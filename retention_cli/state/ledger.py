@@ -56,24 +56,12 @@ class Ledger(LedgerFile):
         self._loaded: set[str] = set()
         self._groups: dict[str, GroupMemory] = {}
         self._touched: dict[str, int] = {}
+        self._present: set[str] = set()
         self._heads: dict[str, Head] = {}
-        self._topics_ms = 0
-        self._outdated = False
+        self._topics_ms, self._outdated = 0, False
         super().__init__(folder, None if known is None else known.ledger_id)
-        if known is not None:
-            self._compare(known)
         with self._errors():
             self._forget_read()
-
-    def _compare(self, known: NamedLedger) -> None:
-        """Note what is missing since the last trim (RULES.md F6: a group that nobody remembers doesn't count)."""
-        if self.began_anew:
-            text = f"the ledger {self.path} that the last trim went by is gone: what it remembered counts no more"
-        elif self.upgraded or (self.ledger_id == known.ledger_id and self.revision < known.revision):
-            text = f"the ledger {self.path} is older than the last trim: what was remembered since then is missing"
-        else:
-            return
-        self.notes.append(Reason("ledger", text))
 
     @property
     def revision(self) -> int:
@@ -87,8 +75,6 @@ class Ledger(LedgerFile):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- what is remembered ---------------------------------------------------------
-
     @property
     def since_ms(self) -> int | None:
         """When it was begun (Unix ms), None where nothing was saved yet."""
@@ -97,7 +83,7 @@ class Ledger(LedgerFile):
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
         """Take the ids that the cluster's topics have now, and what others have written since the last pass."""
-        self._ids = topic_ids
+        self._ids, self._present = topic_ids, set()
         with self._errors():
             self._db.execute("BEGIN")  # one look: of a log that was cut, another run notes it of groups and partitions
             try:
@@ -146,16 +132,17 @@ class Ledger(LedgerFile):
                 yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
 
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
-        """Judge the commits that were seen by what has been read of their logs since: which count, which are refused.
+        """Judge the commits that this pass has seen by what it has read of their logs: which count, which are refused.
 
-        Few groups have any to judge: those that have moved, and those whose topics nobody looked at before.
+        Few groups have any: those that have moved, and those whose topics nobody looked at. Of a group that is gone
+        nobody can say whether the log was that long when it committed (F6).
         """
         for name, head in list(self._heads.items()):
             if name not in self._groups and head.open.isdisjoint(topics) and not cuts:
                 continue
             group = self._group(name)
-            if group.refuse_beyond(cuts, log_of) | group.judge(log_of):
-                self.adopt_group(name, group)
+            if group.refuse_beyond(cuts, log_of) | (name in self._present and group.judge(log_of)):
+                self._adopt(name, group)
 
     def remembers_group(self, name: str) -> bool:
         """Return whether anything is remembered of a group."""
@@ -172,9 +159,14 @@ class Ledger(LedgerFile):
     def saw_again(self, name: str, now_ms: int) -> None:
         """Note that a group stands where it stood."""
         self._touched[name] = now_ms
+        self._present.add(name)
 
     def adopt_group(self, name: str, group: GroupMemory) -> None:
         """Take a group's memory as somebody else brought it up to date: a task that read its commits."""
+        self._present.add(name)
+        self._adopt(name, group)
+
+    def _adopt(self, name: str, group: GroupMemory) -> None:
         self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
         self._groups[name] = group
 

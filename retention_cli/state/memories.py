@@ -114,7 +114,9 @@ class Memories:
     def _ledger(self, folder: Path) -> Ledger:
         known = _last_known(folder)
         if self._topic is None:
-            return Ledger(folder, known)
+            ledger = Ledger(folder, known)
+            self.notes += [] if known is None else missing_since(ledger, known)
+            return ledger
         from retention_cli.state.cluster_ledger import ClusterLedger
 
         return ClusterLedger(folder, self._topic, self._clock_ms, known, will_save=self._will_save)
@@ -124,6 +126,20 @@ class Memories:
             if isinstance(memory, Ledger):
                 self.notes += memory.notes
                 memory.notes = []
+
+
+def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
+    """Return what a ledger of this machine's own lacks since the last trim, which went by ``known``.
+
+    What the cache of a shared one lacks is in its topic.
+    """
+    if ledger.began_anew:
+        text = f"the ledger {ledger.path} that the last trim went by is gone: what it remembered counts no more"
+    elif ledger.upgraded or (ledger.ledger_id == known.ledger_id and ledger.revision < known.revision):
+        text = f"the ledger {ledger.path} is older than the last trim: what was remembered since then is missing"
+    else:
+        return []
+    return [Reason("ledger", text)]
 
 
 def _last_known(folder: Path) -> NamedLedger | None:

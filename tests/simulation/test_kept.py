@@ -125,6 +125,20 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 0, 0),
         ],
     ),
+    "a commit that nobody judged while its group was there never counts (F6)": (
+        "R4 G3 @cluster",
+        [
+            ("produce", 2, 0, 0, 0),
+            ("late", 1, 2, 9, 0),
+            ("plan", 0, 0),
+            ("delete_group", 1),
+            ("produce", 2, 3, 0, 0),
+            ("produce", 2, 5, 0, 0),
+            ("trim", 1, 0),
+            ("time", 3),
+            ("trim", 1, 0),
+        ],
+    ),
 }
 
 

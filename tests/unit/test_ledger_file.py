@@ -19,7 +19,7 @@ from retention_cli.state.audit import AuditLog, NamedLedger
 from retention_cli.state.folder import StateError
 from retention_cli.state.journal import AuditJournal
 from retention_cli.state.ledger import Ledger
-from retention_cli.state.memories import Memories
+from retention_cli.state.memories import Memories, missing_since
 from retention_cli.state.shared_cache import SharedCache
 from tests.unit.test_narrow import row
 from tests.unit.test_plan import plan
@@ -160,9 +160,9 @@ def test_an_empty_file_where_a_ledger_was_is_refused(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "c1")
     with Ledger(tmp_path / "c1", known) as ledger:  # moved away: that is how one begins anew
         assert (ledger.began_anew, ledger.replaces) == (True, known.ledger_id)
-        assert "is gone: what it remembered counts no more" in ledger.notes[0].text
+        assert "is gone: what it remembered counts no more" in missing_since(ledger, known)[0].text
     with Ledger(tmp_path / "c1", known) as ledger:
-        assert (ledger.began_anew, ledger.notes) == (False, [])
+        assert (ledger.began_anew, missing_since(ledger, known)) == (False, [])
 
 
 def test_another_ledger_than_the_audit_log_names_is_refused(tmp_path: Path) -> None:
@@ -176,9 +176,8 @@ def test_a_ledger_put_back_from_before_the_last_trim_says_so(tmp_path: Path) -> 
     with Ledger(tmp_path / "c1") as ledger:
         now = NamedLedger(ledger.ledger_id, ledger.revision)
     with Ledger(tmp_path / "c1", now) as ledger:
-        assert ledger.notes == []
-    with Ledger(tmp_path / "c1", now._replace(revision=now.revision + 1)) as ledger:
-        assert "is older than the last trim" in ledger.notes[0].text
+        assert missing_since(ledger, now) == []
+        assert "is older than the last trim" in missing_since(ledger, now._replace(revision=now.revision + 1))[0].text
 
 
 def test_the_audit_log_says_which_ledger_was_there(tmp_path: Path) -> None:
@@ -194,6 +193,10 @@ def test_the_audit_log_says_which_ledger_was_there(tmp_path: Path) -> None:
             lost = memories("c1").lost
         assert lost is not None
         assert "restore it, or move it away" in lost.reasons[0].text
+    path.unlink()  # moved away: that is how one begins anew
+    with closing(Memories(tmp_path)) as memories:
+        assert memories("c1").lost is None
+        assert "is gone" in memories.notes[0].text
     path.write_bytes(b"")
     (tmp_path / "c1" / "audit.jsonl").unlink()  # nothing says that there was one: a run may have died at its first step
     with closing(Memories(tmp_path)) as memories:
@@ -254,8 +257,9 @@ def test_an_older_ledger_is_taken_on_but_for_what_says_nothing_of_which_log(tmp_
 
 def test_an_older_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
     older(tmp_path / "c1", 2)
-    with Ledger(tmp_path / "c1", NamedLedger("f" * 32, 3)) as ledger:
-        assert "is older than the last trim" in ledger.notes[0].text
+    known = NamedLedger("f" * 32, 3)
+    with Ledger(tmp_path / "c1", known) as ledger:
+        assert "is older than the last trim" in missing_since(ledger, known)[0].text
 
 
 def test_an_older_ledger_that_is_broken_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
