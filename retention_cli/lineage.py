@@ -92,8 +92,10 @@ def _last_epoch(
     leads no more. Then it is an earlier one, where one is known to end at H or beyond.
     """
     if memory.leader_epoch == leader_epoch:
-        known = memory.asked_epoch
-        return leader_epoch if high_watermark > reach or known is None else known
+        known = leader_epoch if memory.asked_epoch is None else memory.asked_epoch
+        answer = ends.get(known)
+        reaches = high_watermark <= reach or (isinstance(answer, Found) and answer.offset >= high_watermark)
+        return known if reaches else leader_epoch
     reaching = [
         epoch
         for epoch, answer in ends.items()
@@ -137,16 +139,20 @@ def epochs_of(
 
     Asked is where partitions have another leader epoch than when they were last looked at: for the epoch that proves
     what is remembered (M2), and, where there are records that it does not reach to, for the one before the current.
+    Where the epoch is the same and an earlier one proves it, such records may be that one's: a pass that ended in an
+    error has not remembered them.
     """
     wanted = []
     for tp, one in memories.items():
-        now = leaders[tp].leader_epoch
+        now, end = leaders[tp].leader_epoch, read[tp].high_watermark
+        more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
         if one.leader_epoch == now:
+            if more and one.last_epoch not in (None, now):
+                wanted.append((tp, one.last_epoch))
             continue
         if one.asked_epoch is not None and not one.is_blank:
             wanted.append((tp, one.asked_epoch))
-        end = read[tp].high_watermark
-        if now > 0 and not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark):
+        if now > 0 and more:
             wanted.append((tp, now - 1))
     return wanted
 

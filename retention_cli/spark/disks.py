@@ -7,7 +7,7 @@ proportional to partitions. An inventory's segments, which are many more, stay w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -247,7 +247,9 @@ def look(session: Any, prepared: Prepared) -> ClusterDisks:
     remembered = Remembered(prepared.memory, prepared.settings, leaders, SYSTEM.wall_ms(), prepared.job.now_ms)
     remembered.open({tp.topic: one.topic.topic_id for tp, one in facts.items()})
     there = {tp: one for tp, one in leaders.items() if one.leader is not None}
+    before = {tp: replace(one) for tp, one in remembered.partitions.items()}
     remembered.prove(ask_epochs(target.reader, remembered.epochs_to_check(facts), there), facts)
+    prepared.before_cuts = {tp: before[tp] for tp in remembered.cuts}
     state = DiskState(policy.disks, exact=inventory is not None)
     state.look(target.reader, facts, prepared.settings, leaders, remembered, SYSTEM.wall_ms)
     return ClusterDisks(session, prepared, state, inventory, leaders)

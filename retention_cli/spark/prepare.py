@@ -16,7 +16,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.clock import SYSTEM
 from retention_cli.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.floors.rows import CommitRow, CommitRows
-from retention_cli.memory import Memory, NoMemory
+from retention_cli.memory import Memory, NoMemory, PartitionMemory
 from retention_cli.model import Reason, TopicPartition
 from retention_cli.planning import PastDay, Selection, check_matches
 from retention_cli.policy.settings import Settings
@@ -51,7 +51,11 @@ class Target:
 
 @dataclass(slots=True)
 class Prepared:
-    """A target, as far as the client has read it."""
+    """A target, as far as the client has read it.
+
+    ``before_cuts`` is what was remembered of the partitions that this client has already seen to be cut: tasks, which
+    say what is made of commits, must see that, too.
+    """
 
     target: Target
     selection: Selection
@@ -63,6 +67,7 @@ class Prepared:
     listing: Listing | None = None
     doubt: Doubt | None = None
     before: ClusterMetadata | None = None
+    before_cuts: Mapping[TopicPartition, PartitionMemory] = field(default_factory=dict)
 
     @property
     def cluster(self) -> str:
@@ -195,7 +200,8 @@ def slice_rows(prepared: Prepared, laid: Mapping[TopicPartition, dict[str, Any]]
         about, settings = prepared.metadata.topics[topic], prepared.settings[topic]
         memory = proof = None
         if about.topic_id is not None:
-            known = prepared.memory.partition(topic, about.topic_id, number)
+            known = prepared.before_cuts.get(TopicPartition(topic, number))
+            known = known or prepared.memory.partition(topic, about.topic_id, number)
             if (settings.event_time_ms, settings.min_wallclock_ms) != (None, None):
                 memory = memory_row(known)
             else:

@@ -241,4 +241,8 @@ class SimReader(RecordReads):
                 sizes[tp] = 100 * len(log.log.records)
         return Ready((sizes, None))
 
+    def log_dirs(self, brokers: Iterable[int]) -> dict[int, Any]:
+        """Disks are not simulated: no broker tells of its own."""
+        return {broker: RequestFailedError("LOG_DIR_NOT_FOUND", retriable=False, answered=True) for broker in brokers}
+
     # -- records -----------------------------------------------------------------------

@@ -58,6 +58,15 @@ def test_a_cut_is_not_told_without_the_commits_that_it_refuses() -> None:
     assert after("R1 @cluster", [*CUT, *told]).log.start <= 6
 
 
+@pytest.mark.parametrize("requests", range(8, 24))
+def test_a_pass_that_ends_in_an_error_makes_no_cut_where_none_was(requests: int) -> None:
+    """The leader has written nothing, and the pass that was told so does not come to its end."""
+    written = [("produce", 0, 3, 2, 0), ("read", 0, 0, 7, 0)]
+    led = [*written, ("plan", 0, 0), ("elect", 0, 0), *written, ("elect", 0, 0)]
+    broken = [("plan", 0, requests), ("fail", 0, 0), ("finish", 0)]
+    assert after("R1", [*led, *broken, ("plan", 0, 0), ("elect", 0, 0), ("trim", 0, 0)]).log.start == 8
+
+
 def test_where_it_cannot_be_asked_whether_the_log_was_cut_a_commit_without_an_epoch_holds() -> None:
     assert after("R1", [*CUT, ("fail", 6, 2), ("trim", 0, 0)]).log.start <= 6
 

@@ -1,0 +1,32 @@
+"""What the client of a Spark plan sees of a log that was cut, its tasks must see, too (RULES.md F5)."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from retention_cli.guards.limits import Amount
+from retention_cli.spark.connections import ConnectionRef
+from tests.simulation.runs import memories_of, reading_of, selection_of
+from tests.simulation.test_untold import CUT
+from tests.simulation.world import World
+
+
+def test_tasks_see_a_cut_that_the_client_came_upon_while_it_looked_at_disks() -> None:
+    pytest.importorskip("pyarrow")
+    from retention_cli.spark.disks import look
+    from retention_cli.spark.prepare import Target, prepare, recall, slice_rows
+
+    with World("R1") as world:
+        for step in CUT:
+            world.apply(step)
+        one = world.operators[0]
+        _, reader = reading_of(world, one)
+        with closing(memories_of(world, one)) as memories:
+            target = Target("", reader, selection_of(world, one), ConnectionRef(), lambda _: Amount(), memories)
+            prepared = prepare(target, one.clock.wall_ms())
+            recall(prepared)
+            look(None, prepared)
+            row = next(row for row in slice_rows(prepared, {}) if row["partition"] == 0)
+    assert (row["leader_epoch"], row["proof"]["leader_epoch"], row["proof"]["high_watermark"]) == (1, 0, 12)
