@@ -62,11 +62,21 @@ def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
                 _last_epoch(one, row),
             )
     for cluster, one in remembering.items():
+        note_create_time(one)
         here = logs[cluster]
         cuts = [TopicPartition(*place) for place, log in here.items() if log.cut is not None]
         one.memory.judge(here.get, {topic for topic, _ in here}, cuts)
         if one.target.memories is not None:
             one.target.memories.save(SYSTEM.wall_ms())
+
+
+def note_create_time(one: Prepared) -> None:
+    """Note which topics are CreateTime, also where a log could not be read or asked: that only holds (RULES.md G3)."""
+    for name, config in one.job.configs.items():
+        about = one.metadata.topics[name]
+        if isinstance(config, TopicConfig) and config.timestamp_type == "CreateTime" and about.topic_id is not None:
+            for number in about.partitions:
+                one.memory.partition(name, about.topic_id, number).saw_stamps(0, append_time=False)
 
 
 def _last_epoch(one: Prepared, row: Any) -> int | None:

@@ -30,3 +30,21 @@ def test_tasks_see_a_cut_that_the_client_came_upon_while_it_looked_at_disks() ->
             look(None, prepared)
             row = next(row for row in slice_rows(prepared, {}) if row["partition"] == 0)
     assert (row["leader_epoch"], row["proof"]["leader_epoch"], row["proof"]["high_watermark"]) == (1, 0, 12)
+
+
+def test_that_a_topic_is_create_time_is_noted_of_partitions_without_a_leader() -> None:
+    pytest.importorskip("pyarrow")
+    from retention_cli.spark.prepare import Target, prepare, recall
+    from retention_cli.spark.remember import note_create_time
+
+    with World("R4 G3") as world:
+        world.apply(("no_leader", 0))
+        one = world.operators[0]
+        _, reader = reading_of(world, one)
+        with closing(memories_of(world, one)) as memories:
+            target = Target("", reader, selection_of(world, one), ConnectionRef(), lambda _: Amount(), memories)
+            prepared = prepare(target, one.clock.wall_ms())
+            recall(prepared)
+            note_create_time(prepared)
+            topic_id = world.kafka.topics["a"].topic_id
+            assert prepared.memory.partition("a", topic_id, 0).created
