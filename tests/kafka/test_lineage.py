@@ -268,6 +268,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
     settings = {
         **SETTINGS,
         "log.flush.start.offset.checkpoint.interval.ms": "3600000",
+        "log.initial.task.delay.ms": "3600000",  # after the 30 s of the default, S would be noted for the first time
         "offsets.retention.check.interval.ms": "500",
     }
     folder = tmp_path_factory.mktemp("restored")
