@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import LOG_APPEND_TIME, Message, Range
-from retention_cli.memory import Front, PartitionMemory
 from retention_cli.model import Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.partition_memory import Front, PartitionMemory
 from retention_cli.policy.settings import Settings
 from retention_cli.proven_reads import read_proven
 

@@ -14,8 +14,8 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.disks.room import Disk
-from retention_cli.memory import PartitionMemory
 from retention_cli.model import Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.replica_memory import UNKNOWN_START, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
 from retention_cli.units import format_duration
 

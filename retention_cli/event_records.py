@@ -18,7 +18,6 @@ from retention_cli.brokers.records import (
     read_last,
 )
 from retention_cli.event_scan import EventScan, read_time
-from retention_cli.memory import PartitionMemory
 from retention_cli.model import (
     ANCIENT_MS,
     EventMax,
@@ -29,6 +28,7 @@ from retention_cli.model import (
     TopicPartition,
     Unknown,
 )
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.policy.settings import EventSource, Settings
 from retention_cli.progress import Progress
 from retention_cli.proven_reads import of_another_log, read_proven

@@ -11,8 +11,8 @@ from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Message, Range
 from retention_cli.event_records import EventTimes, RecordScanner, soon, stamp_of
-from retention_cli.memory import PartitionMemory
 from retention_cli.model import EventMax, Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.policy.settings import EventSource, Settings
 from retention_cli.progress import Progress
 from retention_cli.proven_reads import read_proven

@@ -12,44 +12,16 @@ import marshal
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from retention_cli.memory import Commits, LogNow, LogOf, RecalledGroup, Rows
+from retention_cli.commit_memory import UNTOLD, Gone, Position, lower_proven, same
+from retention_cli.commit_memory import verdict as judge_commit
+from retention_cli.memory import Commits, LogOf, RecalledGroup, Rows
 
 Place = tuple[str, int]
 """A topic's name and a partition."""
 
 _VERSION: Final = 2
-UNTOLD: Final = -2
-"""Which leader epoch a commit carried is not known: an older version remembered it (RULES.md M1)."""
-
-
-class Position(NamedTuple):
-    """A committed offset, its own leader epoch (None: it carries none), and the one under which it was seen to count.
-
-    A commit that was never seen to count has no such ``proven`` epoch. An own epoch of :data:`UNTOLD` may be any.
-    """
-
-    offset: int
-    own: int | None
-    proven: int | None = None
-
-    @property
-    def commit(self) -> tuple[int, int | None]:
-        """What the group has committed."""
-        return self.offset, self.own
-
-    @property
-    def epoch(self) -> int | None:
-        """The epoch by which it is asked about again: its own, else its leader's; None where it never counted."""
-        return None if self.proven is None else self.proven if self.own is None else self.own
-
-
-class Gone(NamedTuple):
-    """A position of a commit that is there no more, and when it was last seen (Unix ms)."""
-
-    position: Position
-    seen_ms: int
 
 
 @dataclass(slots=True)
@@ -93,13 +65,13 @@ class GroupMemory:
         self._mark_gone(now)
         for place, commit in now.items():
             if place in self.refused:
-                if _same(self.refused[place].commit, commit):
+                if same(self.refused[place].commit, commit):
                     if commit[1] != UNTOLD:
                         self.refused[place] = Position(*commit)
                     continue
                 del self.refused[place]
             known = self.open.get(place) or self.counted.get(place)
-            if known is None or known.own == UNTOLD or not _same(known.commit, commit):
+            if known is None or known.own == UNTOLD or not same(known.commit, commit):
                 self.open[place] = Position(*commit)
         kept = {place[0] for place in self.gone}
         still = kept.union(commits)  # a topic that is gone just now may come back as another (F5)
@@ -113,7 +85,7 @@ class GroupMemory:
             return
         for place, commit in self.live().items():
             there = now.get(place)
-            if place[0] in anew and there is not None and _same(there, commit):
+            if place[0] in anew and there is not None and same(there, commit):
                 self.refused[place] = Position(*(commit if there[1] == UNTOLD else there))
         for some in (self.counted, self.open, self.gone):
             for place in [place for place in some if place[0] in anew]:
@@ -138,7 +110,7 @@ class GroupMemory:
         left: dict[Place, Position] = {}
         for place, position in self.open.items():
             log = log_of(place)
-            verdict = None if log is None else _verdict(position, log)
+            verdict = None if log is None else judge_commit(position, log)
             if log is None or verdict is None:
                 left[place] = position
             elif verdict:
@@ -151,13 +123,15 @@ class GroupMemory:
     def refuse_beyond(self, cuts: Collection[Place], log_of: LogOf) -> bool:
         """Refuse commits that counted before their log was cut, and lie beyond the cut; return whether there were any.
 
-        They have not changed since, and carry no leader epoch by which that could be seen each time. What the group had
-        read of the log before the cut, it has read.
+        They have not changed since, and carry no leader epoch by which that could be seen each time; but for those that
+        were seen to count in the log as it was cut. What the group had read of the log before the cut, it has read.
         """
         found = False
         for place in cuts:
             known, log = self.counted.get(place), log_of(place)
             if known is None or known.own is not None or log is None or log.cut is None or known.offset <= log.cut:
+                continue
+            if log.cut_until is not None and known.proven is not None and known.proven > log.cut_until:
                 continue
             if place not in self.open and place not in self.refused:
                 self.refused[place] = known._replace(proven=None)
@@ -192,21 +166,22 @@ class GroupMemory:
         """Return what both remember: the same, whichever is asked.
 
         The commits are those that were seen last; what the earlier look knew and the later one doesn't is gone. A
-        commit that either has refused is refused for as long as it has not changed.
+        commit that either has refused is refused for as long as it has not changed. Of one that both have seen to count
+        the lower epoch stays: if the log was cut in between, one of them has not noticed.
         """
         first, last = sorted((self, other), key=lambda one: (one.seen_ms, one.digest, one.as_bytes()))
         live = last.live()
         both = first.copied()
         both.update(_rows(live), last.ids, last.digest, last.seen_ms)
         for place, position in last.counted.items():
-            both.counted[place] = position
+            both.counted[place] = lower_proven(position, both.counted.get(place))
         for place in live:
-            if place in last.refused or _same(both.refused.get(place, _NOTHING).commit, live[place]):
+            if place in last.refused or same(both.refused.get(place, _NOTHING).commit, live[place]):
                 both.refused[place] = last.refused.get(place) or both.refused[place]
                 both.open.pop(place, None)
-                if _same(both.counted.get(place, _NOTHING).commit, live[place]):
+                if same(both.counted.get(place, _NOTHING).commit, live[place]):
                     del both.counted[place]
-                    if place in first.counted and not _same(first.counted[place].commit, live[place]):
+                    if place in first.counted and not same(first.counted[place].commit, live[place]):
                         both.counted[place] = first.counted[place]
             elif place in last.open:
                 both.open[place] = last.open[place]
@@ -301,22 +276,6 @@ class GroupMemory:
 
 
 _NOTHING: Final = Position(-1, None)
-
-
-def _same(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool:
-    """Return whether two are the same commit, as far as is known."""
-    return one[0] == other[0] and (one[1] == other[1] or UNTOLD in (one[1], other[1]))
-
-
-def _verdict(position: Position, log: LogNow) -> bool | None:
-    """Return whether a commit counts; None where that can't be told (RULES.md F5)."""
-    if position.own is not None and (position.own == UNTOLD or position.own in log.unasked_epochs):
-        return None
-    if position.offset > log.high_watermark:
-        return False
-    if position.own is not None:
-        return position.own not in log.unknown_epochs
-    return log.cut is None or position.offset <= log.cut
 
 
 def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:

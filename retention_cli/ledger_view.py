@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.event_scan import read_scan
 from retention_cli.group_memory import GroupMemory
-from retention_cli.memory import PartitionMemory
 from retention_cli.model import EventMax, Sample
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.planning import NothingMatchesError
 from retention_cli.state.ledger import Ledger
 from retention_cli.state.memories import Memories

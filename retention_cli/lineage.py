@@ -7,16 +7,29 @@ that outlives a pass is asked about before it is used: where does the epoch end 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.memory import PartitionMemory
+from retention_cli.earlier import pending
 from retention_cli.model import Maybe, TopicPartition, Unknown
+from retention_cli.partition_memory import PartitionMemory
 
 EpochEnds = Mapping[tuple[TopicPartition, int], Answer]
 """Where leader epochs end, as their partitions' leaders say; ``NotFound`` where one does not know the epoch."""
+
+
+class Cut(NamedTuple):
+    """Where a log was cut since the last pass, and which leader epoch ended there, where that is known.
+
+    ``until``: a commit that was seen to count under a later leader epoch than this was seen in the log as it was cut;
+    None, where that is not known of any.
+    """
+
+    offset: int
+    epoch: int | None = None
+    until: int | None = None
 
 
 class Ends(Protocol):
@@ -46,7 +59,7 @@ def prove(
     high_watermark: int,
     ends: Mapping[int, Answer],
     now_ms: int,
-) -> Maybe[int | None]:
+) -> Maybe[Cut | None]:
     """Hold what is remembered of a partition against its log, and keep of it what is proven to be of that.
 
     Args:
@@ -61,6 +74,38 @@ def prove(
         Where the log was cut since, None where it was not. Unknown where that could not be asked: then the memory is
         as it was, and must not be used for what lets anything go (RULES.md M4).
     """
+    for one in pending(memory.earlier):
+        if isinstance(answer := ends.get(one.asked, _NOT_ASKED), RequestFailedError):
+            return _untold(one.asked, answer)
+    before = _cut_before(memory, high_watermark, ends)  # what follows makes them settled
+    cut = _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
+    if before is None or isinstance(cut, Unknown):
+        return cut
+    return before if cut is None else Cut(min(before.offset, cut.offset), cut.epoch)
+
+
+def _cut_before(memory: PartitionMemory, high_watermark: int, ends: Mapping[int, Answer]) -> Cut | None:
+    """Return where the log was cut after an earlier memory was made, that this one took the place of.
+
+    What this one says of the log stays: it was read of the log as it is.
+    """
+    found = []
+    for one in pending(memory.earlier):
+        answer = ends.get(one.asked)
+        end = min(high_watermark, answer.offset) if isinstance(answer, Found) else 0
+        if end < one.reach:
+            found.append(Cut(end, one.asked, one.leader_epoch))
+    return min(found)._replace(until=max(one.until or 0 for one in found)) if found else None
+
+
+def _prove(
+    memory: PartitionMemory,
+    leader_epoch: int,
+    log_start: int,
+    high_watermark: int,
+    ends: Mapping[int, Answer],
+    now_ms: int,
+) -> Maybe[Cut | None]:
     known, reach = memory.asked_epoch, memory.reach
     last = _last_epoch(memory, leader_epoch, high_watermark, reach, ends)
     if memory.leader_epoch is None or known is None:
@@ -71,16 +116,20 @@ def prove(
     same = memory.leader_epoch == leader_epoch
     answer = None if same or memory.is_blank else ends.get(known, _NOT_ASKED)
     if isinstance(answer, RequestFailedError):
-        return Unknown.because("M4", f"where leader epoch {known} ends could not be asked: {answer}")
+        return _untold(known, answer)
     if memory.leader_epoch > leader_epoch or isinstance(answer, NotFound):  # where this log parts from it is unknown
         memory.begin_anew(leader_epoch, log_start)
         memory.last_epoch = last
-        return 0
+        return Cut(0, None if same else known)
     end = min(high_watermark, answer.offset) if isinstance(answer, Found) else high_watermark
     cut = end if end < reach else None
     before = memory.high_watermark
     memory.lay_at(leader_epoch, log_start, now_ms, cut, last)
-    return cut if cut is not None and cut < before else None
+    return Cut(cut, None if same else known) if cut is not None and cut < before else None
+
+
+def _untold(epoch: int, why: RequestFailedError) -> Unknown:
+    return Unknown.because("M4", f"where leader epoch {epoch} ends could not be asked: {why}")
 
 
 def _last_epoch(
@@ -145,6 +194,7 @@ def epochs_of(
     wanted = []
     for tp, one in memories.items():
         now, end = leaders[tp].leader_epoch, read[tp].high_watermark
+        wanted += [(tp, earlier.asked) for earlier in pending(one.earlier)]
         more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
         if one.leader_epoch == now:
             if more and one.last_epoch not in (None, now):

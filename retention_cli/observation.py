@@ -13,7 +13,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.clock import SYSTEM
 from retention_cli.floors.kafka_groups import EpochChecks
-from retention_cli.lineage import EpochEnds
+from retention_cli.lineage import Cut, EpochEnds
 from retention_cli.memory import Memory
 from retention_cli.model import Floor, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.policy.settings import GroupRules, Settings
@@ -36,9 +36,8 @@ class Observation:
 
     ``facts`` are those of every partition of every managed topic, by name and index. ``topics_seen`` names all
     topics of the cluster. ``sizes_problem`` says why some sizes are missing. ``epoch_ends`` says where leader epochs
-    end that were asked about, ``cuts`` where logs were cut since the last pass (and which epoch ended there); of
-    ``doubts`` that could not be told. ``began`` is when reading began
-    (of the reader's clock): nothing in it is older.
+    end that were asked about, ``cuts`` where logs were cut since the last pass; of ``doubts`` that could not be told.
+    ``began`` is when reading began (of the reader's clock): nothing in it is older.
     """
 
     cluster_id: str
@@ -50,7 +49,7 @@ class Observation:
     sizes_problem: str | None = None
     ends_read_ms: int = 0
     epoch_ends: EpochEnds = field(default_factory=dict)
-    cuts: Mapping[TopicPartition, tuple[int, int | None]] = field(default_factory=dict)
+    cuts: Mapping[TopicPartition, Cut] = field(default_factory=dict)
     doubts: Collection[TopicPartition] = ()
 
 

@@ -138,7 +138,7 @@ class _Reading:
         tell_epochs(floors, ends)
         remembered.prove(ends, self._drafts)
         for tp, cut in remembered.cuts.items():
-            floors.cut_at(tp, *cut)
+            floors.cut_at(tp, cut.offset, cut.epoch)
         for tp in remembered.doubts:
             floors.cut_untold(tp)
         sizes: Mapping[TopicPartition, int] = {}

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
-from retention_cli.lineage import Ends, EpochEnds, epochs_of, prove
-from retention_cli.memory import LogNow, Memory, PartitionMemory
+from retention_cli.lineage import Cut, Ends, EpochEnds, epochs_of, prove
+from retention_cli.memory import LogNow, Memory
 from retention_cli.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.policy.settings import Settings
 
 
@@ -34,7 +35,7 @@ class Remembered:
     ends_read_ms: int = 0
     now_ms: int = 0
     partitions: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
-    cuts: dict[TopicPartition, tuple[int, int | None]] = field(default_factory=dict)
+    cuts: dict[TopicPartition, Cut] = field(default_factory=dict)
     doubts: dict[TopicPartition, Unknown] = field(default_factory=dict)
     set_aside: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
 
@@ -61,8 +62,7 @@ class Remembered:
             start, end = read[tp].log_start, read[tp].high_watermark
             if isinstance(start, Unknown) or isinstance(end, Unknown):
                 continue
-            epoch, now = memory.asked_epoch, self.leaders[tp].leader_epoch
-            moved = memory.leader_epoch != now
+            now = self.leaders[tp].leader_epoch
             cut = prove(memory, now, start, end, by_partition.get(tp, {}), self.ends_read_ms)
             if isinstance(cut, Unknown):
                 self.set_aside[tp] = memory
@@ -76,7 +76,7 @@ class Remembered:
                     ),
                 )
             elif cut is not None:
-                self.cuts[tp] = (cut, epoch if moved else None)
+                self.cuts[tp] = cut
         if self.cuts:  # at once: the memory knows the log as cut from here on, whatever ends this pass
             odd = _odd_epochs(ends)
             logs = {tp: self._log_now(tp, read[tp].high_watermark, odd) for tp in self.cuts}
@@ -126,13 +126,24 @@ class Remembered:
         if isinstance(high_watermark, Unknown) or tp in self.doubts:
             return None
         unknown, unasked = odd.get(tp, ((), ()))
-        cut = self.cuts.get(tp)
-        epoch = self.leaders[tp].leader_epoch
-        more = (frozenset(unknown), frozenset(unasked), None if cut is None else cut[0])
-        return LogNow(high_watermark, epoch, *more, self.partitions[tp].last_epoch)
+        epoch, last = self.leaders[tp].leader_epoch, self.partitions[tp].last_epoch
+        return log_now(high_watermark, epoch, frozenset(unknown), frozenset(unasked), self.cuts.get(tp), last)
 
     def _sample(self, high_watermark: int) -> Sample:
         return Sample(self.ends_read_ms, high_watermark)
+
+
+def log_now(
+    high_watermark: int,
+    leader_epoch: int,
+    unknown: frozenset[int],
+    unasked: frozenset[int],
+    cut: Cut | None,
+    last_epoch: int | None,
+) -> LogNow:
+    """Return what a pass has found out of a partition's log."""
+    offset, _epoch, until = cut or (None, None, None)
+    return LogNow(high_watermark, leader_epoch, unknown, unasked, offset, last_epoch, until)
 
 
 def _odd_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int]]]:

@@ -11,8 +11,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.decide import settled, wanted_lookups
 from retention_cli.event_records import soon
 from retention_cli.event_times import EventTimeReader, with_event_times
-from retention_cli.memory import PartitionMemory
 from retention_cli.model import LookUp, Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.policy.settings import Settings
 from retention_cli.progress import Progress
 

@@ -250,6 +250,7 @@ def look(session: Any, prepared: Prepared) -> ClusterDisks:
     before = {tp: replace(one) for tp, one in remembered.partitions.items()}
     remembered.prove(ask_epochs(target.reader, remembered.epochs_to_check(facts), there), facts)
     prepared.before_cuts = {tp: before[tp] for tp in remembered.cuts}
+    prepared.cuts = remembered.cuts
     state = DiskState(policy.disks, exact=inventory is not None)
     state.look(target.reader, facts, prepared.settings, leaders, remembered, SYSTEM.wall_ms)
     return ClusterDisks(session, prepared, state, inventory, leaders)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from retention_cli.memory import Front, PartitionMemory
+from retention_cli import earlier
 from retention_cli.model import (
     NO_EVENT_TIMES,
     NO_SIZE,
@@ -25,6 +25,7 @@ from retention_cli.model import (
     Usage,
     Watermark,
 )
+from retention_cli.partition_memory import Front, PartitionMemory
 from retention_cli.samples import pack, unpack
 
 Row = dict[str, Any]
@@ -258,6 +259,7 @@ def memory_row(memory: PartitionMemory) -> Row:
         "replicas": memory.replicas,
         "leader_epoch": memory.leader_epoch,
         "last_epoch": memory.last_epoch,
+        "earlier": earlier.pack(memory.earlier),
         "log_start": memory.log_start,
         "created": memory.created,
         "created_below": memory.created_below,
@@ -281,6 +283,7 @@ def memory_of(row: Mapping[str, Any] | None) -> PartitionMemory:
         replicas=bytes(row["replicas"] or b""),
         leader_epoch=row["leader_epoch"],
         last_epoch=row["last_epoch"],
+        earlier=earlier.unpack(bytes(row["earlier"] or b"")),
         log_start=row["log_start"],
         created=row["created"],
         created_below=row["created_below"],
@@ -295,6 +298,7 @@ def proof_row(memory: PartitionMemory) -> Row | None:
     return {
         "leader_epoch": memory.leader_epoch,
         "last_epoch": memory.last_epoch,
+        "earlier": earlier.pack(memory.earlier),
         "log_start": memory.log_start,
         "high_watermark": memory.high_watermark,
     }
@@ -304,5 +308,9 @@ def proof_of(row: Mapping[str, Any]) -> PartitionMemory:
     """Return as much of a memory as :func:`proof_row` says of it: what tells whether the log was cut."""
     packed = pack([Sample(0, row["high_watermark"])])
     return PartitionMemory(
-        packed, leader_epoch=row["leader_epoch"], last_epoch=row["last_epoch"], log_start=row["log_start"]
+        packed,
+        leader_epoch=row["leader_epoch"],
+        last_epoch=row["last_epoch"],
+        earlier=earlier.unpack(bytes(row["earlier"] or b"")),
+        log_start=row["log_start"],
     )

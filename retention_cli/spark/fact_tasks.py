@@ -14,10 +14,10 @@ from retention_cli.decide import after_disks, decide, disk_limit
 from retention_cli.floors.kafka_groups import end_of_epoch
 from retention_cli.floors.standing import CUT_UNTOLD, Best, EpochEnd, GoneCommit, Refused, Standing, floor_of
 from retention_cli.lineage import EpochEnds
-from retention_cli.memory import PartitionMemory
 from retention_cli.model import Decision, Floor, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.observation import Prepared, Request
 from retention_cli.observe import observe
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.plan import row_as_json
 from retention_cli.policy.settings import Settings
 from retention_cli.spark.connections import Readers

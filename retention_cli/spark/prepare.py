@@ -16,8 +16,10 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.clock import SYSTEM
 from retention_cli.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.floors.rows import CommitRow, CommitRows
-from retention_cli.memory import Memory, NoMemory, PartitionMemory
+from retention_cli.lineage import Cut
+from retention_cli.memory import Memory, NoMemory
 from retention_cli.model import Reason, TopicPartition
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.planning import PastDay, Selection, check_matches
 from retention_cli.policy.settings import Settings
 from retention_cli.spark.connections import ConnectionRef
@@ -54,7 +56,7 @@ class Prepared:
     """A target, as far as the client has read it.
 
     ``before_cuts`` is what was remembered of the partitions that this client has already seen to be cut: tasks, which
-    say what is made of commits, must see that, too.
+    say what is made of commits, must see that, too; ``cuts`` is where.
     """
 
     target: Target
@@ -68,6 +70,7 @@ class Prepared:
     doubt: Doubt | None = None
     before: ClusterMetadata | None = None
     before_cuts: Mapping[TopicPartition, PartitionMemory] = field(default_factory=dict)
+    cuts: Mapping[TopicPartition, Cut] = field(default_factory=dict)
 
     @property
     def cluster(self) -> str:

@@ -11,16 +11,17 @@ from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.clock import SYSTEM
 from retention_cli.group_memory import GroupMemory
-from retention_cli.lineage import prove
+from retention_cli.lineage import Cut, prove
 from retention_cli.memory import LogNow
-from retention_cli.model import Sample, TopicPartition, Unknown
+from retention_cli.model import Maybe, Sample, TopicPartition, Unknown
+from retention_cli.remembered import log_now
 from retention_cli.spark.fact_rows import memory_of
 from retention_cli.spark.prepare import Prepared
 from retention_cli.state.ledger import Ledger
 
 _SEEN: Final = (
     *("cluster", "topic", "topic_id", "partition", "log_start", "high_watermark"),
-    *("leader_epoch", "read_ms", "memory", "doubt", "ends", "cut"),
+    *("leader_epoch", "read_ms", "memory", "doubt", "ends"),
 )
 
 
@@ -49,16 +50,16 @@ def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
     for row in known.toLocalIterator(prefetchPartitions=True):
         one = remembering[row["cluster"]]
         ends = {end["leader_epoch"]: _answer(end) for end in row["ends"] or ()}
-        doubt = row["doubt"]
-        if row["topic_id"] is not None and not doubt:
-            doubt = not _remember(one, row, ends)
-        if not doubt:
-            logs[row["cluster"]][row["topic"], row["partition"]] = LogNow(
+        cut: Maybe[Cut | None] = Unknown(()) if row["doubt"] else None
+        if row["topic_id"] is not None and cut is None:
+            cut = _remember(one, row, ends)
+        if not isinstance(cut, Unknown):
+            logs[row["cluster"]][row["topic"], row["partition"]] = log_now(
                 row["high_watermark"],
                 row["leader_epoch"],
                 frozenset(epoch for epoch, end in ends.items() if isinstance(end, NotFound)),
                 frozenset(epoch for epoch, end in ends.items() if isinstance(end, RequestFailedError)),
-                None if row["cut"] is None else row["cut"]["offset"],
+                cut,
                 _last_epoch(one, row),
             )
     for cluster, one in remembering.items():
@@ -85,12 +86,16 @@ def _last_epoch(one: Prepared, row: Any) -> int | None:
     return one.memory.partition(row["topic"], row["topic_id"], row["partition"]).last_epoch
 
 
-def _remember(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> bool:
-    """Add what was seen of a partition; return whether what is remembered of it could be proven to be of its log."""
+def _remember(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> Maybe[Cut | None]:
+    """Add what was seen of a partition; return where its log was cut, unknown where that could not be proven."""
+    cut = one.cuts.get(TopicPartition(row["topic"], row["partition"]))
     mine = one.memory.partition(row["topic"], row["topic_id"], row["partition"])
     epoch, start, end = row["leader_epoch"], row["log_start"], row["high_watermark"]
-    if start is not None and isinstance(prove(mine, epoch, start, end, ends, row["read_ms"]), Unknown):
-        return False
+    if start is not None:
+        proven = prove(mine, epoch, start, end, ends, row["read_ms"])
+        if isinstance(proven, Unknown):
+            return proven
+        cut = cut or proven
     if row["memory"] is not None:  # a task has brought up to date what we had
         mine.take(memory_of(row["memory"].asDict(recursive=True)))
         mine.changed = True
@@ -98,7 +103,7 @@ def _remember(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> bool:
     config = one.job.configs.get(row["topic"])
     if isinstance(config, TopicConfig) and config.timestamp_type is not None:
         mine.saw_stamps(end, append_time=config.timestamp_type == "LogAppendTime")
-    return True
+    return cut
 
 
 def _answer(row: Any) -> Answer:

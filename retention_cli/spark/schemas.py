@@ -69,6 +69,7 @@ MEMORY: Final = pa.struct(
         ("replicas", pa.binary()),
         ("leader_epoch", pa.int32()),
         ("last_epoch", pa.int32()),
+        ("earlier", pa.binary()),
         ("log_start", pa.int64()),
         ("created", pa.bool_()),
         ("created_below", pa.int64()),
@@ -81,6 +82,7 @@ PROOF: Final = pa.struct(
     [
         ("leader_epoch", pa.int32()),
         ("last_epoch", pa.int32()),
+        ("earlier", pa.binary()),
         ("log_start", pa.int64()),
         ("high_watermark", pa.int64()),
     ]

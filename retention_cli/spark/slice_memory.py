@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from retention_cli.disk_memory import DiskMemory
 from retention_cli.group_memory import GroupMemory, digest_of
-from retention_cli.memory import Commits, LogOf, PartitionMemory, RecalledGroup, Rows
+from retention_cli.memory import Commits, LogOf, RecalledGroup, Rows
 from retention_cli.model import TopicPartition, Unknown
+from retention_cli.partition_memory import PartitionMemory
 
 
 @dataclass(slots=True)

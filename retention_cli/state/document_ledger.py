@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from retention_cli.memory import PartitionMemory
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.state import documents as docs
 from retention_cli.state.ledger import Ledger
 from retention_cli.state.ledger_file import Key

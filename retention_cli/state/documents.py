@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from retention_cli.disk_memory import LOOK_BYTES, DiskMemory
+from retention_cli.earlier import pack, unpack
 from retention_cli.event_scan import read_scan
 from retention_cli.group_memory import GroupMemory
-from retention_cli.memory import Front, PartitionMemory
 from retention_cli.model import EventMax
+from retention_cli.partition_memory import Front, PartitionMemory
 from retention_cli.replica_memory import ROW_BYTES
 from retention_cli.samples import SAMPLE_BYTES
 from retention_cli.state.ledger_upgrade import with_last_epoch
@@ -212,6 +213,7 @@ def _row(number: int, one: PartitionMemory) -> dict[str, Any]:
         "n": number,
         "epoch": one.leader_epoch,
         "last": one.last_epoch,
+        "earlier": base64.b64encode(pack(one.earlier)).decode(),
         "start": one.log_start,
         "samples": base64.b64encode(one.packed).decode(),
         "newest": None if one.newest is None else [one.newest.time_ms, one.newest.offset],
@@ -249,6 +251,7 @@ def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
                 replicas=replicas,
                 leader_epoch=None if epoch is None else _whole(epoch),
                 last_epoch=None if last is None else _whole(last),
+                earlier=unpack(base64.b64decode(row.get("earlier", ""), validate=True)),
                 log_start=_whole(row.get("start", 0)),
                 created=bool(row.get("created")),
                 created_below=_whole(row.get("created_below", 0)),

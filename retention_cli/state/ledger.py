@@ -13,8 +13,9 @@ from typing import Final, NamedTuple, Self
 
 from retention_cli.disk_memory import DiskMemory
 from retention_cli.group_memory import GroupMemory, digest_of
-from retention_cli.memory import Commits, LogOf, PartitionMemory, RecalledGroup, Rows
+from retention_cli.memory import Commits, LogOf, RecalledGroup, Rows
 from retention_cli.model import Reason, TopicPartition, Unknown
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.state.audit import NamedLedger
 from retention_cli.state.ledger_file import KEYS, SELECT, Key, LedgerFile, partition_of
 
@@ -201,18 +202,19 @@ class Ledger(LedgerFile):
         with self._transaction():
             # What we read and did not change is older than that too: from here on every write is merged.
             self._outdated = self._outdated or self._meta("revision") != self._revision
+            partitions, groups = self._merged(changed) if self._outdated else (changed, self._groups)
             if self._outdated:
-                self._merge(changed)
                 for name, disk in disks.items():
                     disk.take(self._stored_disk(name) or DiskMemory())
-            self._write(changed, touched, disks, now_ms)
-        for one in changed.values():
+            self._write(partitions, groups, touched, disks, now_ms)
+        for key, one in changed.items():  # only now: of a file that could not be written, nothing was taken over
+            one.become(partitions[key])
             one.changed = False
         for disk in disks.values():
             disk.changed = False
         for name, seen in touched.items():
             self._heads[name] = self._heads[name]._replace(seen_ms=seen)
-        for name, group in self._groups.items():  # merged ones know more than was asked for
+        for name, group in groups.items():  # merged ones know more than was asked for
             self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
         written = [*sorted({topic_id for topic_id, _ in changed}), *self._groups]
         self._groups = {}
@@ -290,18 +292,24 @@ class Ledger(LedgerFile):
                 raise ValueError(f"what it remembers of group {name!r} is missing")
             return stored or GroupMemory()
 
-    def _merge(self, changed: Mapping[Key, PartitionMemory]) -> None:
-        """Merge with what another process has written since we read."""
-        for key, mine in changed.items():
-            if (theirs := self._stored_partition(key)) is not None:
-                mine.take(theirs)
-        for name, group in self._groups.items():
-            if (stored := self._stored_group(name)) is not None:
-                self._groups[name] = group.merged(stored)
+    def _merged(
+        self, changed: Mapping[Key, PartitionMemory]
+    ) -> tuple[dict[Key, PartitionMemory], dict[str, GroupMemory]]:
+        """Return what is to be written, merged with what another process has written since we read."""
+        partitions = {
+            key: mine if (theirs := self._stored_partition(key)) is None else mine.merged(theirs)
+            for key, mine in changed.items()
+        }
+        groups = {
+            name: group if (stored := self._stored_group(name)) is None else group.merged(stored)
+            for name, group in self._groups.items()
+        }
+        return partitions, groups
 
     def _write(
         self,
         changed: Mapping[Key, PartitionMemory],
+        groups: Mapping[str, GroupMemory],
         touched: Mapping[str, int],
         disks: Mapping[str, DiskMemory],
         now_ms: int,
@@ -315,7 +323,7 @@ class Ledger(LedgerFile):
             "INSERT INTO topics VALUES (?, ?, ?) ON CONFLICT (topic_id) DO UPDATE SET seen_ms = excluded.seen_ms",
             ((topic_id, self._names[topic_id], now_ms) for topic_id in ids if topic_id in self._names),
         )
-        for name, group in self._groups.items():
+        for name, group in groups.items():
             self._put_group(name, group)
         for name, seen in touched.items():
             self._touch_group(name, seen)
@@ -323,7 +331,7 @@ class Ledger(LedgerFile):
         self._db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
-        self._to_tell(changed, self._groups, touched, disks)
+        self._to_tell(changed, groups, touched, disks)
 
     def _to_tell(
         self,

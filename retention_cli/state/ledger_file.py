@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.disk_memory import LOOK_BYTES, DiskMemory
+from retention_cli.earlier import pack, unpack
 from retention_cli.group_memory import GroupMemory
-from retention_cli.memory import Front, PartitionMemory
 from retention_cli.model import EventMax
+from retention_cli.partition_memory import Front, PartitionMemory
 from retention_cli.replica_memory import ROW_BYTES
 from retention_cli.samples import SAMPLE_BYTES
 from retention_cli.state.folder import StateError, make_folder
@@ -35,8 +36,8 @@ CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE partitions (
     topic_id TEXT NOT NULL, partition INTEGER NOT NULL, checksum INTEGER NOT NULL, leader_epoch INTEGER,
-    last_epoch INTEGER, log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER, newest_offset INTEGER,
-    data_at TEXT NOT NULL, created INTEGER NOT NULL, created_below INTEGER NOT NULL,
+    last_epoch INTEGER, earlier BLOB, log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER,
+    newest_offset INTEGER, data_at TEXT NOT NULL, created INTEGER NOT NULL, created_below INTEGER NOT NULL,
     front INTEGER, front_append INTEGER, scan BLOB, replicas BLOB,
     PRIMARY KEY (topic_id, partition));
 CREATE TABLE groups (
@@ -288,8 +289,8 @@ class LedgerFile:
 
 KEYS: Final = "SELECT topic_id, partition FROM partitions"
 SELECT: Final = (
-    "SELECT topic_id, partition, checksum, leader_epoch, last_epoch, log_start, samples, newest_ms, newest_offset, "
-    "data_at, created, created_below, front, front_append, scan, replicas FROM partitions"
+    "SELECT topic_id, partition, checksum, leader_epoch, last_epoch, earlier, log_start, samples, newest_ms, "
+    "newest_offset, data_at, created, created_below, front, front_append, scan, replicas FROM partitions"
 )
 
 
@@ -302,7 +303,7 @@ def partition_of(row: Iterable[Any]) -> PartitionMemory:
     topic_id, partition, checksum, *values = row
     if checksum != _checksum(topic_id, partition, *values):
         raise ValueError(f"what it remembers of partition {partition} of topic id {topic_id} is not what was written")
-    epoch, last_epoch, log_start, samples, newest_ms, newest_offset, data_at, *stamps, scan, replicas = values
+    epoch, last_epoch, earlier, log_start, samples, newest_ms, newest_offset, data_at, *stamps, scan, replicas = values
     created, created_below, front, append = stamps
     if len(samples) % SAMPLE_BYTES or len(replicas or b"") % ROW_BYTES:
         raise ValueError("a partition's samples or replicas are broken")
@@ -314,6 +315,7 @@ def partition_of(row: Iterable[Any]) -> PartitionMemory:
         replicas=replicas or b"",
         leader_epoch=epoch,
         last_epoch=last_epoch,
+        earlier=unpack(earlier or b""),
         log_start=log_start,
         created=bool(created),
         created_below=created_below,
@@ -326,6 +328,7 @@ def _values(one: PartitionMemory) -> tuple[object, ...]:
     return (
         one.leader_epoch,
         one.last_epoch,
+        pack(one.earlier) or None,
         one.log_start,
         one.packed,
         *((None, None) if newest is None else (newest.time_ms, newest.offset)),

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 
 from retention_cli.group_memory import GroupMemory
-from retention_cli.memory import PartitionMemory
 from retention_cli.model import Sample
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.samples import pack
 
 PutPartition = Callable[[tuple[str, int], PartitionMemory], None]

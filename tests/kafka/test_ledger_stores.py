@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from retention_cli.commit_memory import Gone, Position
 from retention_cli.disk_memory import Look
 from retention_cli.embedded import EmbeddedKafka
 from retention_cli.event_scan import EventScan
-from retention_cli.group_memory import Gone, Position
 from retention_cli.memory import LogNow
 from retention_cli.model import EventMax, Sample
 from retention_cli.replica_memory import ReplicaSeen, pack, unpack

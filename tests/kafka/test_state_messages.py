@@ -10,8 +10,8 @@ import pytest
 
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.embedded import EmbeddedKafka
-from retention_cli.memory import PartitionMemory
 from retention_cli.model import Sample
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.samples import pack
 from retention_cli.state import documents as docs
 from retention_cli.state.ledger import Ledger

@@ -52,6 +52,17 @@ def test_a_cut_that_another_run_has_noted_meanwhile_is_not_missed(requests: int)
     assert after("R1 @one", steps).log.start <= 6
 
 
+@pytest.mark.parametrize("memories", ["one", "cluster"])
+@pytest.mark.parametrize("requests", range(1, 28))
+def test_what_a_run_of_an_earlier_log_has_noted_is_asked_about_where_another_has_gone_on(
+    requests: int, memories: str
+) -> None:
+    """The one began with an empty memory, and ends in the log as it was cut; the other saved before the cut."""
+    written = [("produce", 0, 5, 0, 0), ("fall_behind", 0), ("produce", 0, 5, 0, 0), *[("read", 0, 0, 7, 0)] * 2]
+    both = [("plan", 1, requests), ("plan", 0, 0), ("elect", 0, 0), *[("produce", 0, 5, 0, 0)] * 2, ("finish", 1)]
+    assert after(f"R1 @{memories}", [*written, *both, ("time", 2), ("trim", 0, 0)]).log.start <= 6
+
+
 def test_a_cut_is_not_told_without_the_commits_that_it_refuses() -> None:
     """What one has noted of the cut gets lost half way to the topic that all share."""
     told = [("fail", 10, 0), ("plan", 1, 0), ("trim", 0, 0)]

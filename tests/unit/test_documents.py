@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retention_cli.commit_memory import Gone, Position
 from retention_cli.event_scan import BLOCKS_AT_MOST, Block, EventScan
-from retention_cli.group_memory import Gone, GroupMemory, Position
-from retention_cli.memory import Front, PartitionMemory
+from retention_cli.group_memory import GroupMemory
 from retention_cli.model import EventMax, Sample
+from retention_cli.partition_memory import Front, PartitionMemory
 from retention_cli.replica_memory import REPLICAS_AT_MOST, ReplicaSeen
 from retention_cli.replica_memory import pack as pack_replicas
 from retention_cli.samples import SAMPLES_AT_MOST, pack

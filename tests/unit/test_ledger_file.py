@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.memory import Front, LogNow, PartitionMemory
+from retention_cli.memory import LogNow
 from retention_cli.model import EventMax, Sample
+from retention_cli.partition_memory import Front, PartitionMemory
 from retention_cli.state.audit import AuditLog, NamedLedger
 from retention_cli.state.folder import StateError
 from retention_cli.state.journal import AuditJournal

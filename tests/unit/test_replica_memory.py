@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retention_cli import replica_memory
-from retention_cli.memory import PartitionMemory
+from retention_cli.partition_memory import PartitionMemory
 from retention_cli.replica_memory import REPLICAS_AT_MOST, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
 from retention_cli.state import documents as docs
 from retention_cli.state.ledger import Ledger

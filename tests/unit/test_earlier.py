@@ -1,0 +1,88 @@
+"""What is still to be asked of memories that another one took the place of (RULES.md F5, M2)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Found, NotFound
+from retention_cli.earlier import Earlier, joined, pack, pending, unpack
+from retention_cli.lineage import Cut, prove
+from retention_cli.model import Sample, Unknown
+from retention_cli.partition_memory import PartitionMemory
+
+_some = st.lists(
+    st.builds(Earlier, st.integers(0, 3), st.integers(0, 3), st.integers(0, 9), st.booleans()),
+    max_size=7,
+)
+
+
+@given(_some, _some)
+def test_what_two_know_is_the_same_whoever_merges_and_is_never_longer_than_it_must_be(
+    some: list[Earlier], others: list[Earlier]
+) -> None:
+    both = joined([*some, *others])
+    assert both == joined([*others, *some]) == joined(both)
+    assert len(both) <= 8
+    assert unpack(pack(both)) == both
+    settled = [one for one in both if one.settled]
+    assert not [one for one in pending(both) if any(other.settles(one) for other in settled)]
+
+
+@given(_some)
+def test_nothing_that_nobody_has_asked_about_is_dropped(some: list[Earlier]) -> None:
+    """Each is settled, or asked about as it is, or by a lower epoch and up to a larger offset."""
+    both = joined(some)
+    for one in pending(some):
+        by_answer = any(other.settles(one) for other in some)
+        asked = any(
+            o.asked <= one.asked and o.reach >= one.reach and o.leader_epoch >= one.leader_epoch for o in pending(both)
+        )
+        assert by_answer or asked
+
+
+def test_what_is_cut_short_is_no_answer() -> None:
+    with pytest.raises(ValueError, match="cut short"):
+        unpack(pack([Earlier(1, 1, 5)])[:-1])
+
+
+def memory(epoch: int, *marks: int) -> PartitionMemory:
+    found = PartitionMemory()
+    found.lay_at(epoch, 0, 0)
+    for number, mark in enumerate(marks):
+        found.add_sample(Sample(number, mark))
+    return found
+
+
+def test_a_memory_that_was_made_from_an_earlier_one_has_nothing_to_ask() -> None:
+    earlier = memory(0, 12)
+    later = memory(0, 12)
+    assert prove(later, 1, 0, 18, {0: Found(12)}, 5) is None
+    assert not pending(later.merged(earlier).earlier)
+    assert later.covers(earlier)
+    earlier.add_sample(Sample(9, 15))  # which the later one never knew of
+    assert pending(later.merged(earlier).earlier) == [Earlier(0, 0, 15)]
+    assert later.merged(earlier) == earlier.merged(later)
+    assert not later.covers(earlier)
+
+
+def test_where_the_earlier_log_was_cut_is_found_out_and_what_the_later_says_stays() -> None:
+    """RULES.md M2: of commits that were seen to count under the later epoch nothing follows."""
+    both = memory(1, 18).merged(memory(0, 12))
+    assert isinstance(prove(both, 1, 0, 18, {}, 5), Unknown), "nobody asked (M4)"
+    assert isinstance(prove(both, 1, 0, 18, {0: RequestFailedError("no", retriable=True)}, 5), Unknown)
+    assert prove(both, 1, 0, 18, {0: Found(6)}, 5) == Cut(6, 0, until=0)
+    assert both.high_watermark == 18
+    assert not pending(both.earlier)
+    assert prove(both, 1, 0, 18, {}, 6) is None, "it is asked once"
+
+
+def test_of_several_cuts_the_lowest_counts_for_all_that_any_of_them_speaks_of() -> None:
+    both = memory(5, 18).merged(memory(0, 12)).merged(memory(2, 14))
+    assert prove(both, 5, 0, 18, {0: Found(6), 2: Found(9)}, 5) == Cut(6, 0, until=2)
+    both = memory(5, 18).merged(memory(0, 12))
+    assert prove(both, 6, 0, 18, {0: Found(12), 5: Found(15)}, 5) == Cut(15, 5), "its own, of all commits"
+    both = memory(5, 18).merged(memory(0, 12))
+    assert prove(both, 6, 0, 18, {0: NotFound(), 5: Found(15)}, 5) == Cut(0, 5)
