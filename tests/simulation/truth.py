@@ -188,8 +188,8 @@ class Truth:
                 continue
             memory.last[group, tp] = topic_id, seen.commit
             if seen.stale and looks_right(memory, key, log, seen.commit):  # H has grown since it was read
-                before = memory.counted.get(key)  # what was counted in an earlier log is known, whoever saves last
-                if before is None or before.commit != seen.commit or before.life == seen.life:
+                counted = memory.counted.get(key)  # what was counted in an earlier log is known, whoever saves last
+                if counted is None or counted.commit != seen.commit or counted.life == seen.life:
                     memory.counted[key] = seen._replace(looked_right=True)
             elif refused not in memory.refused and not seen.stale:
                 memory.counted[key] = seen
