@@ -111,7 +111,9 @@ def remembers(world: World, one: Operator, memory: MemoryTruth) -> None:
     """Note what a state directory knows by now; where all share a topic, that is what is known."""
     if world.memories == "cluster":
         return
-    for other in world.operators if world.memories == "one" else [one]:
+    users = world.operators if world.memories == "one" else [one]
+    memory.clock_was_off |= any(abs(other.clock.off_ms) > MINUTE for other in users)  # it is off still
+    for other in users:
         other.memory = memory
 
 
