@@ -111,6 +111,10 @@ def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequ
 
 
 def _ancient(truth: Truth, log: Partition) -> str | None:
+    """Return why G9 holds. What stands at S itself decides, an aborted record or a marker too, where it is not old."""
+    at_start = next(iter(log.log.live()), None)
+    if at_start is not None and at_start.offset == log.log.start and at_start.stamp >= YEAR_2000_MS:
+        return None
     first = next((one for one in log.committed()), None)
     if first is not None and first.stamp < YEAR_2000_MS:
         return f"G9: {first.offset} at the front is stamped {first.stamp}"
