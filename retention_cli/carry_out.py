@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from retention_cli.archived_first import ArchivedFirst, Archiver, ArchiverFor
+from retention_cli.archive.interface import Archiver, ArchiverFor
+from retention_cli.archived_first import ArchivedFirst
 from retention_cli.broker_clock import BrokerClock
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.guards.limits import Amount, over_limits
 from retention_cli.model import Reason, TopicPartition
-from retention_cli.plan import UNCHECKED, Plan, timestamp
+from retention_cli.plan import UNCHECKED, Plan
 from retention_cli.planning import Recheck, Selection, recheck
 from retention_cli.policy.settings import Limits
 from retention_cli.progress import Progress, silent
@@ -25,7 +26,7 @@ from retention_cli.state.lock import trim_lock
 from retention_cli.state.memories import Memories
 from retention_cli.trim import Trimmer
 from retention_cli.trim_report import TrimReport
-from retention_cli.units import format_duration
+from retention_cli.units import format_duration, timestamp
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before
     from retention_cli.batch_sizes import BatchSizes

@@ -9,27 +9,7 @@ from dataclasses import dataclass
 
 from retention_cli.decide import unread_below
 from retention_cli.model import Decision, Maybe, Reason, Unknown
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The partition may be trimmed to ``offset``; ``decision`` is the fresh one."""
-
-    offset: int
-    decision: Decision
-
-    @property
-    def records(self) -> int:
-        """How many offsets go."""
-        return self.offset - (self.decision.log_start or 0)
-
-    @property
-    def size_bytes(self) -> int | None:
-        """About how many bytes go, None where it can't be told."""
-        size, records = self.decision.size_bytes, self.decision.records
-        if size is None or records <= 0:
-            return size
-        return size * self.records // records
+from retention_cli.target import Target
 
 
 @dataclass(frozen=True, slots=True)

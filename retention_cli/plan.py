@@ -6,7 +6,6 @@ what stands in a plan can only narrow a trim.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from retention_cli import __version__
 from retention_cli.disks.outcome import DiskOutcome, Space, outcome_as_json, space_as_json
 from retention_cli.model import Decision, Reason
 from retention_cli.policy.settings import TRIGGER_FLAGS
+from retention_cli.units import timestamp
 
 FORMAT: Final = "kretain.plan/v1"
 FLEET_FORMAT: Final = "kretain.fleet-plan/v1"
@@ -122,12 +122,6 @@ class Plan:
     def rules(self) -> Rules:
         """Whose triggers it goes by. One flag that asks for a bound turns the file's own off (DESIGN.md)."""
         return "one-off" if any(flag in self.flags for flag in TRIGGER_FLAGS) else "file"
-
-
-def timestamp(ms: int) -> str:
-    """Return Unix ms as ISO 8601 in UTC, to the millisecond."""
-    moment = dt.datetime.fromtimestamp(ms // 1000, dt.UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
 
 
 def row_as_json(decision: Decision) -> dict[str, Any]:

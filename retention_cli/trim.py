@@ -20,12 +20,13 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.disks.outcome import DiskOutcome
 from retention_cli.guards.limits import Amount, total
 from retention_cli.model import Decision, Reason, TopicPartition
-from retention_cli.narrow import Held, Target, Unchanged, narrow
+from retention_cli.narrow import Held, Unchanged, narrow
 from retention_cli.plan import Plan
 from retention_cli.planning import Recheck
 from retention_cli.policy.errors import PolicyError
 from retention_cli.progress import Progress, silent
 from retention_cli.state.folder import StateError
+from retention_cli.target import Target
 from retention_cli.trim_report import Journal, OutcomeName, TrimReport, TrimRow, row_of
 from retention_cli.verdict import Answer, Unanswered, judge
 

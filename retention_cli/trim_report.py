@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 from retention_cli.disks.outcome import DiskOutcome, outcome_as_json
 from retention_cli.guards.limits import Amount, total
 from retention_cli.model import Reason, TopicPartition
-from retention_cli.narrow import Target
 from retention_cli.plan import UNCHECKED, Clock
+from retention_cli.target import Target
 
 OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "would-trim"]
 

@@ -126,3 +126,9 @@ def format_bytes(size: int) -> str:
             break
         amount, unit = amount / 1024, larger
     return f"{amount:.{max(0, 3 - len(str(int(amount))))}f} {unit}"
+
+
+def timestamp(ms: int) -> str:
+    """Return Unix ms as ISO 8601 in UTC, to the millisecond."""
+    moment = dt.datetime.fromtimestamp(ms // 1000, dt.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"

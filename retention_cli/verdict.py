@@ -12,7 +12,7 @@ from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.model import Reason, TopicPartition
-from retention_cli.narrow import Target
+from retention_cli.target import Target
 from retention_cli.trim_report import OutcomeName, TrimRow, row_of
 
 Answer = int | RequestFailedError | None

@@ -16,7 +16,7 @@ from kretain.options import OptionGroup, option
 
 if TYPE_CHECKING:
     from kretain.inventory import Given
-    from retention_cli.archived_first import Archiver, ArchiverFor
+    from retention_cli.archive.interface import Archiver, ArchiverFor
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.brokers.settings import ConnectionSettings
     from retention_cli.fleet.planning import Engine

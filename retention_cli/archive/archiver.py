@@ -6,17 +6,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.interface import Copied
 from retention_cli.archive.layout import Manifest, Source
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range
-from retention_cli.archived_first import Copied
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.columns import MissingPartError
 from retention_cli.lineage import other_log
 from retention_cli.model import Reason, TopicPartition
-from retention_cli.narrow import Target
 from retention_cli.progress import Progress
+from retention_cli.target import Target
 
 
 @dataclass(slots=True)

@@ -8,16 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from retention_cli import __version__
-from retention_cli.plan import (
-    FLEET_FORMAT,
-    Plan,
-    Totals,
-    head_as_json,
-    json_lines,
-    row_as_json,
-    timestamp,
-    totals_as_json,
-)
+from retention_cli.plan import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, row_as_json, totals_as_json
+from retention_cli.units import timestamp
 
 
 @dataclass(frozen=True, slots=True)

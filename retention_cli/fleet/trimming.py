@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from retention_cli.archived_first import ArchiverFor
+from retention_cli.archive.interface import ArchiverFor
 from retention_cli.carry_out import ExitCodeFor, Orders, carry_out, check_cluster
 from retention_cli.disk_policy import check_without_inventory
 from retention_cli.fleet.planning import Member

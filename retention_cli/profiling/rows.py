@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.columns import arrow
-from retention_cli.plan import timestamp
 from retention_cli.profiling.hours import PartitionHours
 from retention_cli.profiling.reading import Profile, TopicHours
-from retention_cli.units import format_time
+from retention_cli.units import format_time, timestamp
 
 FORMAT: Final = "kretain.profile/v1"
 COLUMNS: Final = (

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli import __version__
-from retention_cli.plan import timestamp
 from retention_cli.progress import Progress, silent
 from retention_cli.segments.layout import Leaving, PartitionName, folder_of, is_beside
 from retention_cli.segments.log_dirs import LogDirs, ScanError, find_log_dirs
 from retention_cli.segments.partition import GoneError, PartitionRead, read_partition
 from retention_cli.segments.table import FORMAT, InventoryWriter
+from retention_cli.units import timestamp
 
 _EVERY: Final = 64
 """Partitions between two reports of progress."""

@@ -19,17 +19,15 @@ import pyarrow as pa
 from retention_cli.archive.archiver import LastArchived, as_copied, failed, without_id
 from retention_cli.archive.elsewhere import NotingStore, SegmentWord, StoppedError, Word, look
 from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.interface import Copied
 from retention_cli.archive.layout import Source
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range
-from retention_cli.archived_first import Copied
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.columns import MissingPartError
 from retention_cli.model import Reason, TopicPartition
-from retention_cli.narrow import Target
-from retention_cli.plan import timestamp
 from retention_cli.progress import Progress
 from retention_cli.spark.at_once import as_they_end
 from retention_cli.spark.connections import ConnectionRef, Readers
@@ -38,6 +36,8 @@ from retention_cli.spark.prepare import leader_of
 from retention_cli.spark.schemas import ddl
 from retention_cli.spark.session import SparkError, last_words
 from retention_cli.spark.slices import NO_BROKER
+from retention_cli.target import Target
+from retention_cli.units import timestamp
 
 TASKS_A_LEADER: Final = 4
 """So many tasks read from one leader at a time, each over a connection of its own."""

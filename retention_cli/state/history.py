@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from retention_cli.guards.limits import Amount
-from retention_cli.plan import timestamp
 from retention_cli.policy.settings import Limits
 from retention_cli.state.audit import FILE_NAME, AuditLog, Run
 from retention_cli.state.audit_head import HEAD_NAME
 from retention_cli.state.chain import Chain
 from retention_cli.state.folder import StateError, cluster_folder
+from retention_cli.units import timestamp
 
 DAY_MS: Final = 86_400_000
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from retention_cli import __version__
-from retention_cli.archived_first import Copied, Copies
+from retention_cli.archive.interface import Copied, Copies
 from retention_cli.model import TopicPartition
-from retention_cli.narrow import Target
-from retention_cli.plan import Plan, timestamp
+from retention_cli.plan import Plan
 from retention_cli.state.audit import AuditLog, NamedLedger
 from retention_cli.state.lock import user_name
+from retention_cli.target import Target
 from retention_cli.trim_report import TrimReport, TrimRow
+from retention_cli.units import timestamp
 
 
 def new_run_name(now_ms: int) -> str:

@@ -10,19 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.archive.catalog import stitched
+from retention_cli.archive.interface import Copied
 from retention_cli.archive.layout import Manifest, Source
-from retention_cli.archived_first import ArchivedFirst, Copied, rehearsed
+from retention_cli.archived_first import ArchivedFirst, rehearsed
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.lineage import other_log
 from retention_cli.model import Decision, Reason, TopicPartition
-from retention_cli.narrow import Target
 from retention_cli.planning import Recheck
 from retention_cli.progress import silent
 from retention_cli.state.audit import AuditLog
 from retention_cli.state.folder import StateError
 from retention_cli.state.journal import AuditJournal
+from retention_cli.target import Target
 
 TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("free", 0)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.model import Decision, Maybe, Reason, Unknown
-from retention_cli.narrow import Held, Target, Unchanged, narrow
+from retention_cli.narrow import Held, Unchanged, narrow
+from retention_cli.target import Target
 
 
 def row(**more: Any) -> Decision:

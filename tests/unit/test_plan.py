@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from retention_cli.model import Decision, Reason
-from retention_cli.plan import Plan, Totals, as_json, delete_records_json, plan_text, timestamp
+from retention_cli.plan import Plan, Totals, as_json, delete_records_json, plan_text
 from retention_cli.saved_plan import SavedPlanError, read_plan
+from retention_cli.units import timestamp
 from tests.unit.test_narrow import HOLD, KEEP, row
 
 SKIP = row(

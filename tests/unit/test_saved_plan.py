@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from retention_cli.carry_out import PlanRefusedError, check_cluster, check_saved
 from retention_cli.model import Decision
-from retention_cli.narrow import Target, narrow
+from retention_cli.narrow import narrow
 from retention_cli.plan import Plan, plan_text
 from retention_cli.planning import Selection
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import OneOff
 from retention_cli.saved_plan import SavedPlanError, read_plan
+from retention_cli.target import Target
 from tests.unit.test_narrow import HOLD, KEEP, row
 from tests.unit.test_plan import EVERY
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.model import TopicPartition
-from retention_cli.narrow import Target
+from retention_cli.target import Target
 from retention_cli.verdict import Answer, Unanswered, judge
 from tests.unit.test_narrow import row
 

@@ -15,8 +15,7 @@ from retention_cli.advise.kept import AtMost, Normal
 from retention_cli.advise.reading import Reading
 from retention_cli.advise.words import span
 from retention_cli.model import Maybe, Unknown, known
-from retention_cli.plan import timestamp
-from retention_cli.units import format_bytes
+from retention_cli.units import format_bytes, timestamp
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from kretain.render import data, screen
 from retention_cli.decide import Weighed
 from retention_cli.explaining import Explained, cutoff_ms, why
 from retention_cli.model import ANCIENT_MS, Unknown, known
-from retention_cli.plan import row_as_json, timestamp
-from retention_cli.units import format_duration, format_time
+from retention_cli.plan import row_as_json
+from retention_cli.units import format_duration, format_time, timestamp
 
 FORMAT = "kretain.explain/v1"
 SHOWN = 8

@@ -10,8 +10,7 @@ from kretain.render.screen import Column
 from kretain.render.words import number
 from retention_cli.ledger_view import LedgerView, PartitionView, Seen
 from retention_cli.model import Sample
-from retention_cli.plan import timestamp
-from retention_cli.units import format_time
+from retention_cli.units import format_time, timestamp
 
 FORMAT = "kretain.ledger/v1"
 COLUMNS = (

@@ -8,10 +8,9 @@ from kretain.options import Output
 from kretain.render import data, screen
 from kretain.render.screen import Column
 from kretain.render.words import count, number, size
-from retention_cli.plan import timestamp
 from retention_cli.segments.inventory import Inventory, by_dir, by_topic
 from retention_cli.segments.scan import ScanReport
-from retention_cli.units import format_bytes, format_duration, format_time
+from retention_cli.units import format_bytes, format_duration, format_time, timestamp
 
 SCAN_FORMAT = "kretain.segments-scan/v1"
 SHOW_FORMAT = "kretain.segments-show/v1"

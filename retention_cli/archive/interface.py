@@ -1,0 +1,53 @@
+"""What a trim asks of whoever archives for it: copies that were read back, or why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.model import Reason, TopicPartition
+from retention_cli.progress import Progress
+from retention_cli.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A partition's records from ``start`` to ``end`` (exclusive) lie at ``url``, and were read back.
+
+    ``manifests`` are their places there, ``records`` how many there are. ``notes`` say what is odd but known.
+    """
+
+    url: str
+    topic_id: str
+    start: int
+    end: int
+    records: int
+    manifests: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+Copies = Mapping[TopicPartition, Copied | Reason]
+"""What became of each partition that was to be copied."""
+
+
+class Archiver(Protocol):
+    """Copies records before they are trimmed. It changes nothing in a cluster."""
+
+    def copy(
+        self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
+    ) -> dict[TopicPartition, Copied | Reason]:
+        """Copy each partition's records to its URL up to its target, or say why not."""
+        ...
+
+    def differing(
+        self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
+    ) -> dict[TopicPartition, Reason]:
+        """Return those of the copied partitions whose log may be another by now, and why."""
+        ...
+
+
+ArchiverFor = Callable[[ClusterReader, str], Archiver]
+"""Gives what archives the partitions of the cluster that a reader leads to, by its id."""
