@@ -159,6 +159,8 @@ class Truth:
                 key = (name, topic.topic_id, tp[1])
                 stale, log = (name, tp) in self.stale, topic.partitions[tp[1]]
                 looked_right = self.cannot_know(reading.memory, name, tp, topic.topic_id, log, commit)
+                if key in reading.seen and reading.seen[key].commit != commit:  # it was read, and moved on in this run
+                    reading.memory.glimpsed[key] = reading.seen[key]
                 reading.seen[key] = Seen(self.kafka.now_ms, commit, self.lives.get(tp, 0), done, stale, looked_right)
 
     def passed(self, reading: Reading, topics: Iterable[str], only: Collection[Tp] | None = None) -> None:
