@@ -124,7 +124,7 @@ def _ancient(truth: Truth, log: Partition) -> str | None:
 def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record]) -> str | None:
     assert rules.event_h is not None
     largest = truth.largest_event.get(tp, 0)
-    told = [_told(one.header) for one in gone] if rules.header else [one.stamp for one in gone]
+    told = [told(one.header) for one in gone] if rules.header else [one.stamp for one in gone]
     for one, time_ms in zip(gone, told, strict=True):
         if time_ms is None:
             return f"R2: {one.offset} has no event time that can be read"
@@ -194,7 +194,7 @@ def _not_before(rule: str, gone: Sequence[Record], time_ms: int) -> str | None:
     )
 
 
-def _told(header: bytes | None) -> int | None:
+def told(header: bytes | None) -> int | None:
     """Return the event time that a record carries, None where nobody can read it."""
     return int(header) if header is not None and header.isdigit() and len(header) < 20 else None
 
