@@ -154,7 +154,7 @@ class Bench:
         self.say("stock tool / plan", stock.seconds / ours, ">= 15", good=stock.seconds / ours >= 15)
 
     def plan_after_elections(self, kafka: EmbeddedKafka) -> None:
-        """What a plan pays to prove what it remembers (RULES.md M2): every partition has come to another leader epoch.
+        """What a plan pays to prove what it remembers (M2): every partition has come to another leader epoch.
 
         A B A B …: with the memory of before, so that leaders are asked, and again with what that run has proven.
         """

@@ -1,6 +1,7 @@
 """kretain's engine: reads a Kafka cluster, decides one offset per partition, and trims.
 
-It prints nothing and asks nothing: what a person or a runbook touches is the package ``kretain``.
+It prints nothing and asks nothing: what a person or a runbook touches is the package ``kretain``. Numbers such as
+R1, G3, F5 and M2 in its docstrings are the rules in docs/rules.md.
 """
 
 __version__ = "0.1.0"

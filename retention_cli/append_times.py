@@ -1,4 +1,4 @@
-"""Whose times a topic's records carry that is LogAppendTime by now: it may have been CreateTime once (RULES.md G3)."""
+"""Whose times a topic's records carry that is LogAppendTime by now: it may have been CreateTime once (G3)."""
 
 from __future__ import annotations
 

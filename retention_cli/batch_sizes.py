@@ -1,4 +1,4 @@
-"""R5 by the batches in logs, for want of an inventory: read from the brokers once a command (RULES.md R5).
+"""R5 by the batches in logs, for want of an inventory: read from the brokers once a command (R5).
 
 What a partition, or a topic, has above its size is told by the brokers for nothing. Only those are read, all that lies
 in them.
@@ -57,7 +57,7 @@ class _Kept:
 class BatchSizes:
     """What was read of logs in one command. A recheck goes by what the plan has read: what came since is kept whole.
 
-    After an election all is read anew: the log may have lost its tail (RULES.md M1).
+    After an election all is read anew: the log may have lost its tail (M1).
 
     Args:
         read: how batches are read.

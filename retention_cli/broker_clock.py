@@ -1,4 +1,4 @@
-"""The brokers' time, had by appending to a topic that they stamp, and our clock beside it (RULES.md G8)."""
+"""The brokers' time, had by appending to a topic that they stamp, and our clock beside it (G8)."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Orders:
         stock: the inventory of segments, or what reads batches for R5, None where neither was given.
         archiver: what archives, None for this process by itself.
         deleter_for: gives what deletes; it is called where the trim is no rehearsal, and nowhere else.
-        broker_clock_for: gives what compares our clock with the brokers' (RULES.md G8).
+        broker_clock_for: gives what compares our clock with the brokers' (G8).
         on_report: is given the report as soon as there is one, before anything behind it can fail. Not in a rehearsal.
     """
 

@@ -1,4 +1,4 @@
-"""A group's commits as they are remembered: where it stood, and whether that counts (RULES.md F5, F6). Pure."""
+"""A group's commits as they are remembered: where it stood, and whether that counts (F5, F6). Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from retention_cli.memory import LogNow
 
 UNTOLD: Final = -2
-"""Which leader epoch a commit carried is not known: an older version remembered it (RULES.md M1)."""
+"""Which leader epoch a commit carried is not known: an older version remembered it (M1)."""
 
 
 class Position(NamedTuple):
@@ -44,7 +44,7 @@ def same(one: tuple[int, int | None], other: tuple[int, int | None]) -> bool:
 
 
 def verdict(position: Position, log: LogNow) -> bool | None:
-    """Return whether a commit counts; None where that can't be told (RULES.md F5)."""
+    """Return whether a commit counts; None where that can't be told (F5)."""
     if position.own is not None and (position.own == UNTOLD or position.own in log.unasked_epochs):
         return None
     if position.offset > log.high_watermark:

@@ -1,4 +1,4 @@
-"""Triggers, each under its guards, come to one decision per partition (RULES.md, Deciding).
+"""Triggers, each under its guards, come to one decision per partition (docs/rules.md, Deciding).
 
 Pure: no clock, no broker, no Spark. The same facts, settings and now give the same decision.
 """
@@ -45,7 +45,7 @@ class Weighed(NamedTuple):
 class Wanted(NamedTuple):
     """The times (Unix ms) whose ``offset_at`` a decision needs; ``data`` are those for ``data_lookups``.
 
-    ``front`` says that of 2000-01-01 it is only asked whether the first record is older (RULES.md G9).
+    ``front`` says that of 2000-01-01 it is only asked whether the first record is older (G9).
     """
 
     times: frozenset[int] = frozenset()
@@ -209,7 +209,7 @@ def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
 
 
 def _lost(floor: Maybe[Floor]) -> tuple[Reason, ...]:
-    """Return what a group had yet to read when it went: told also where nothing is left (RULES.md F5)."""
+    """Return what a group had yet to read when it went: told also where nothing is left (F5)."""
     return () if isinstance(floor, Unknown) else tuple(note for note in floor.notes if note.code == "F5")
 
 
@@ -269,7 +269,7 @@ def _guarded(
 
 
 def _of_floor(limited_by: GuardCode | None, facts: PartitionFacts) -> tuple[Reason, ...]:
-    """Return what is odd about a floor that limits: whose consumer is gone, for one, and what to do (RULES.md F6)."""
+    """Return what is odd about a floor that limits: whose consumer is gone, for one, and what to do (F6)."""
     return facts.floor.notes if limited_by == "G2" and not isinstance(facts.floor, Unknown) else ()
 
 
@@ -327,7 +327,7 @@ def _decision(
 
 
 def unread_below(trim_to: int, log_start: int, floor: int | None) -> int:
-    """Return how many offsets below ``trim_to`` some counting consumer has not read (RULES.md G2).
+    """Return how many offsets below ``trim_to`` some counting consumer has not read (G2).
 
     All of them where the floor is unknown (None).
     """

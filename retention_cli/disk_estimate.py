@@ -1,6 +1,6 @@
 """R6 without an inventory, asked of a cluster: offsets at bisected times, all partitions of a round at once.
 
-A −1 is not taken at its word (RULES.md, Look-ups): it means H only where MAX_TIMESTAMP, asked after H was read, bears
+A −1 is not taken at its word (docs/rules.md): it means H only where MAX_TIMESTAMP, asked after H was read, bears
 it out; else it counts as S, so that nothing goes. So does an answer that is missing.
 """
 
@@ -30,7 +30,7 @@ _ROUNDS: Final = 64
 def estimate(
     reader: ClusterReader, disks: Sequence[Disk], rules: DiskRules, known: Known, leaders: Leaders, now_ms: int
 ) -> OldestFirst:
-    """Return how far R6 trims, by estimated levels (RULES.md R6). ``known.ends`` must have been read before.
+    """Return how far R6 trims, by estimated levels (R6). ``known.ends`` must have been read before.
 
     Args:
         reader: asks the brokers.

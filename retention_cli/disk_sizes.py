@@ -1,4 +1,4 @@
-"""How far a replica's size can be trusted: what it may hold of dead bytes, by what is remembered (RULES.md R5, R6).
+"""How far a replica's size can be trusted: what it may hold of dead bytes, by what is remembered (R5, R6).
 
 The replicas of one pass are laid beside those of the passes before (:mod:`retention_cli.replica_memory`), and the
 brokers are asked how they sweep.

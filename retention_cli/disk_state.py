@@ -1,4 +1,4 @@
-"""What one run knows of disks: how full they are, what lies on them, and what R6 comes to on each (RULES.md R5 to R7).
+"""What one run knows of disks: how full they are, what lies on them, and what R6 comes to on each (R5 to R7).
 
 The client reads this; whoever walks the segments, this process or Spark, goes by it.
 """
@@ -142,7 +142,7 @@ class DiskState:
         limits: Mapping[TopicPartition, Maybe[Limit]],
         now_ms: int,
     ) -> OldestFirst:
-        """Bisect times, for want of an inventory (RULES.md R6). numpy is there: see :meth:`without_numpy`."""
+        """Bisect times, for want of an inventory (R6). numpy is there: see :meth:`without_numpy`."""
         from retention_cli.disk_estimate import estimate
         from retention_cli.disks.estimated import Known
 

@@ -1,4 +1,4 @@
-"""R5 of a topic without an inventory: its oldest records, by estimated sizes and bisected times (RULES.md R5).
+"""R5 of a topic without an inventory: its oldest records, by estimated sizes and bisected times (R5).
 
 The same search as R6's, with a topic for a disk and leaders' replicas on it.
 """

@@ -2,7 +2,7 @@
 
 Two runs may look at a partition under two leader epochs and remember both (``state: cluster``, or one state directory).
 The later memory is the one to go on with; but where it was not made from the earlier one, nobody has asked yet whether
-the log was cut after the earlier look, and commits that counted then may lie beyond (RULES.md F5, M2).
+the log was cut after the earlier look, and commits that counted then may lie beyond (F5, M2).
 """
 
 from __future__ import annotations

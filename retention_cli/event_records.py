@@ -1,4 +1,4 @@
-"""Event times read out of records: what is new, and where R2's prefix ends (RULES.md R2, G4)."""
+"""Event times read out of records: what is new, and where R2's prefix ends (R2, G4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event times read out of records: what is remembered of them, and the prefix that is old enough (RULES.md R2). Pure.
+"""Event times read out of records: what is remembered of them, and the prefix that is old enough (R2). Pure.
 
 Reading every record again in each run would be too slow, remembering each one's time too much. So a partition's
 offsets are cut into blocks of some thousand, and of each block its largest event time is kept: blocks that are
@@ -32,7 +32,7 @@ class Block:
     """Data records from ``start`` to ``end`` (exclusive): how many, the largest time, the first unreadable one.
 
     ``newest_ms`` is None where no record in it has a readable event time. ``ancient`` is the first one's offset whose
-    event time lies before 2000 (RULES.md G9).
+    event time lies before 2000 (G9).
     """
 
     start: int
@@ -92,7 +92,7 @@ class EventScan:
         self.end = max(self.end, log_start)
 
     def cut(self, end: int) -> EventScan:
-        """Return what it says of a log that lost its tail (RULES.md M2): nothing, where its newest record was there.
+        """Return what it says of a log that lost its tail (M2): nothing, where its newest record was there.
 
         A block that reaches beyond the cut is read again.
         """
@@ -145,7 +145,7 @@ class EventScan:
         """Return what :meth:`as_bytes` wrote, laid at S.
 
         It begins anew where it is of another source, or broken; and where S has moved back: what lies before its start
-        was never read, or is another's by now (RULES.md M3). The largest time that was ever there stays.
+        was never read, or is another's by now (M3). The largest time that was ever there stays.
         """
         scan = read_scan(raw)
         if scan is None or scan.source != source:

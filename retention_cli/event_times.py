@@ -1,4 +1,4 @@
-"""maxEventTime of each partition: data records' alone, and what is remembered (RULES.md R2, G4)."""
+"""maxEventTime of each partition: data records' alone, and what is remembered (R2, G4)."""
 
 from __future__ import annotations
 

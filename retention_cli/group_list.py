@@ -1,4 +1,4 @@
-"""The cluster's consumer groups, and what each means for trimming (RULES.md F1–F4)."""
+"""The cluster's consumer groups, and what each means for trimming (F1–F4)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def list_all(
 
 
 def _gone(name: str, seen_ms: int, rows: Rows, ends: Mapping[TopicPartition, int], rules: GroupRules) -> GroupSummary:
-    """Return a group that is only remembered: it counts at its last commits (RULES.md F6)."""
+    """Return a group that is only remembered: it counts at its last commits (F6)."""
     counts = f"counts until {format_time((seen_ms + rules.remember_ms) // 1000 * 1000)}, or kretain groups forget"
     if matches(rules.ignore, name):
         counts = "ignored (groups.ignore)"

@@ -241,7 +241,7 @@ class GroupMemory:
         return group
 
     def _read_older(self, data: Any) -> None:
-        """Take over what the first format knew. It has no epochs: nothing of it was seen to count (RULES.md M1)."""
+        """Take over what the first format knew. It has no epochs: nothing of it was seen to count (M1)."""
         self.digest = b""
         self.open = {place: Position(offset, UNTOLD) for place, (offset,) in _flat(data["commits"])}
         self.gone = {place: Gone(Position(one[0], None), one[1]) for place, (one,) in _flat(data["gone"])}

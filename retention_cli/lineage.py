@@ -1,4 +1,4 @@
-"""Of which log is it? Offsets are names, and a log that loses its tail gives them to other records (RULES.md M1 to M4).
+"""Of which log is it? Offsets are names, and a log that loses its tail gives them to other records (M1 to M4).
 
 A leader epoch and an offset name a record: a log that has it has all before it as they were (KIP-101). So each fact
 that outlives a pass is asked about before it is used: where does the epoch end under which it was last true?
@@ -72,7 +72,7 @@ def prove(
 
     Returns:
         Where the log was cut since, None where it was not. Unknown where that could not be asked: then the memory is
-        as it was, and must not be used for what lets anything go (RULES.md M4).
+        as it was, and must not be used for what lets anything go (M4).
     """
     for one in pending(memory.earlier):
         if isinstance(answer := ends.get(one.asked, _NOT_ASKED), RequestFailedError):

@@ -1,4 +1,4 @@
-"""``offset_at(T)``: a broker's look-up, never taken at its word where it says −1 (RULES.md, Look-ups)."""
+"""``offset_at(T)``: a broker's look-up, never taken at its word where it says −1 (docs/rules.md, Look-ups)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def look_up(
 
 
 def _is_front(time_ms: int, wanted: Wanted) -> bool:
-    """Return whether it is asked whether the first record is older (RULES.md G9): its own stamp decides."""
+    """Return whether it is asked whether the first record is older (G9): its own stamp decides."""
     return time_ms == ANCIENT_MS and wanted.front
 
 
@@ -210,7 +210,7 @@ def _search(
 
 
 def _ended_early(reached: Reached, facts: PartitionFacts) -> int | None:
-    """Return up to where there was more to read than a search was given: another log answered it (RULES.md M1)."""
+    """Return up to where there was more to read than a search was given: another log answered it (M1)."""
     end, stable = facts.high_watermark, facts.last_stable_offset
     if reached.stopped or reached.record is not None or isinstance(end, Unknown) or isinstance(stable, Unknown):
         return None

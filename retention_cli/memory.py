@@ -1,4 +1,4 @@
-"""What kretain remembers of a cluster, as values: what brokers forget and decisions need (DESIGN.md, the ledger).
+"""What kretain remembers of a cluster, as values: what brokers forget and decisions need (docs/memory.md).
 
 Pure: two memories of the same thing merge to one, in any order, so that two processes, pods or laptops can
 remember together. Everything belongs to a topic id: a topic made anew starts anew.
@@ -22,7 +22,7 @@ leader's. Without one it was never seen to: what it is worth is unknown."""
 
 
 class LogNow(NamedTuple):
-    """What a pass has found out of a partition's log, to judge the commits on it by (RULES.md F5).
+    """What a pass has found out of a partition's log, to judge the commits on it by (F5).
 
     ``unknown_epochs`` are leader epochs of commits that its leader does not know, ``unasked_epochs`` those that it
     could not be asked about. ``cut`` is where the log was cut since the last pass, None where it was not;

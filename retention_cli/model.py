@@ -18,7 +18,7 @@ CleanupPolicy = frozenset[str]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 ANCIENT_MS: Final = 946_684_800_000
-"""2000-01-01T00:00:00Z in Unix ms: what is stamped before it was stamped in seconds (RULES.md G9)."""
+"""2000-01-01T00:00:00Z in Unix ms: what is stamped before it was stamped in seconds (G9)."""
 
 INFINITE_MS: Final = -1
 """Kafka's own word for "no time limit" in ``retention.ms``."""
@@ -65,7 +65,7 @@ Maybe = Union[T, Unknown]  # noqa: UP007  (mypy takes no generic alias written w
 
 
 class LookUp(NamedTuple):
-    """The answer of ``offset_at(T)``: every record before ``offset`` is older than T (RULES.md, Look-ups).
+    """The answer of ``offset_at(T)``: every record before ``offset`` is older than T (docs/rules.md, Look-ups).
 
     ``note`` says what a person should know of how it was found, such as that reading stopped early.
     ``timestamp`` is the time (Unix ms) of the record that ends the prefix, where the broker named one; ``record`` is
@@ -79,10 +79,10 @@ class LookUp(NamedTuple):
 
 
 class EventPrefix(NamedTuple):
-    """Every record before ``offset`` has an event time older than R2's cutoff, read out of the records (RULES.md R2).
+    """Every record before ``offset`` has an event time older than R2's cutoff, read out of the records (R2).
 
     ``note`` and ``timestamp`` are as a :class:`LookUp`'s. ``ancient`` is the offset of the first record before it whose
-    event time lies before 2000, and ``ancient_ms`` that time (RULES.md G9); None where there is none.
+    event time lies before 2000, and ``ancient_ms`` that time (G9); None where there is none.
     """
 
     offset: int
@@ -93,7 +93,7 @@ class EventPrefix(NamedTuple):
 
 
 class EventMax(NamedTuple):
-    """The largest event time of a partition's data, ever (RULES.md R2), in Unix ms, and the record's offset.
+    """The largest event time of a partition's data, ever (R2), in Unix ms, and the record's offset.
 
     Where it is not ``exact`` it is a safe lower bound: the largest that could be seen.
     """
@@ -117,7 +117,7 @@ class Watermark(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """The highest watermark reached on any disk that holds a replica of a partition (RULES.md R7)."""
+    """The highest watermark reached on any disk that holds a replica of a partition (R7)."""
 
     disk: str
     percent: float
@@ -125,7 +125,7 @@ class Usage(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The smallest offset whose tail fits (RULES.md R5); ``exact`` where ``by`` an inventory, or by what was read."""
+    """The smallest offset whose tail fits (R5); ``exact`` where ``by`` an inventory, or by what was read."""
 
     offset: int
     exact: bool
@@ -135,7 +135,7 @@ class Tail(NamedTuple):
 class Sample(NamedTuple):
     """At our wall clock ``wall_ms`` (Unix ms) the high watermark was ``high_watermark``.
 
-    Every offset below it was written at or before then (RULES.md G3).
+    Every offset below it was written at or before then (G3).
     """
 
     wall_ms: int
@@ -144,7 +144,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The smallest committed offset over every consumer that counts (RULES.md F1), and whose it is.
+    """The smallest committed offset over every consumer that counts (F1), and whose it is.
 
     ``by`` is the consumer as ``kind:name`` (``group:billing``). ``notes`` say what is odd but known.
     """
@@ -226,12 +226,12 @@ class PartitionFacts(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What is to happen to one partition, and why (RULES.md, Deciding). A tuple, as facts are.
+    """What is to happen to one partition, and why (docs/rules.md, Deciding). A tuple, as facts are.
 
     ``trim_to`` is the new log start offset, None unless ``action`` is trim. ``records`` counts the
     offsets that go, ``unconsumed`` those of them that some counting consumer has not read, ``size_bytes``
     what they take on the leader, None where that can't be told; ``size_exact`` where an inventory says so to the byte.
-    ``leader_epoch`` says of which life of the log all this is (RULES.md M1).
+    ``leader_epoch`` says of which life of the log all this is (M1).
     """
 
     topic: str

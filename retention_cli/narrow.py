@@ -1,4 +1,4 @@
-"""A planned row meets a fresh decision: what may still be trimmed of it (DESIGN.md, ``trim --plan``). Pure.
+"""A planned row meets a fresh decision: what may still be trimmed of it (docs/plan.md, Saved plans). Pure.
 
 Whatever differs, the narrower of the two holds. Nothing here can make a trim larger.
 """
@@ -37,7 +37,7 @@ def narrow(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | Non
         planned: the plan's row; its action is trim.
         fresh: today's decision, None where the topic or the partition is gone or no longer managed.
         epoch_end: where the leader epoch ends in which it was planned, where that is not today's; None where the leader
-            does not know it (RULES.md M2).
+            does not know it (M2).
     """
     if planned.trim_to is None:
         raise ValueError(f"{planned.tp} has nothing planned")
@@ -69,7 +69,7 @@ def narrow(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | Non
 
 
 def _other_log(target: int, planned: int | None, now: int | None, epoch_end: Maybe[int | None]) -> Held | None:
-    """Return why the plan may speak of another log than is there now; None where it does not (RULES.md M1 to M4)."""
+    """Return why the plan may speak of another log than is there now; None where it does not (M1 to M4)."""
     if planned is None or now is None:
         return _held(
             "the plan does not say in which leader epoch it was made, so that it can't be told of which log it is"

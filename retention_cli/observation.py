@@ -106,11 +106,11 @@ class Request:
         memory_for: gives what is remembered of a cluster, by its id; None: nothing is, and nothing will be.
         scan_all: whether event times are read out of records for as long as it takes, or while patience lasts.
         clock_ms: our wall clock, for what is remembered.
-        clock: why our clock can't be trusted, where it was compared (RULES.md G8).
+        clock: why our clock can't be trusted, where it was compared (G8).
         prepared: what was read before, of a slice. What changes under a slice is held, and not read again:
             its commits are not at hand.
         disks: lays in what rules want to know of disks; None where none does.
-        epochs: leader epochs of partitions to ask about besides: of what a plan that was saved speaks (RULES.md M2).
+        epochs: leader epochs of partitions to ask about besides: of what a plan that was saved speaks (M2).
     """
 
     settings_for: SettingsFor

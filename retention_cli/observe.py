@@ -1,4 +1,4 @@
-"""The facts of a cluster's partitions, read in the safe order (DESIGN.md, observe).
+"""The facts of a cluster's partitions, read in the safe order (docs/architecture.md, Observe).
 
 Metadata, commits, then S, H and L, then MAX_TIMESTAMP and time look-ups, metadata again. Commits before H,
 so that a commit beyond H is a leftover (F5); H before look-ups, so that "nothing so young" can mean H.

@@ -1,4 +1,4 @@
-"""kretain's own two topics: what they must be like, making them, and reading them (DESIGN.md, The policy file)."""
+"""kretain's own two topics: what they must be like, making them, and reading them (docs/live-settings.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of one partition, and of which log it is (RULES.md M1 to M4). Pure.
+"""What is remembered of one partition, and of which log it is (M1 to M4). Pure.
 
 Two memories of the same partition merge to one, in any order, so that two processes, pods or laptops can remember
 together. It belongs to a topic id: a topic made anew starts anew.
@@ -29,7 +29,7 @@ class Front(NamedTuple):
 class PartitionMemory:
     """What is remembered of one partition of one topic id, and of which log it is.
 
-    ``leader_epoch`` is the one under which all of this was last proven to be about the log (RULES.md M1, M2), None
+    ``leader_epoch`` is the one under which all of this was last proven to be about the log (M1, M2), None
     where nothing is remembered yet; ``last_epoch`` is that of the last record of it, the same or an earlier one, None
     where that is not known; ``log_start`` was S then. ``packed`` are samples (:func:`unpack`), oldest first. ``newest``
     is the largest timestamp of a data record ever seen there (R2). ``data_at`` are offsets at which a data record is
@@ -111,13 +111,13 @@ class PartitionMemory:
             self.front, self.changed = front, True
 
     def saw_stamps(self, high_watermark: int, *, append_time: bool) -> None:
-        """Remember whose times the topic's records carry by now: the brokers', or their producers' (RULES.md G3)."""
+        """Remember whose times the topic's records carry by now: the brokers', or their producers' (G3)."""
         if append_time and self.created:
             self.created_below, self.changed = max(self.created_below, high_watermark), True
         if self.created == append_time:
             self.created, self.changed = not append_time, True
 
-    # -- of which log it is (RULES.md M1 to M4) --------------------------------------------
+    # -- of which log it is (M1 to M4) --------------------------------------------
 
     @property
     def is_blank(self) -> bool:

@@ -1,4 +1,4 @@
-"""The plan: decisions with their totals, as JSON and back (DESIGN.md, The plan). Pure.
+"""The plan: decisions with their totals, as JSON and back (docs/plan.md, The plan). Pure.
 
 A plan is a list of wishes. Whoever carries it out decides afresh and takes the smaller offset of the two;
 what stands in a plan can only narrow a trim.
@@ -23,7 +23,7 @@ NO_FILE: Final = "flags"
 """A plan's ``policy_source`` where there is no policy file."""
 UNCHECKED: Final = "unchecked"
 Clock = Literal["checked", "unchecked"]
-"""Whether our clock was compared with the brokers'. A plan's never is: only a trim asks them (RULES.md G8)."""
+"""Whether our clock was compared with the brokers'. A plan's never is: only a trim asks them (G8)."""
 Rules = Literal["file", "one-off"]
 """Whose triggers a plan goes by: the policy file's, or the flags' alone."""
 
@@ -90,7 +90,7 @@ class Plan:
 
     ``flags`` are the one-off rules as given, ``topics`` the TOPIC arguments. ``unconsumed_by`` counts, per
     consumer, the records that would go before it has read them. ``refusals`` say why trim would refuse the plan
-    (RULES.md G6), ``notes`` what else is worth a warning. ``memory_since_ms`` is when what kretain remembers of the
+    (G6), ``notes`` what else is worth a warning. ``memory_since_ms`` is when what kretain remembers of the
     cluster was begun (Unix ms), None where nothing was remembered yet. ``disks`` are what R6 comes to, where a rule
     speaks of disks, and ``space`` what brokers give back by it, and when. ``counted`` are the totals, where
     somebody has counted the decisions already.
@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def rules(self) -> Rules:
-        """Whose triggers it goes by. One flag that asks for a bound turns the file's own off (DESIGN.md)."""
+        """Whose triggers it goes by. One flag that asks for a bound turns the file's own off (docs/policy.md)."""
         return "one-off" if any(flag in self.flags for flag in TRIGGER_FLAGS) else "file"
 
 

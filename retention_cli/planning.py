@@ -177,7 +177,7 @@ def amount_of(decisions: Sequence[Decision]) -> Amount:
 
 
 def managed_records(observation: Observation) -> int:
-    """Return the sum of H − S over the managed partitions whose ends are known (RULES.md G6)."""
+    """Return the sum of H − S over the managed partitions whose ends are known (G6)."""
     return sum(
         facts.high_watermark - facts.log_start
         for facts in observation.facts.values()
@@ -186,7 +186,7 @@ def managed_records(observation: Observation) -> int:
 
 
 def unread_by_group(reader: ClusterReader, policy: Policy, decisions: Sequence[Decision]) -> dict[str, int]:
-    """Return, per group, how many records would go before it has read them (RULES.md G2).
+    """Return, per group, how many records would go before it has read them (G2).
 
     Commits are read once more, and only where something unread would go: keeping them all until it is known
     what would go would cost memory for each of them.
@@ -268,8 +268,8 @@ def recheck(
 
     Where rules speak of disks, all are observed: R6 and a topic's size are decided over all of them.
 
-    ``clock`` says why our clock can't be trusted, where it was compared with the brokers' (RULES.md G8). ``epochs`` are
-    the leader epochs in which the partitions were planned: where they ended is asked (RULES.md M2).
+    ``clock`` says why our clock can't be trusted, where it was compared with the brokers' (G8). ``epochs`` are
+    the leader epochs in which the partitions were planned: where they ended is asked (M2).
 
     Raises:
         BrokerError: the cluster's metadata could not be read.

@@ -1,4 +1,4 @@
-"""A policy against the cluster it is meant for: what would be wrong there, found before a plan (RULES.md R1, F4)."""
+"""A policy against the cluster it is meant for: what would be wrong there, found before a plan (R1, F4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy topic: what it says now of the settings that the file marks ``cluster``, and saying more (DESIGN.md)."""
+"""The policy topic: what it says now of the settings that the file marks ``cluster``, and saying more."""
 
 from __future__ import annotations
 

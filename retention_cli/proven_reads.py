@@ -1,4 +1,4 @@
-"""Records that were read, held against the log of the leader that everything else was asked of (RULES.md M1).
+"""Records that were read, held against the log of the leader that everything else was asked of (M1).
 
 The client that reads records finds leaders by itself. Where it asks one that was deposed and does not know it yet,
 after an unclean election, it reads records of another log: what they say lets nothing go.

@@ -26,7 +26,7 @@ class Remembered:
         now_ms: the clock of all cutoffs.
 
     ``partitions`` is what may be gone by. ``cuts`` says where logs were cut since the last pass, ``doubts`` of which
-    memories that could not be asked: those are ``set_aside`` as they are, and nothing is gone by them (RULES.md M4).
+    memories that could not be asked: those are ``set_aside`` as they are, and nothing is gone by them (M4).
     """
 
     memory: Memory
@@ -50,7 +50,7 @@ class Remembered:
             )
 
     def epochs_to_check(self, read: Mapping[TopicPartition, Ends]) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs to ask about before anything remembered is used (RULES.md M2); H must be read."""
+        """Return the leader epochs to ask about before anything remembered is used (M2); H must be read."""
         return epochs_of(self.partitions, self.leaders, read)
 
     def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, Ends]) -> None:
@@ -83,7 +83,7 @@ class Remembered:
             self.memory.judge(lambda place: logs.get(TopicPartition(*place)), {tp.topic for tp in logs}, list(logs))
 
     def recall(self, facts: dict[TopicPartition, PartitionFacts]) -> None:
-        """Lay in the samples of each partition whose policy asks for them (RULES.md G3)."""
+        """Lay in the samples of each partition whose policy asks for them (G3)."""
         for tp, one in facts.items():
             if self.settings[tp.topic].min_wallclock_ms is None or isinstance(one.high_watermark, Unknown):
                 continue

@@ -1,4 +1,4 @@
-"""What is remembered of a replica's size, so that dead bytes are never counted as live ones (RULES.md R5, R6). Pure.
+"""What is remembered of a replica's size, so that dead bytes are never counted as live ones (R5, R6). Pure.
 
 A replica's size includes the dead: bytes below S that its broker has not swept yet. No client can ask for them. But a
 sweep takes all dead segments of a log at once, and then the size falls. So it is remembered, pass by pass, where S and
@@ -136,7 +136,7 @@ def begun_anew(packed: bytes, now_ms: int) -> bytes:
     """Return replicas as if they had just been seen for the first time: after an election their sizes say nothing.
 
     A replica that leads no more may have lost a tail that nobody had copied, and a log that was restored has dead bytes
-    again: a size that falls is no sweep then (RULES.md M1, M3). What fell before is still on its way.
+    again: a size that falls is no sweep then (M1, M3). What fell before is still on its way.
     """
     rows = []
     for row in unpack(packed):

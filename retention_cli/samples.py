@@ -68,7 +68,7 @@ def unpack(packed: bytes) -> tuple[Sample, ...]:
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
     """Return fewer samples, the oldest and the newest among them: the older, the farther apart.
 
-    Dropping one never makes a wrong answer, it makes a bound lower (RULES.md G3).
+    Dropping one never makes a wrong answer, it makes a bound lower (G3).
     """
     samples = without_falls(samples)
     now = samples[-1].wall_ms

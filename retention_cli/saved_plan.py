@@ -1,4 +1,4 @@
-"""A plan read back from a file, with everything in it doubted (DESIGN.md, ``trim --plan``)."""
+"""A plan read back from a file, with everything in it doubted (docs/plan.md, Saved plans)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic ``_kretain_state`` on a real cluster: what the shared ledger reads and writes (DESIGN.md, the ledger)."""
+"""The topic ``_kretain_state`` on a real cluster: what the shared ledger reads and writes (docs/memory.md)."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def read_times(
     for tp, (plain, data) in found.items():
         facts[tp] = facts[tp]._replace(lookups=plain, data_lookups=data)
     stamped = [tp for tp in wanted if guarded_by_stamps(facts[tp], settings[tp.topic])]
-    if lost is not None:  # whether the topic was ever CreateTime is not known either (RULES.md G3)
+    if lost is not None:  # whether the topic was ever CreateTime is not known either (G3)
         facts.update({tp: facts[tp]._replace(stamped_below=lost) for tp in stamped})
         return
     for tp, below in stamped_below(reader, facts, stamped, memory, leaders, until).items():

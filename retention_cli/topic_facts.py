@@ -39,7 +39,7 @@ def configured(topic: TopicFacts, config: TopicConfig | RequestFailedError | Non
 
 
 def never_touched(topic: TopicFacts, settings: Settings) -> bool:
-    """Return whether there is nothing to decide about the topic (RULES.md G5), as far as its facts are known."""
+    """Return whether there is nothing to decide about the topic (G5), as far as its facts are known."""
     return isinstance(untouchable(topic, settings), Reason)
 
 

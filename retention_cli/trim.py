@@ -1,4 +1,4 @@
-"""Carry a plan out: recheck, delete, read back, report (DESIGN.md, ``trim``).
+"""Carry a plan out: recheck, delete, read back, report (docs/architecture.md, Trim).
 
 Nothing is deleted on the plan's word. Each batch is decided afresh at most :data:`RECHECK_SECONDS` before
 its request goes out; the plan can only narrow what that decision allows.
@@ -40,7 +40,7 @@ _AGAIN_AFTER_S: Final = (0.5, 1.0, 2.0)
 
 
 class RefusedError(Exception):
-    """The trim would break a limit of the policy (RULES.md G6). Nothing was trimmed."""
+    """The trim would break a limit of the policy (G6). Nothing was trimmed."""
 
     def __init__(self, reasons: Sequence[Reason]) -> None:
         super().__init__("; ".join(reason.text for reason in reasons))

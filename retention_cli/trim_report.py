@@ -33,7 +33,7 @@ class TrimRow:
 class TrimReport:
     """What became of every partition of a plan, in its order, and how long rechecks and deletes (read back) took.
 
-    ``clock`` says whether our clock was compared with the brokers' (RULES.md G8). ``disks`` are what R6 came to at
+    ``clock`` says whether our clock was compared with the brokers' (G8). ``disks`` are what R6 came to at
     the last recheck. ``audit_problem`` says why the audit log lacks some of it: the rows are all there is then.
     ``audit_broken`` is where the chain of the audit log was found broken before, None where it was whole. ``sent``
     says that a request to delete went out, ``stopped_by`` what ended the trim behind it and is no broker's doing.
@@ -55,7 +55,7 @@ class TrimReport:
 
     @property
     def short(self) -> list[Reason]:
-        """Return, for each disk that stays above its ceiling, by how much and what stands in the way (RULES.md R6)."""
+        """Return, for each disk that stays above its ceiling, by how much and what stands in the way (R6)."""
         return [note for one in self.disks if one.short_bytes for note in one.notes()]
 
     def count(self, outcome: OutcomeName) -> int:

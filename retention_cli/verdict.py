@@ -102,7 +102,7 @@ class Unanswered:
         self._sent.pop(tp, None)
 
     def may_go(self, targets: Mapping[TopicPartition, Target]) -> Collection[Target]:
-        """Return the farthest target per partition, of these and of what may yet be carried out (RULES.md G6)."""
+        """Return the farthest target per partition, of these and of what may yet be carried out (G6)."""
         found = dict(targets)
         for tp, sent in self._sent.items():
             mine = [found[tp]] if tp in found else []

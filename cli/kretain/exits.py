@@ -1,4 +1,4 @@
-"""Exit codes (DESIGN.md), and which error comes to which. The one place that says so."""
+"""Exit codes (README.md), and which error comes to which. The one place that says so."""
 
 from __future__ import annotations
 

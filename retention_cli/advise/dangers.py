@@ -46,7 +46,7 @@ class Danger:
 
 @or_unknown
 def consumed_after_retention(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
-    """R1's time must not be longer than the forced retention (RULES.md R1)."""
+    """R1's time must not be longer than the forced retention (R1)."""
     del now_ms
     if wish.consumed_after_ms is None:
         return None

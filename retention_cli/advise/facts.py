@@ -81,7 +81,7 @@ def measured(start: int, end: int, first: Maybe[Stamp | None], newest: Maybe[Sta
         start: log start offset.
         end: high watermark, read before ``first`` and ``newest`` were.
         first: the broker's first record at or after the moment; None where it names none. That is no proof that
-            there is none (RULES.md, Look-ups), unless ``newest`` bears it out.
+            there is none (docs/rules.md, Look-ups), unless ``newest`` bears it out.
         newest: the record with the largest timestamp.
         ago: the moment.
     """
@@ -159,7 +159,7 @@ class TopicState:
         return policy if isinstance(policy, Unknown) else "delete" in policy
 
     def untouched(self, policy: Settings) -> bool:
-        """Whether kretain never touches the topic under a policy, or can't tell (RULES.md G5)."""
+        """Whether kretain never touches the topic under a policy, or can't tell (G5)."""
         facts = TopicFacts(self.name, "", self.internal, self.settings.cleanup_policy, INFINITE_MS)
         return untouchable(facts, policy) is not None
 

@@ -1,4 +1,4 @@
-"""How long a broker keeps data, at most and in normal traffic (RULES.md, Worked cases). Pure.
+"""How long a broker keeps data, at most and in normal traffic (docs/rules.md, Worked cases). Pure.
 
 A broker deletes whole segments. A segment goes when its newest record is older than ``retention.ms``, or when
 ``retention.bytes`` are left without it. A segment that is written to grows until it is ``segment.ms`` long or
@@ -17,7 +17,7 @@ from retention_cli.advise.words import HOUR, MINUTE
 from retention_cli.model import Maybe, Unknown
 
 CLOCK_DIFFERENCE_MS: Final = MINUTE
-"""A stamp that is less ahead of now may be two clocks that differ (RULES.md G8)."""
+"""A stamp that is less ahead of now may be two clocks that differ (G8)."""
 
 
 @dataclass(frozen=True, slots=True)

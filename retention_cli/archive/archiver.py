@@ -21,7 +21,7 @@ from retention_cli.target import Target
 
 @dataclass(slots=True)
 class LastArchived:
-    """By what each partition's log that was archived is known again, right before it is trimmed (RULES.md M2)."""
+    """By what each partition's log that was archived is known again, right before it is trimmed (M2)."""
 
     _marks: dict[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 

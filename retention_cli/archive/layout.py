@@ -73,7 +73,7 @@ class Manifest:
 
     ``partitions`` is how many the topic had. ``last_offset`` and ``last_epoch`` are the last record's, None where
     there is none, or no epoch. ``leader_epoch`` is the one in which the log was read: behind the last record, only it
-    says of which log it is that nothing lay there (RULES.md M1). None where an older version wrote it.
+    says of which log it is that nothing lay there (M1). None where an older version wrote it.
     ``min_ms`` and ``max_ms`` are over the records' timestamps (Unix ms).
     """
 

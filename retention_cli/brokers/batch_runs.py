@@ -1,7 +1,7 @@
 """What lies in logs, byte for byte, as their leaders send it: the headers of record batches, and nothing in them.
 
 A leader sends batches as they lie in its files, compressed or not, with transaction markers and aborted records. What
-is between two offsets therefore takes as many bytes there as were sent (RULES.md R5).
+is between two offsets therefore takes as many bytes there as were sent (R5).
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
     """Read each group's committed offsets and hand them over once, in no order.
 
     Offsets that a pending transaction may still change are waited for (require_stable), coordinators
-    that move or load are looked up again, until the deadline (RULES.md F3). A group that is gone by now has none.
+    that move or load are looked up again, until the deadline (F3). A group that is gone by now has none.
     """
     waiting: dict[str, _Failure] = {name: _Failure("was not asked", None, retriable=True) for name in groups}
     batch_size = _FIRST_BATCH

@@ -1,4 +1,4 @@
-"""What can go wrong between us and a cluster, each said in one line (DESIGN.md, exit 1)."""
+"""What can go wrong between us and a cluster, each said in one line (README.md, exit 1)."""
 
 from __future__ import annotations
 

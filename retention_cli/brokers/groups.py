@@ -56,7 +56,7 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
 
     Raises:
         BrokerError: a broker did not answer, or was still loading, until the deadline. A listing that
-            lacks one broker's groups is no listing (RULES.md F9).
+            lacks one broker's groups is no listing (F9).
     """
     found: dict[str, ListedGroup] = {}
     errors: dict[int, RequestFailedError] = {}
@@ -206,7 +206,7 @@ _UNDECODABLE: Final = (
     *(ValueError, struct.error, LookupError, TypeError, AttributeError, ArithmeticError),
     *(EOFError, RecursionError, MemoryError),
 )
-"""What comes of bytes that are no member's: any may stand there, and one member must not end the run (RULES.md F3)."""
+"""What comes of bytes that are no member's: any may stand there, and one member must not end the run (F3)."""
 
 
 def _classic_topics(group: Any) -> frozenset[str] | RequestFailedError:

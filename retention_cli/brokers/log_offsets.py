@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """The broker answered −1: it names no such offset. Never "the end" (RULES.md, Look-ups)."""
+    """The broker answered −1: it names no such offset. Never "the end" (docs/rules.md, Look-ups)."""
 
 
 Answer = Found | NotFound | RequestFailedError

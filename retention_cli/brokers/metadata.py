@@ -1,4 +1,4 @@
-"""The cluster's metadata, read afresh: topic ids, leaders, leader epochs (DESIGN.md, observe)."""
+"""The cluster's metadata, read afresh: topic ids, leaders, leader epochs (docs/architecture.md, Observe)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def topic_id_text(topic_id: Any) -> str | None:
 
 
 async def may_describe_cluster(wire: Wire, deadline: float) -> bool:
-    """Return whether our authorized operations on the cluster contain DESCRIBE (RULES.md F8).
+    """Return whether our authorized operations on the cluster contain DESCRIBE (F8).
 
     Raises:
         BrokerError: nobody answered until the deadline.

@@ -71,7 +71,7 @@ class ClusterReader:
         return self._wire.run(metadata.read_metadata, self._wire, topics, self._deadline())
 
     def may_describe_cluster(self) -> bool:
-        """Return whether listings are complete for us (RULES.md F8).
+        """Return whether listings are complete for us (F8).
 
         Raises:
             BrokerError: nobody answered within the time-out.

@@ -51,7 +51,7 @@ class Reached:
 
     ``stopped`` says that reading ended before it found one: at the limit, or at the deadline. ``timestamp`` is
     that of the record that was found, or stopped at, ``record`` its own offset. ``last`` is the offset of the last
-    record that was read, and its leader epoch, where it has one: by these the log is known (RULES.md M1).
+    record that was read, and its leader epoch, where it has one: by these the log is known (M1).
     """
 
     offset: int

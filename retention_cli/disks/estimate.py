@@ -1,4 +1,4 @@
-"""R6 without an inventory: the water level found by asking for offsets at ever closer times (RULES.md R6). Pure.
+"""R6 without an inventory: the water level found by asking for offsets at ever closer times (R6). Pure.
 
 Nobody knows the segments, so a level is a time: all that is older goes. Per disk it is bisected, all disks at once: a
 round asks each partition for its offset at the level that its disks try. As in the exact walk, disks don't

@@ -1,4 +1,4 @@
-"""R6 without an inventory: from disks and decisions to bounds, all of it estimated (RULES.md R6). Pure.
+"""R6 without an inventory: from disks and decisions to bounds, all of it estimated (R6). Pure.
 
 Ask :meth:`Estimation.wanted`, look the offsets up, give them to :meth:`Estimation.answer`, until there is nothing more
 to ask; then take :meth:`Estimation.result`.

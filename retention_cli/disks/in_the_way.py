@@ -1,4 +1,4 @@
-"""What R6 could not reach: which bytes still lie on a disk that stays above its ceiling, and why (RULES.md R6)."""
+"""What R6 could not reach: which bytes still lie on a disk that stays above its ceiling, and why (R6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R6 with an inventory: from disks and decisions to bounds, and to what each disk comes to (RULES.md R6). Pure."""
+"""R6 with an inventory: from disks and decisions to bounds, and to what each disk comes to (R6). Pure."""
 
 from __future__ import annotations
 

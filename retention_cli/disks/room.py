@@ -1,4 +1,4 @@
-"""How full each disk is, and by how much it is above its ceiling (RULES.md R6). Pure."""
+"""How full each disk is, and by how much it is above its ceiling (R6). Pure."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def sized_by_policy(disk: Disk, rules: DiskRules) -> bool:
 
 
 def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:
-    """Return why R6 can't tell what a trim would do: others than Kafka take most of the disk (RULES.md R6)."""
+    """Return why R6 can't tell what a trim would do: others than Kafka take most of the disk (R6)."""
     if rules.shared or 2 * room.kafka_bytes >= room.used_bytes:
         return None
     return Unknown.because(

@@ -1,4 +1,4 @@
-"""R5: where a tail of so many bytes begins, estimated or by an inventory (RULES.md R5); and what a trim takes. Pure."""
+"""R5: where a tail of so many bytes begins, estimated or by an inventory (R5); and what a trim takes. Pure."""
 
 from __future__ import annotations
 

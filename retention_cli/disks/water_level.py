@@ -1,4 +1,4 @@
-"""R6: the globally oldest segments go, until every disk is back at its ceiling (KIP-61, RULES.md R6). Pure.
+"""R6: the globally oldest segments go, until every disk is back at its ceiling (KIP-61, R6). Pure.
 
 The walk, in words. A *candidate* is a partition and an offset at which a segment of at least one replica ends that is
 not active. The disks that hold it are those of these segments: trimming up to there, rather than up to the candidate
@@ -8,7 +8,7 @@ partition's candidates come in the order of their offsets, and what goes of it i
 disk that holds it is still above its ceiling. Then *every* replica loses its own segments wholly below that offset,
 those too whose own candidate came earlier and did not go, because their disk was no longer above.
 
-Where all replicas have the same boundaries, a candidate is a segment, and this is RULES.md R6 word for word. Where
+Where all replicas have the same boundaries, a candidate is a segment, and this is R6 word for word. Where
 they differ, each boundary of each replica is a candidate of its own: nothing goes that frees nothing.
 
 Why it needs no loop. What a candidate takes lies at or before it in the order. So as long as a disk is above its
@@ -51,7 +51,7 @@ class WaterLevel:
 
 
 def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> WaterLevel:
-    """Return how far R6 trims each partition (RULES.md R6).
+    """Return how far R6 trims each partition (R6).
 
     Args:
         segments: all replicas' segments on the disks in question, those of topics that are not managed too.

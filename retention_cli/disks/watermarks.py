@@ -1,4 +1,4 @@
-"""R7: a disk that fills shortens the times of what lies on it (RULES.md R7). Pure."""
+"""R7: a disk that fills shortens the times of what lies on it (R7). Pure."""
 
 from __future__ import annotations
 

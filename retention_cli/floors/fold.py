@@ -1,4 +1,4 @@
-"""Every group's commits, folded to one floor per partition as they arrive (RULES.md F1–F6). Pure.
+"""Every group's commits, folded to one floor per partition as they arrive (F1–F6). Pure.
 
 Memory grows with partitions, not with commits: a group's rows are forgotten once they are folded in. The
 order in which groups arrive changes nothing.
@@ -206,7 +206,7 @@ class FloorFold:
         self._cuts[tp] = (cut, epoch)
 
     def cut_untold(self, tp: TopicPartition) -> None:
-        """Note that nobody can say now whether the log was cut: what carries no epoch holds (RULES.md M4)."""
+        """Note that nobody can say now whether the log was cut: what carries no epoch holds (M4)."""
         self._cuts[tp] = CUT_UNTOLD
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:

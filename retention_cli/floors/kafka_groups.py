@@ -1,4 +1,4 @@
-"""The floors that Kafka's own groups set: listed, described and read in the safe order (RULES.md F1–F5, F8, F9)."""
+"""The floors that Kafka's own groups set: listed, described and read in the safe order (F1–F5, F8, F9)."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Every group of the cluster, by name, and those that count (RULES.md F1)."""
+    """Every group of the cluster, by name, and those that count (F1)."""
 
     names: frozenset[str]
     counted: tuple[ListedGroup, ...]
 
     def latest(self, rules: GroupRules) -> list[str]:
-        """Return the groups that start at the end where they have no commit (RULES.md F2)."""
+        """Return the groups that start at the end where they have no commit (F2)."""
         return [group.name for group in self.counted if matches(rules.latest, group.name)]
 
 
@@ -222,7 +222,7 @@ def read_groups(
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """What is remembered of groups, laid beside what was read of them (RULES.md F5, F6)."""
+    """What is remembered of groups, laid beside what was read of them (F5, F6)."""
 
     memory: Memory
     rules: GroupRules
@@ -297,7 +297,7 @@ class EpochChecks(Protocol):
 
 
 def tell_epochs(fold: EpochChecks, ends: EpochEnds) -> None:
-    """Tell the fold where the leader epochs of commits end (RULES.md F5, F6)."""
+    """Tell the fold where the leader epochs of commits end (F5, F6)."""
     for tp, epoch in fold.epochs_to_check():
         if (answer := ends.get((tp, epoch))) is not None:
             fold.epoch_ends_at(tp, epoch, end_of_epoch(epoch, answer))

@@ -1,4 +1,4 @@
-"""Every group's commits as rows, for engines that fold them elsewhere (RULES.md F1–F6). Pure.
+"""Every group's commits as rows, for engines that fold them elsewhere (F1–F6). Pure.
 
 What :class:`~retention_cli.floors.fold.FloorFold` keeps in memory stands in rows here, a group's all together:
 the least of the commits, and whatever makes a floor unknown.

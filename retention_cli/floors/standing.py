@@ -1,4 +1,4 @@
-"""Where the groups stand on one partition, and the floor that this comes to (RULES.md F1–F6). Pure.
+"""Where the groups stand on one partition, and the floor that this comes to (F1–F6). Pure.
 
 A standing is what is left of any number of commits: small, and the same whoever folded them. The local fold
 makes it in memory, Spark by a groupBy; what is said of it is said here, once.

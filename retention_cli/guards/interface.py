@@ -1,4 +1,4 @@
-"""What a guard is: a rule that limits the bounds of some triggers, or of all (RULES.md, Words)."""
+"""What a guard is: a rule that limits the bounds of some triggers, or of all (docs/rules.md, Words)."""
 
 from __future__ import annotations
 

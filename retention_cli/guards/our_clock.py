@@ -32,7 +32,7 @@ class OurClock(Guard):
 
 
 def compare_clocks(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> Unknown | None:
-    """Return why the clocks can't be trusted, None where the brokers' lies within 60 s of ours (RULES.md G8).
+    """Return why the clocks can't be trusted, None where the brokers' lies within 60 s of ours (G8).
 
     ``theirs_ms`` was stamped by a broker between the two readings of our clock.
     """

@@ -13,7 +13,7 @@ class Unconsumed(Guard):
     """Limits to the floor; an unknown floor stops. R1 has the floor built in, R4 is forced by definition.
 
     R7 is guarded: what a watermark adds is not what the file's own number forced.
-    R4 as a one-off flag is guarded too: forced only where a file says so (RULES.md R4).
+    R4 as a one-off flag is guarded too: forced only where a file says so (R4).
     """
 
     code: GuardCode = "G2"

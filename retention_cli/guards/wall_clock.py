@@ -89,7 +89,7 @@ def written_by(samples: Sequence[Sample], time_ms: int) -> int | None:
     """Return the largest offset below which all was written at or before ``time_ms``, None where no sample tells.
 
     ``samples`` are sorted by time. Where the high watermark fell, none counts for more than any later one: other
-    records may stand at those offsets by now (RULES.md G3).
+    records may stand at those offsets by now (G3).
     """
     index = telling(samples, time_ms)
     return None if index is None else min(sample.high_watermark for sample in samples[index:])

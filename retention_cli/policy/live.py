@@ -1,4 +1,4 @@
-"""What the policy topic says: its messages become settings per topic (DESIGN.md, The policy file). Pure.
+"""What the policy topic says: its messages become settings per topic (docs/live-settings.md). Pure.
 
 The compacted topic ``_kretain_policy`` has a topic's name as key and JSON of settings as value. The last message of a
 key is the word, as after compaction, and may only set keys that the file marks ``cluster`` for that topic. Where it

@@ -1,4 +1,4 @@
-"""What is set in the policy topic: checked, and laid over what is said there (DESIGN.md, The policy file). Pure."""
+"""What is set in the policy topic: checked, and laid over what is said there (docs/live-settings.md). Pure."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class Policy:
         return {**{key: origin for key, origin in found.items() if key not in dropped}, **live}
 
     def _unsettled(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> Unknown | None:
-        """Return why what lives in the cluster can't be told, None where it can, or nothing does (DESIGN.md).
+        """Return why what lives in the cluster can't be told, None where it can, or nothing does.
 
         What the file marks counts here, also where a flag or a one-off rule has its place: a message that can't be
         read may have said anything. A guard that nobody has set yet guards all.

@@ -1,4 +1,4 @@
-"""The policy file's schema (DESIGN.md, The policy file): what editors check and what we load.
+"""The policy file's schema (docs/policy.md): what editors check and what we load.
 
 Every key is the KIPs' or Kafka's own name.
 """
@@ -18,7 +18,7 @@ class _Model(BaseModel):
 
 
 class GroupsModel(_Model):
-    """Which consumer groups count (RULES.md F1–F4)."""
+    """Which consumer groups count (F1–F4)."""
 
     ignore: v.Patterns = Field(
         default=list(DEFAULT_IGNORED_GROUPS), description="Groups that protect nothing. A list replaces the default."
@@ -34,7 +34,7 @@ class GroupsModel(_Model):
 
 
 class LimitsModel(_Model):
-    """A plan past one of these is shown, and refused by trim (RULES.md G6)."""
+    """A plan past one of these is shown, and refused by trim (G6)."""
 
     max_records: v.Count | None = Field(default=None, alias="max.records", description="Records per 24 hours.")
     max_bytes: v.Bytes | None = Field(default=None, alias="max.bytes", description="Bytes per 24 hours.")
@@ -44,7 +44,7 @@ class LimitsModel(_Model):
 
 
 class WatermarkModel(_Model):
-    """From this usage on, times count less (RULES.md R7)."""
+    """From this usage on, times count less (R7)."""
 
     percent: v.Ceiling = Field(description="A disk's usage, in percent of its size.")
     factor: v.Factor = Field(description="What R4's retention.ms and R1's retention.commitoffset are multiplied by.")
@@ -52,7 +52,7 @@ class WatermarkModel(_Model):
 
 
 class DisksModel(_Model):
-    """The brokers' disks (RULES.md R6 and R7, KIP-61)."""
+    """The brokers' disks (R6 and R7, KIP-61)."""
 
     percent: v.Ceiling | None = Field(
         default=None,

@@ -104,7 +104,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """Which groups count (RULES.md F1–F6): patterns for ignore and latest, names for require.
+    """Which groups count (F1–F6): patterns for ignore and latest, names for require.
 
     ``remember_ms`` is how long a group that is gone still counts (F6).
     """
@@ -117,7 +117,7 @@ class GroupRules:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A plan past one of these is refused (RULES.md G6). None means no limit."""
+    """A plan past one of these is refused (G6). None means no limit."""
 
     max_records: int | None = None
     max_bytes: int | None = None
@@ -126,7 +126,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class DiskRules:
-    """What the policy says of disks (RULES.md R6 and R7).
+    """What the policy says of disks (R6 and R7).
 
     ``percent`` is R6's ceiling, None where it is off. ``capacity`` and ``reserved`` are bytes by ``BROKER:DIR``, by
     ``DIR`` or by ``*`` for all. ``devices`` are the groups of dirs that share one, in the same words.

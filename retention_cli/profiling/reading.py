@@ -240,7 +240,7 @@ def _why(answer: Answer) -> str:
 def _from_time(
     reader: ClusterReader, profile: Profile, ranges: Mapping[TopicPartition, Range], leaders: Leaders
 ) -> dict[TopicPartition, Range]:
-    """Leave out what lies before the window, where brokers can tell: not on the word of a −1 (RULES.md, Look-ups)."""
+    """Leave out what lies before the window, where brokers can tell: not on the word of a −1 (docs/rules.md)."""
     found = dict(ranges)
     from_ms = profile.wanted.from_ms
     asked = [tp for tp, one in ranges.items() if one.start < one.end and not profile.topics[tp.topic].by_event_time]

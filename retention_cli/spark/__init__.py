@@ -1,4 +1,4 @@
-"""The same observe and decide, spread over a Spark cluster (DESIGN.md, One way through it)."""
+"""The same observe and decide, spread over a Spark cluster (docs/architecture.md, The flow)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that read committed offsets: one slice of a cluster's groups each (RULES.md F1–F3)."""
+"""Tasks that read committed offsets: one slice of a cluster's groups each (F1–F3)."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def write_connection(settings: ConnectionSettings, folder: Path, name: str) -> P
 def check_cluster(reader: ClusterReader, cluster: str) -> None:
     """Check that a reader has come to this cluster: an address may mean another one on another machine.
 
-    A group that the other cluster doesn't have would seem to be gone, and protect nothing (RULES.md F1).
+    A group that the other cluster doesn't have would seem to be gone, and protect nothing (F1).
 
     Raises:
         BrokerError: it has come to another.

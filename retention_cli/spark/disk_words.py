@@ -1,4 +1,4 @@
-"""What R6 could not reach on Spark's disks, and could not look at, with the words for it (RULES.md R6)."""
+"""What R6 could not reach on Spark's disks, and could not look at, with the words for it (R6)."""
 
 from __future__ import annotations
 

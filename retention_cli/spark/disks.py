@@ -1,4 +1,4 @@
-"""R5, R6, R7 and whole segments over Spark (RULES.md R5 to R7).
+"""R5, R6, R7 and whole segments over Spark (R5 to R7).
 
 The client looks at the disks: how full they are, which replicas lie on them, where logs begin and end. That is
 proportional to partitions. An inventory's segments, which are many more, stay with Spark.

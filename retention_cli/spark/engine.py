@@ -1,4 +1,4 @@
-"""A plan over Spark: commits to standings, facts laid beside them, decided where they were read (DESIGN.md).
+"""A plan over Spark: commits to standings, facts laid beside them, decided where they were read (docs/architecture.md).
 
 The client reads what is small, and nothing is collected to it but totals and, where somebody wants to see them,
 rows. It alone can delete: no task has anything that could.
@@ -282,7 +282,7 @@ def frame_of(session: Any, rows: Iterable[Mapping[str, Any]], schema: Any) -> An
 
 
 def _unread_by_group(decided: Any, commits: Any, summaries: Iterable[Summary]) -> dict[str, dict[str, int]]:
-    """Return, per cluster and group, how many records would go before it has read them (RULES.md G2)."""
+    """Return, per cluster and group, how many records would go before it has read them (G2)."""
     from pyspark.sql import functions as f
 
     if not any(one.totals.unconsumed for one in summaries):

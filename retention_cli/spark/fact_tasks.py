@@ -1,4 +1,4 @@
-"""Tasks that read a slice of partitions, and tasks that decide (DESIGN.md, observe and decide)."""
+"""Tasks that read a slice of partitions, and tasks that decide (docs/architecture.md, Observe)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class SliceFloors:
         self._rows[tp]["cut"] = {"offset": cut, "leader_epoch": epoch}
 
     def cut_untold(self, tp: TopicPartition) -> None:
-        """Note that nobody can say now whether it was (RULES.md M4)."""
+        """Note that nobody can say now whether it was (M4)."""
         self._rows[tp]["cut"] = {"offset": None, "leader_epoch": None}
 
 

@@ -1,4 +1,4 @@
-"""Commits to standings: the least of millions of rows, by groupBy, with what is unknown kept (RULES.md F1–F6)."""
+"""Commits to standings: the least of millions of rows, by groupBy, with what is unknown kept (F1–F6)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def standings(commits: Any, required: Sequence[str] = ()) -> Any:
 
     Args:
         commits: the rows.
-        required: every group that the policy requires anywhere (RULES.md F4).
+        required: every group that the policy requires anywhere (F4).
     """
     from pyspark.sql import functions as f
 

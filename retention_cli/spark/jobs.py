@@ -21,7 +21,7 @@ class ClusterJob:
     """One cluster's part of a plan.
 
     ``partitions`` gives how many partitions each managed topic has that may be touched, ``latest`` the groups
-    that start at the end where they have no commit (RULES.md F2). ``topic_ids`` are those of all topics, managed or
+    that start at the end where they have no commit (F2). ``topic_ids`` are those of all topics, managed or
     not: a group is remembered whole (F5, F6). ``configs`` are what the client read first. ``now_ms`` is the clock of
     all cutoffs. ``ends_only``: nothing is to be decided, so that no time is looked up, and no size.
     """

@@ -1,4 +1,4 @@
-"""R6 with an inventory, over Spark: what :mod:`retention_cli.disks.oldest_first` comes to, by windows (RULES.md R6).
+"""R6 with an inventory, over Spark: what :mod:`retention_cli.disks.oldest_first` comes to, by windows (R6).
 
 Segments are shuffled twice: all of them by partition, for the running maximum of their times, and kept so; those that
 the walk can come to by disk, for the running sum. What comes to this process is a row per disk, and the most that is in

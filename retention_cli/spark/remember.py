@@ -1,4 +1,4 @@
-"""What tasks have seen, put into the ledger: by the client, which holds it (DESIGN.md, the ledger)."""
+"""What tasks have seen, put into the ledger: by the client, which holds it (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SEEN: Final = (
 
 
 def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
-    """Take in the groups whose commits have changed, and that the others were seen again (RULES.md F6)."""
+    """Take in the groups whose commits have changed, and that the others were seen again (F6)."""
     ledgers = {one.cluster: one.memory for one in prepared if isinstance(one.memory, Ledger)}
     if not ledgers:
         return
@@ -72,7 +72,7 @@ def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
 
 
 def note_create_time(one: Prepared) -> None:
-    """Note which topics are CreateTime, also where a log could not be read or asked: that only holds (RULES.md G3)."""
+    """Note which topics are CreateTime, also where a log could not be read or asked: that only holds (G3)."""
     for name, config in one.job.configs.items():
         about = one.metadata.topics[name]
         if isinstance(config, TopicConfig) and config.timestamp_type == "CreateTime" and about.topic_id is not None:

@@ -87,7 +87,7 @@ PROOF: Final = pa.struct(
         ("high_watermark", pa.int64()),
     ]
 )
-"""Where a partition stood when it was last looked at: by that it is told whether its log was cut (RULES.md M2)."""
+"""Where a partition stood when it was last looked at: by that it is told whether its log was cut (M2)."""
 
 LAID: Final = pa.struct(
     [
@@ -294,7 +294,7 @@ BATCH_RUNS: Final = pa.schema(
 """One row a piece of a log that was read for its bytes (:class:`retention_cli.segments.runs.Runs`)."""
 
 PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_parquet.schema()])
-"""The plan's rows (DESIGN.md, The plan)."""
+"""The plan's rows (docs/plan.md, The plan)."""
 
 DECIDED: Final = pa.schema(
     [

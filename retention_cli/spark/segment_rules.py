@@ -32,7 +32,7 @@ def bases(inventory: SparkInventory, partitions: Any) -> Any:
 
 
 def tails(inventory: SparkInventory, partitions: Any) -> Any:
-    """Return topic, partition, bytes_tail, bytes_reasons, topic_tail and topic_reasons, a row each (RULES.md R5).
+    """Return topic, partition, bytes_tail, bytes_reasons, topic_tail and topic_reasons, a row each (R5).
 
     Where a rule is not asked for both its columns are null, else one of them is. Offsets are exact to the segment.
 

@@ -60,7 +60,7 @@ class CommitsReader(SlicedReader):
     pushed_columns = ("group", "topic")
 
     def partitions(self) -> Sequence[InputPartition]:
-        """List the groups, where the listing is whole (RULES.md F8, F9).
+        """List the groups, where the listing is whole (F8, F9).
 
         Raises:
             BrokerError: it is not, or brokers did not answer.

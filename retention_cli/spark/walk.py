@@ -1,4 +1,4 @@
-"""The walk over segments, oldest first, as windows over frames (RULES.md R6, and R5's of a topic).
+"""The walk over segments, oldest first, as windows over frames (R6, and R5's of a topic).
 
 As :mod:`retention_cli.disks.water_level`, whose docstring says why no loop is needed: of each disk (or topic) what goes
 is what stands before a place in its own order. What is null is never old and never below anything.

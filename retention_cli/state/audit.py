@@ -122,7 +122,7 @@ class AuditLog:
         return _runs(self.events())
 
     def trimmed_since(self, at: str) -> tuple[Amount, str | None]:
-        """Return what was trimmed since a moment (ISO 8601 as we write it), for the limits per day (RULES.md G6).
+        """Return what was trimmed since a moment (ISO 8601 as we write it), for the limits per day (G6).
 
         Beside it the first break of the chain, as ``file:line: text``; None where the log is whole.
 

@@ -1,4 +1,4 @@
-"""The ledger that everybody shares: the topic ``_kretain_state``, with SQLite as its cache (DESIGN.md, the ledger).
+"""The ledger that everybody shares: the topic ``_kretain_state``, with SQLite as its cache (docs/memory.md).
 
 On opening, what others wrote since is merged into the cache. On saving, the cache is written first, and with it, in
 the same transaction, which documents have changed; then these go to the topic, whole. So a kill loses nothing: the

@@ -1,4 +1,4 @@
-"""What stands in the topic ``_kretain_state``: one document per key, whole and merged (DESIGN.md, the ledger). Pure.
+"""What stands in the topic ``_kretain_state``: one document per key, whole and merged (docs/memory.md). Pure.
 
 ====================  =================================================================================
 key                   value
@@ -6,7 +6,7 @@ key                   value
 ``TOPICID``           partitions 0 to 31 of that topic id; ``TOPICID/1`` the next 32, and so on
 ``group:NAME``        a consumer group: its commits that counted, those that are gone, those that are refused
 ``disk:NAME``         a broker's disk: how much of it was in use, and when
-``clock``             nothing but a stamp: by it a trim compares clocks (RULES.md G8)
+``clock``             nothing but a stamp: by it a trim compares clocks (G8)
 ====================  =================================================================================
 
 A value is JSON, compressed with zlib. ``v`` is the format's version, ``at`` the writer's clock when it wrote.
@@ -261,7 +261,7 @@ def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
 
 
 def _older_memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
-    """Read rows of version 1: but for samples, nothing in them says of which log it is (RULES.md M1)."""
+    """Read rows of version 1: but for samples, nothing in them says of which log it is (M1)."""
     for number, samples, *_more in rows:
         memory = with_last_epoch(base64.b64decode(samples, validate=True))
         yield _whole(number), memory or PartitionMemory()

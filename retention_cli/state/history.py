@@ -56,7 +56,7 @@ class PastDay:
     broken: str | None = None
 
     def under(self, limits: Limits) -> Amount:
-        """Return the amount, for limits that speak of a day (RULES.md G6).
+        """Return the amount, for limits that speak of a day (G6).
 
         Raises:
             StateError: they do, and the log is broken: what it tells of the day is not to be relied on.

@@ -1,4 +1,4 @@
-"""The ledger in SQLite: what is remembered of one cluster, safe under two processes and a kill (DESIGN.md).
+"""The ledger in SQLite: what is remembered of one cluster, safe under two processes and a kill (docs/memory.md).
 
 It is read as it is needed and written once, in one transaction, by :meth:`Ledger.save`. What another process
 wrote in the meantime is merged with ours.

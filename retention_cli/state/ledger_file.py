@@ -1,6 +1,6 @@
 """The ledger's SQLite file: its tables, and what stands in their rows. What it means is the ledger's to know.
 
-A damaged ledger must not forget a group in silence (RULES.md F6). So each row carries a checksum over all that stands
+A damaged ledger must not forget a group in silence (F6). So each row carries a checksum over all that stands
 in it, a seal over all rows says how many there are and what their checksums come to, and SQLite's own check is made
 when the file is opened.
 """

@@ -1,4 +1,4 @@
-"""Opens what is remembered of a cluster, and saves it; says so where it can't (DESIGN.md, the ledger)."""
+"""Opens what is remembered of a cluster, and saves it; says so where it can't (docs/memory.md)."""
 
 from __future__ import annotations
 

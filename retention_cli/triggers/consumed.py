@@ -30,7 +30,7 @@ class Consumed(Trigger):
         return () if facts.floor.offset <= facts.log_start else (now_ms - settings.consumed_after_ms,)
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
-        """Return R1's bound; unknown also where T is longer than the forced retention (RULES.md R1)."""
+        """Return R1's bound; unknown also where T is longer than the forced retention (R1)."""
         after_ms = settings.consumed_after_ms
         if after_ms is None:
             return NotAsked()
@@ -49,7 +49,7 @@ class Consumed(Trigger):
 
 
 def forced_retention_conflict(after_ms: int, live_ms: int | Unknown, forced_age_ms: int | None) -> Unknown | None:
-    """Return why T can't stand beside the forced retention, or None where it can (RULES.md R1).
+    """Return why T can't stand beside the forced retention, or None where it can (R1).
 
     ``live_ms`` is the topic's own ``retention.ms`` (−1 for infinite), ``forced_age_ms`` R4's A.
     """

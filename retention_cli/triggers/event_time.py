@@ -70,7 +70,7 @@ def source_of(facts: PartitionFacts, settings: Settings) -> EventSource | Unknow
 
 
 def _read_prefix(facts: PartitionFacts, settings: Settings) -> Bound | Unknown:
-    """Return the bound that was read out of records; unknown where a time in it lies before 2000 (RULES.md G9)."""
+    """Return the bound that was read out of records; unknown where a time in it lies before 2000 (G9)."""
     prefix = facts.event_prefix
     if isinstance(prefix, Unknown):
         return prefix

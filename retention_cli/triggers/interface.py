@@ -1,4 +1,4 @@
-"""What a trigger is: a rule that asks for a bound (RULES.md, Words)."""
+"""What a trigger is: a rule that asks for a bound (docs/rules.md, Words)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Trigger(Protocol):
 def offset_at(
     facts: PartitionFacts, time_ms: int, settings: Settings, now_ms: int, *, data: bool = False
 ) -> Bound | Unknown:
-    """Return the look-up's answer as a bound (RULES.md, Look-ups), unknown where it wasn't read.
+    """Return the look-up's answer as a bound (docs/rules.md, Look-ups), unknown where it wasn't read.
 
     ``data`` asks for the answer that stands at a data record. A record in the future that ends the prefix is
     named, as what blocks trimming (G4).

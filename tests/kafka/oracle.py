@@ -1,4 +1,4 @@
-"""What RULES.md demands of a partition, worked out from its records alone: nothing of kretain's is used here."""
+"""What docs/rules.md demands of a partition, worked out from its records alone: nothing of kretain's is used here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R5 by the batches in logs, on real brokers: what leaders send is what lies in their files (RULES.md R5)."""
+"""R5 by the batches in logs, on real brokers: what leaders send is what lies in their files (R5)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read(world: World, topic: str, start: int, end: int, run_bytes: int = 1, *, 
 
 
 def smallest_that_fits(batches: list[tuple[int, int]], start: int, most: int) -> int:
-    """RULES.md R5, written down once more: from the back, as long as it fits."""
+    """R5, written down once more: from the back, as long as it fits."""
     left, found = most, max(base for base, _ in batches)
     for base, size in reversed(batches):
         left -= size

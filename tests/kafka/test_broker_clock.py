@@ -1,4 +1,4 @@
-"""Our clock beside the brokers' (RULES.md G8): with state: cluster a trim asks them, and believes no clock that differs."""
+"""Our clock beside the brokers' (G8): with state: cluster a trim asks them, and believes no clock that differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands as scripts and people use them: exit codes, what goes where, every format (DESIGN.md, The commands)."""
+"""The commands as scripts and people use them: exit codes, what goes where, every format (docs/commands.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the shared ledger has to stand: other machines, foreign messages, a topic that is gone (DESIGN.md)."""
+"""What only the shared ledger has to stand: other machines, foreign messages, a topic that is gone (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def store(kafka: EmbeddedKafka, tmp_path: Path) -> Store:
 
 
 def test_a_new_machine_knows_when_records_were_written(world: World) -> None:
-    """RULES.md G3: what another pod saw is as good as what this one saw. On its own it would hold."""
+    """G3: what another pod saw is as good as what this one saw. On its own it would hold."""
     topic = world.topic()
     world.produce(topic, OLD)
     world.commit(f"{topic}-a", topic, 6)
@@ -55,7 +55,7 @@ def test_a_new_machine_knows_when_records_were_written(world: World) -> None:
 
 
 def test_a_new_machine_knows_the_groups_that_are_gone(world: World) -> None:
-    """RULES.md F6: a group that another pod saw still counts here. On its own this machine would trim past it."""
+    """F6: a group that another pod saw still counts here. On its own this machine would trim past it."""
     topic = world.topic()
     world.produce(topic, OLD)
     world.commit(f"{topic}-a", topic, 7)
@@ -109,7 +109,7 @@ def test_the_last_word_on_each_key_says_all_that_anybody_said(store: Store) -> N
 
 
 def test_a_group_that_does_not_move_is_told_of_again_so_that_it_counts_long_enough(store: Store) -> None:
-    """RULES.md F6: 30 days from when it was last seen, by whomever, not from when it last committed."""
+    """F6: 30 days from when it was last seen, by whomever, not from when it last committed."""
     group, at = new_topic_id(), now_ms()
     for hours in (0, 2):
         with store.opened() as (ledger, memories):
@@ -120,7 +120,7 @@ def test_a_group_that_does_not_move_is_told_of_again_so_that_it_counts_long_enou
 
 
 def test_within_the_hour_in_which_it_is_not_told_of_again_a_group_still_counts_elsewhere(store: Store) -> None:
-    """RULES.md F6: seen 50 minutes after it was told of, and gone since, with an hour to remember it."""
+    """F6: seen 50 minutes after it was told of, and gone since, with an hour to remember it."""
     group, at, minute = new_topic_id(), now_ms(), 60_000
     for minutes in (0, 50):
         with store.opened() as (ledger, memories):

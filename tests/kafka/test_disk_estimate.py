@@ -1,4 +1,4 @@
-"""R6 and R5 without an inventory, on real brokers: by bisected times, sizes, and what is remembered (RULES.md)."""
+"""R6 and R5 without an inventory, on real brokers: by bisected times, sizes, and what is remembered (docs/rules.md)."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_the_estimate_frees_80_to_120_percent_of_what_the_inventory_says(stuffed
 
 
 def test_it_never_goes_past_what_was_read_and_says_who_stands_in_the_way(stuffed: Stuffed, tmp_path: Path) -> None:
-    """RULES.md G2: the group has read 120 of each; an unknown floor holds."""
+    """G2: the group has read 120 of each; an unknown floor holds."""
     read = dict.fromkeys(stuffed.topics[1:], 120)
     for name, offset in read.items():
         stuffed.world.commit("slow", name, offset)
@@ -179,7 +179,7 @@ def test_what_a_trim_took_is_not_taken_again(stuffed: Stuffed, tmp_path: Path) -
 
 
 def test_after_the_brokers_have_swept_it_goes_on(world: World, tmp_path: Path) -> None:
-    """RULES.md R6: once the size has fallen it is known again; ``--wait`` stays until then."""
+    """R6: once the size has fallen it is known again; ``--wait`` stays until then."""
     name = world.topic("stages", replicas=2, segment_bytes=str(MIB))
     world.produce_at(name, [now_ms() - HOUR] * 600, value=lambda: os.urandom(RECORD), batch=20)
     policy = tmp_path / "policy.yaml"
@@ -199,7 +199,7 @@ def test_after_the_brokers_have_swept_it_goes_on(world: World, tmp_path: Path) -
 
 
 def test_a_size_limit_is_kept_without_an_inventory_and_nothing_goes_twice(world: World) -> None:
-    """RULES.md R5: until the size has fallen it is unknown; then it fits, but for the segment in which S stands."""
+    """R5: until the size has fallen it is unknown; then it fits, but for the segment in which S stands."""
     name = world.topic("sized", segment_bytes=str(MIB))
     world.produce_at(name, [now_ms()] * 600, value=lambda: os.urandom(RECORD), batch=20)
     policy = f"version: 1\ntopics:\n  - match: {name}\n    retention.bytes: 3MiB\n    unconsumed: trim\n"
@@ -224,7 +224,7 @@ def test_a_size_limit_is_kept_without_an_inventory_and_nothing_goes_twice(world:
 
 
 def test_a_topics_size_is_kept_without_an_inventory_its_oldest_records_first(world: World, tmp_path: Path) -> None:
-    """RULES.md R5: all of a topic's partitions together; and until sizes have fallen nothing goes twice."""
+    """R5: all of a topic's partitions together; and until sizes have fallen nothing goes twice."""
     name = world.topic("together", partitions=3, segment_bytes=str(MIB))
     for partition, age in enumerate((10 * HOUR, 30 * HOUR, 20 * HOUR)):
         stamps = [now_ms() - age + 1000 * n for n in range(400)]

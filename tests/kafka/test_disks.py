@@ -1,4 +1,4 @@
-"""R6 on disks that really fill: log dirs on small tmpfs volumes, filled by producers (RULES.md R6, KIP-61)."""
+"""R6 on disks that really fill: log dirs on small tmpfs volumes, filled by producers (R6, KIP-61)."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def disks_in(plan: Cli) -> list[dict[str, Any]]:
 
 
 def test_without_an_inventory_it_is_estimated_and_comes_close(full: Full, tmp_path: Path) -> None:
-    """RULES.md R6: by bisected times; the issue's 80 to 120 percent, on volumes that really are full."""
+    """R6: by bisected times; the issue's 80 to 120 percent, on volumes that really are full."""
     policy = policy_of(tmp_path, entry="unconsumed: trim")
     made = full.run("plan", policy, "-o", "json", check=0)
     exact = full.run("plan", policy, "--inventory", str(full.inventory), "-o", "json", check=0)
@@ -145,7 +145,7 @@ def test_a_disk_below_its_ceiling_asks_for_nothing(full: Full, tmp_path: Path) -
 
 
 def test_a_lagging_group_keeps_its_data_and_the_plan_says_who_stands_in_the_way(full: Full, tmp_path: Path) -> None:
-    """Never past G2; what could not be reached is said, and exit codes are DESIGN.md's."""
+    """Never past G2; what could not be reached is said, and exit codes are README.md's."""
     policy, inventory = policy_of(tmp_path, percent=10), full.inventory
     made = full.run("plan", policy, "--inventory", str(inventory), "-o", "json", "--fail-on-hold", check=4)
     rows = {row["topic"]: row for row in made.json()["partitions"]}

@@ -1,4 +1,4 @@
-"""R2 on a real cluster: maxEventTime from data alone, remembered; event times inside records (RULES.md R2, G4)."""
+"""R2 on a real cluster: maxEventTime from data alone, remembered; event times inside records (R2, G4)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_markers_wall_clock_is_no_event_time(world: World) -> None:
 
 
 def test_a_marker_at_the_front_keeps_nothing_behind_it(world: World) -> None:
-    """RULES.md, Look-ups: an answer where no data record stands is settled by reading from there on."""
+    """docs/rules.md, Look-ups: an answer where no data record stands is settled by reading from there on."""
     topic = world.topic("event")
     old = 40 * 24
     world.transaction(topic, hours_ago(old + 100, old + 90), end="commit")
@@ -276,7 +276,7 @@ def test_event_times_from_json_values_with_transactions_and_tombstones(world: Wo
 
 @pytest.mark.parametrize("kind", ["header", "json"])
 def test_seconds_for_milliseconds_are_no_event_times_and_are_named(world: World, kind: str) -> None:
-    """RULES.md G9: 20 records of now, each with its event time in seconds; and one whose producer got it right."""
+    """G9: 20 records of now, each with its event time in seconds; and one whose producer got it right."""
     topic = world.topic("event")
     source = {"retention__eventtime__source": "'header:et'" if kind == "header" else "'json:/et'"}
 
@@ -312,7 +312,7 @@ def test_seconds_behind_a_front_that_is_right_hold_too(world: World) -> None:
 
 
 def test_a_gap_that_compaction_left_at_the_front_is_no_old_stamp(world: World) -> None:
-    """RULES.md G9: a look-up of 2000 answers behind the gap, and the record that stands there is of today."""
+    """G9: a look-up of 2000 answers behind the gap, and the record that stands there is of today."""
     topic = world.topic(
         "event",
         cleanup_policy="compact,delete",

@@ -1,4 +1,4 @@
-"""Real input: the flights of 2013 in the order of their schedule, their actual departure as event time (RULES.md R2).
+"""Real input: the flights of 2013 in the order of their schedule, their actual departure as event time (R2).
 
 Out of order by hours, as life is. What R2 trims is exactly the longest prefix older than maxEventTime − E, by pandas.
 """

@@ -1,4 +1,4 @@
-"""Who counts, on a real cluster: groups of every protocol, live members, transactions (RULES.md F1–F5, F8)."""
+"""Who counts, on a real cluster: groups of every protocol, live members, transactions (F1–F5, F8)."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_connect_like_group_that_commits_nothing_is_listed_and_does_not_count(
 
 
 def test_a_member_that_does_not_say_what_it_reads_may_read_anything(world: World) -> None:
-    """RULES.md F3: a consumer without metadata and assignment is not one that reads nothing."""
+    """F3: a consumer without metadata and assignment is not one that reads nothing."""
     topic = world.topic()
     world.produce(topic, OLD)
     world.commit(f"{topic}-done", topic, 10)
@@ -360,7 +360,7 @@ def streams_member(bootstrap: str, group: str, source: str) -> Iterator[None]:
 
 
 def test_a_commit_of_a_leader_epoch_that_this_log_never_had_holds_until_it_is_deleted(world: World) -> None:
-    """RULES.md F5: above the partition's epoch. Once the remedy was carried out it counts for nothing (F6)."""
+    """F5: above the partition's epoch. Once the remedy was carried out it counts for nothing (F6)."""
     topic = world.topic()
     ahead = f"{topic}-ahead"
     world.produce(topic, OLD)
@@ -376,7 +376,7 @@ def test_a_commit_of_a_leader_epoch_that_this_log_never_had_holds_until_it_is_de
 
 @pytest.mark.parametrize("remedy", ["offsets", "group"])
 def test_a_refused_commit_is_no_position_once_it_was_deleted_as_told(world: World, remedy: str) -> None:
-    """RULES.md F5, F6: it lay beyond the end of the log, which has grown past it since; of that nobody has read a record."""
+    """F5, F6: it lay beyond the end of the log, which has grown past it since; of that nobody has read a record."""
     topic = world.topic()
     group = f"{topic}-g"
     world.produce(topic, OLD)
@@ -401,7 +401,7 @@ def test_a_refused_commit_is_no_position_once_it_was_deleted_as_told(world: Worl
 
 
 def test_behind_a_refused_commit_stands_the_last_one_that_counted(world: World) -> None:
-    """RULES.md F6: the group had read 4 records of this log; deleted, it still counts there, whatever it said since."""
+    """F6: the group had read 4 records of this log; deleted, it still counts there, whatever it said since."""
     topic = world.topic()
     group = f"{topic}-g"
     world.produce(topic, OLD)
@@ -448,7 +448,7 @@ def test_one_commit_is_told_once_and_two_plans_of_the_same_facts_are_equal(
 
 
 def test_a_commit_below_the_log_start_is_told_on_an_empty_partition_too(world: World) -> None:
-    """RULES.md F5: the group has lost records, and nothing is left that could say so."""
+    """F5: the group has lost records, and nothing is left that could say so."""
     topic = world.topic()
     world.produce(topic, OLD)
     world.commit(f"{topic}-slow", topic, 4)
@@ -498,7 +498,7 @@ def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> 
 
 
 def test_a_late_commit_of_a_consumer_that_outlived_its_topic_is_not_one_of_the_new_log(world: World) -> None:
-    """The topic was made anew meanwhile; the commit's epoch is one that the new log has yet to come to (RULES.md F5)."""
+    """The topic was made anew meanwhile; the commit's epoch is one that the new log has yet to come to (F5)."""
     topic = world.topic()
     world.produce(topic, OLD)
     for _time in range(2):

@@ -1,4 +1,4 @@
-"""``kretain ledger`` and ``groups forget``: what is remembered, shown and forgotten (DESIGN.md; RULES.md F6)."""
+"""``kretain ledger`` and ``groups forget``: what is remembered, shown and forgotten (docs/memory.md; F6)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_topic_that_was_made_anew_has_nothing_to_show_and_one_that_is_gone_sti
 
 
 def test_groups_lists_the_gone_and_forget_takes_them_out_of_every_decision(shop: Shop) -> None:
-    """RULES.md F6: until kretain groups forget."""
+    """F6: until kretain groups forget."""
     world, topic, policy = shop
 
     def floors() -> list[int]:

@@ -1,4 +1,4 @@
-"""One suite that both stores of the ledger pass: SQLite alone, and the topic that all share (DESIGN.md, the ledger)."""
+"""One suite that both stores of the ledger pass: SQLite alone, and the topic that all share (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_everything_that_is_remembered_of_a_partition_comes_back(store: Store) -
 
 
 def test_sizes_of_replicas_and_looks_at_disks_are_there_for_the_next_run(store: Store) -> None:
-    """RULES.md R5 and R6 without an inventory, and ``kretain disk``: of each the later look counts, whoever looked."""
+    """R5 and R6 without an inventory, and ``kretain disk``: of each the later look counts, whoever looked."""
     topic_id, disk = new_topic_id(), f"1:/{new_topic_id()}"
     other, at = store.elsewhere("other"), now_ms()
     old, new = (ReplicaSeen(7, at + n, 10 * n, 90, 500, at, 0) for n in (0, 1))
@@ -93,7 +93,7 @@ def test_a_topic_made_anew_starts_anew(store: Store) -> None:
 
 
 def test_a_group_that_is_gone_is_recalled_with_its_last_commits(store: Store) -> None:
-    """RULES.md F6, and what F5 refused; a commit that vanished alone is gone too."""
+    """F6, and what F5 refused; a commit that vanished alone is gone too."""
     orders, stem = new_topic_id(), new_topic_id()
     gone, shrunk = f"{stem}-gone", f"{stem}-shrunk"
     at = now_ms()
@@ -270,7 +270,7 @@ def test_pruning_forgets_what_was_not_seen_for_long_and_is_not_there(store: Stor
 
 
 def test_a_forgotten_group_is_forgotten_everywhere_until_it_is_seen_again(store: Store) -> None:
-    """RULES.md F6: until kretain groups forget."""
+    """F6: until kretain groups forget."""
     group, other = new_topic_id(), store.elsewhere("other")
     with store.opened() as (ledger, memories):
         see(ledger, group, {"orders": {0: 5}}, now_ms())

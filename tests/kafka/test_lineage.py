@@ -1,4 +1,4 @@
-"""Of which log is it? What was remembered of one that then lost its tail, or got its front back (RULES.md M1 to M4, F6).
+"""Of which log is it? What was remembered of one that then lost its tail, or got its front back (M1 to M4, F6).
 
 Two clusters, each harmed once for all tests of its kind; each test has topics of its own there.
 """
@@ -322,7 +322,7 @@ def test_a_group_that_had_lost_records_gets_them_back(restored: Harmed) -> None:
 
 
 def test_a_refused_commit_that_expires_is_no_position(restored: Harmed) -> None:
-    """RULES.md F5, F6: it lay beyond the end of the log; the broker forgot it, and the log has grown past it unread."""
+    """F5, F6: it lay beyond the end of the log; the broker forgot it, and the log has grown past it unread."""
     world, topic = restored.world, "expiring"
     world.topic(name=topic)
     world.produce(topic, [LONG_AGO] * 10)

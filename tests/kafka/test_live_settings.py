@@ -1,4 +1,4 @@
-"""Live settings: from a person, an application or the console producer to a decision (RULES.md R3, DESIGN.md)."""
+"""Live settings: from a person, an application or the console producer to a decision (R3, docs/live-settings.md)."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_the_list_says_what_counts_and_what_does_not_and_where(journal: Journal,
 
 
 def test_garbage_as_the_last_word_holds_at_once_until_it_is_set_right(journal: Journal, writer: ClusterWriter) -> None:
-    """What stood before must not be in force until a log cleaner runs, and hold then (DESIGN.md)."""
+    """What stood before must not be in force until a log cleaner runs, and hold then (docs/live-settings.md)."""
     world, topic, policy = journal
     run(world, "policy", "set", topic, f"log.retention.min.timestamp={now_ms() - DAY}", "-p", str(policy), check=0)
     assert trim_to(world, policy, topic) == 2

@@ -1,4 +1,4 @@
-"""``offset_at(T)`` on logs that brokers answer −1 about (RULES.md, Look-ups), against the records themselves."""
+"""``offset_at(T)`` on logs that brokers answer −1 about (docs/rules.md, Look-ups), against the records themselves."""
 
 from __future__ import annotations
 

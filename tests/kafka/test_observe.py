@@ -1,4 +1,4 @@
-"""What changes while it is read: the safe order, and the second looks that F8, F9 and the topic id need (DESIGN.md, observe).
+"""What changes while it is read: the safe order, and the second looks that F8, F9 and the topic id need (docs/architecture.md).
 
 The cluster is real; a test steps in between two of the reader's own calls.
 """

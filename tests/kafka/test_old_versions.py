@@ -96,7 +96,7 @@ def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_every_decision_is_exact(old: Old) -> None:
-    """RULES.md, Look-ups: −1 is never taken at its word, and MAX_TIMESTAMP is not asked where it would lie."""
+    """docs/rules.md, Look-ups: −1 is never taken at its word, and MAX_TIMESTAMP is not asked where it would lie."""
     rows = old.plan()
     decided = {name: (row["action"], row["trim_to"]) for name, row in rows.items()}
     assert decided == {case.name: (case.action, case.trim_to) for case in CASES}
@@ -134,7 +134,7 @@ def test_doctor_names_what_the_version_lacks_and_that_it_works(old: Old) -> None
 
 
 def test_a_live_member_without_a_commit_holds(old: Old) -> None:
-    """RULES.md F2, where group listings may name no states or types."""
+    """F2, where group listings may name no states or types."""
     topic = old.world.topic("member")
     old.world.produce(topic, [72 * HOUR, 60 * HOUR])
     old.world.commit(f"{topic}-a", topic, 2)

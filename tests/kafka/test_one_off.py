@@ -1,4 +1,4 @@
-"""One-off rules over a context's policy, on a real cluster: what goes is what the flags say (DESIGN.md)."""
+"""One-off rules over a context's policy, on a real cluster: what goes is what the flags say (docs/policy.md)."""
 
 from __future__ import annotations
 

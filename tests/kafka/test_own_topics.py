@@ -1,4 +1,4 @@
-"""kretain's own two topics: made, found right or wrong, written to by who may (DESIGN.md; RULES.md G5)."""
+"""kretain's own two topics: made, found right or wrong, written to by who may (docs/live-settings.md; G5)."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_doctor_says_what_a_policy_needs_of_them(fresh: World, tmp_path: Pat
 
 
 def test_no_pattern_of_a_policy_touches_them(world: World) -> None:
-    """RULES.md G5."""
+    """G5."""
     make_own_topics(world.bootstrap)
     plan = world.plan('version: 1\ntopics:\n  - match: "*"\n    retention.ms: 1')
     assert {one.action for one in plan.decisions if one.topic in OWN_TOPICS} == {"skip"}

@@ -1,4 +1,4 @@
-"""Reports that can't be printed: the exit code is that of what was done, and what was deleted is said (DESIGN.md, exits)."""
+"""Reports that can't be printed: the exit code is that of what was done, and what was deleted is said (README.md, exits)."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_a_window_holds_what_is_stamped_in_it(world: World, flown: tuple[str, pd
 
 
 def test_a_window_after_everything_reads_nothing(world: World) -> None:
-    """A −1 is not taken for the end, unless the newest stamp says so (RULES.md, Look-ups)."""
+    """A −1 is not taken for the end, unless the newest stamp says so (docs/rules.md, Look-ups)."""
     topic = world.topic()
     world.produce(topic, [5 * DAY] * 10)
     found = profiled(world, topic, from_ms=now_ms() - DAY)

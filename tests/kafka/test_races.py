@@ -1,6 +1,6 @@
 """Groups that rewind, readers that restart and topics that come and go while the real command trims.
 
-What DeleteRecords itself can't see (RULES.md, What no client can see) is not asked for; what a batch's recheck saw is.
+What DeleteRecords itself can't see (docs/rules.md) is not asked for; what a batch's recheck saw is.
 The audit log says what that was: it is compared with everything that was true at the time.
 """
 

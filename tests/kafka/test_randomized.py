@@ -1,6 +1,6 @@
 """kretain's first promise on random topics, groups and policies: what went, against an oracle of its own.
 
-The oracle (``oracle.py``) is RULES.md worked out from the records that plain consumers read before the trim;
+The oracle (``oracle.py``) is docs/rules.md worked out from the records that plain consumers read before the trim;
 the trims are the real command. Every seed can be tried: ``FLEET_SEEDS=7,8,9 pytest tests/kafka/test_randomized.py``.
 """
 

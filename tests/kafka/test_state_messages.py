@@ -1,4 +1,4 @@
-"""Messages in the state topic that nobody here wrote: broken, newer, from a wrong clock (DESIGN.md, the ledger)."""
+"""Messages in the state topic that nobody here wrote: broken, newer, from a wrong clock (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_a_newer_kretain_wrote_is_held_and_never_overwritten(store: Store, 
 
 
 def test_times_from_a_machine_whose_clock_is_wrong_are_not_taken(store: Store, writer: ClusterWriter) -> None:
-    """RULES.md G3: a clock that is behind would make records look older than they are; the brokers' stamp tells."""
+    """G3: a clock that is behind would make records look older than they are; the brokers' stamp tells."""
     topic_id, at = new_topic_id(), now_ms() - 10 * 60_000
     wrong = PartitionMemory(pack([Sample(at, 500)]), data_at=(3,))
     appended = writer.append(
@@ -139,7 +139,7 @@ def test_a_machine_whose_clock_is_wrong_is_told(store: Store) -> None:
 
 
 def test_a_group_that_was_seen_after_it_was_forgotten_is_not_forgotten(store: Store, writer: ClusterWriter) -> None:
-    """RULES.md F6: a group that comes back counts again, also where the word of its end comes late."""
+    """F6: a group that comes back counts again, also where the word of its end comes late."""
     group, seen = new_topic_id(), now_ms() + 30_000
     with store.opened() as (ledger, memories):
         see(ledger, group, {"orders": {0: 5}}, seen)

@@ -1,4 +1,4 @@
-"""R3, G3 and the remembered floors on a real cluster (RULES.md R3, G3, F5, F6)."""
+"""R3, G3 and the remembered floors on a real cluster (R3, G3, F5, F6)."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_log_append_time_topic_needs_no_memory(world: World) -> None:
 
 
 def test_stamps_of_before_a_switch_to_log_append_time_are_no_append_times(world: World) -> None:
-    """RULES.md G3: written just now, stamped 48 h ago by their producer, in a topic that was switched since."""
+    """G3: written just now, stamped 48 h ago by their producer, in a topic that was switched since."""
     unseen, watched = world.topic("wall"), world.topic("wall")
     policy = "version: 1\ntopics:" + "".join(
         f"\n  - {{match: {topic}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}" for topic in (unseen, watched)
@@ -148,7 +148,7 @@ def test_stamps_of_before_a_switch_to_log_append_time_are_no_append_times(world:
 
 
 def test_a_front_that_the_brokers_stamped_does_not_vouch_for_producers_stamps_behind_it(world: World) -> None:
-    """LogAppendTime, then CreateTime for a while, then back; kretain looked each time (RULES.md G3)."""
+    """LogAppendTime, then CreateTime for a while, then back; kretain looked each time (G3)."""
     topic = world.topic("wall", message_timestamp_type="LogAppendTime")
     policy = f"version: 1\ntopics: [{{match: {topic}, retention.ms: 0, retention.min.wallclock.ms: 2h}}]"
     world.produce(topic, 3)
@@ -223,7 +223,7 @@ def _delete_offsets(world: World, group: str, topic: str, partition: int) -> Non
 
 
 def test_a_leftover_does_not_count_when_the_log_has_grown_past_it(world: World) -> None:
-    """RULES.md F5: a commit that the ledger saw above H, until it changes."""
+    """F5: a commit that the ledger saw above H, until it changes."""
     topic = world.topic("leftover")
     world.produce(topic, [72 * HOUR] * 5)
     group = f"old-{topic}"
@@ -275,7 +275,7 @@ def damaged(good: bytes, scratch: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def test_a_damaged_ledger_forgets_no_group_in_silence(world: World, tmp_path: Path) -> None:
-    """RULES.md F6: a group that is gone stands at 100; whatever becomes of the file, nothing goes beyond that."""
+    """F6: a group that is gone stands at 100; whatever becomes of the file, nothing goes beyond that."""
     topic = world.topic("damaged")
     world.produce(topic, [72 * HOUR] * 1_000)
     slow = f"slow-{topic}"

@@ -1,4 +1,4 @@
-"""Carrying a plan out on a real cluster: what changed since is honoured, and only ever narrows (DESIGN.md, trim)."""
+"""Carrying a plan out on a real cluster: what changed since is honoured, and only ever narrows."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_a_broken_chain_stops_nothing_is_warned_of_once_and_the_log_goes_on(worl
 
 
 def test_a_limit_per_day_does_not_go_by_a_broken_chain(world: World, topic: str, tmp_path: Path) -> None:
-    """RULES.md G6: an edited line could hide what was trimmed today. Nothing is sent, nothing is planned."""
+    """G6: an edited line could hide what was trimmed today. Nothing is sent, nothing is planned."""
     policy = consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 9}")
     world.trim(world.plan(policy), policy)
     tampered(world)

@@ -1,4 +1,4 @@
-"""Requests that nobody answers, and batches that are late: what is said of them, and what is sent (DESIGN.md, trim)."""
+"""Requests that nobody answers, and batches that are late: what is said of them, and what is sent."""
 
 from __future__ import annotations
 

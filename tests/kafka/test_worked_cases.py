@@ -1,4 +1,4 @@
-"""RULES.md, Worked cases (the retention guide's table), on a real broker with a real segment.ms of a day.
+"""docs/rules.md, Worked cases (the retention guide's table), on a real broker with a real segment.ms of a day.
 
 The broker keeps what is long expired, because its segment is still written to; kretain's next run has it gone.
 """

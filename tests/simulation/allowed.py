@@ -1,4 +1,4 @@
-"""The invariants: what RULES.md lets a delete take, by the true histories of records and groups."""
+"""The invariants: what docs/rules.md lets a delete take, by the true histories of records and groups."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.simulation.shared import SimBrokerClock, SimSharedTopic
 from tests.simulation.truth import LOGS_CHANGE, Reading
 
 GOOD_FOR_S = 30
-"""How old what a delete goes by may be when it is sent (RULES.md, What no client can see)."""
+"""How old what a delete goes by may be when it is sent (docs/rules.md, What no client can see)."""
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

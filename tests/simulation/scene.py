@@ -91,4 +91,4 @@ class Operator:
 
 
 class ViolationError(AssertionError):
-    """The simulation found a delete, a report or a stand-still that RULES.md does not allow."""
+    """The simulation found a delete, a report or a stand-still that docs/rules.md does not allow."""

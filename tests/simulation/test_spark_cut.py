@@ -1,4 +1,4 @@
-"""What the client of a Spark plan sees of a log that was cut, its tasks must see, too (RULES.md F5)."""
+"""What the client of a Spark plan sees of a log that was cut, its tasks must see, too (F5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pass could not ask, or could not end, must not let the next one go by another log (RULES.md F5, G3, M4)."""
+"""What a pass could not ask, or could not end, must not let the next one go by another log (F5, G3, M4)."""
 
 from __future__ import annotations
 

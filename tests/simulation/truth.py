@@ -1,6 +1,6 @@
 """What no client can see, and the invariants about it: who really read what, when it was really written.
 
-Each delete that takes effect is held against RULES.md by the records' true histories. Nothing of kretain's is used.
+Each delete that takes effect is held against docs/rules.md by the records' true histories. Nothing of kretain's is used.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LOGS_CHANGE = (
 
 
 class Hazard(NamedTuple):
-    """Something that no client can see between its last read and a delete (RULES.md, What no client can see)."""
+    """Something that no client can see between its last read and a delete (docs/rules.md, What no client can see)."""
 
     number: int
     name: str

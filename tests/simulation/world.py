@@ -82,7 +82,7 @@ class World:
         """Do one step.
 
         Raises:
-            ViolationError: something happened that RULES.md does not allow.
+            ViolationError: something happened that docs/rules.md does not allow.
         """
         self.truth.number += 1
         name, *numbers = step

@@ -1,4 +1,4 @@
-"""Rules that speak of disks, over Spark: the plan that this process makes by itself (RULES.md R5 to R7)."""
+"""Rules that speak of disks, over Spark: the plan that this process makes by itself (R5 to R7)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_same_plan_of_disks_with_and_without_an_inventory(
 
 
 def test_the_same_bytes_of_batches(engines: Engines) -> None:
-    """R5 by what is read of logs, in pieces that are cut within batches (RULES.md R5)."""
+    """R5 by what is read of logs, in pieces that are cut within batches (R5)."""
     world = engines.world
     each, together = world.topic(partitions=2), world.topic(partitions=2)
     now = now_ms()

@@ -1,4 +1,4 @@
-"""``--spark`` gives the plan that this process gives by itself, byte for byte (DESIGN.md's second promise)."""
+"""``--spark`` gives the plan that this process gives by itself, byte for byte (docs/architecture.md's second promise)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_same_plan_of_random_topics_and_groups(
 
 
 def test_a_group_that_is_gone_still_counts(engines: Engines) -> None:
-    """RULES.md F6: what a task has read of a group, the client's ledger remembers."""
+    """F6: what a task has read of a group, the client's ledger remembers."""
     world = engines.world
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 10)
@@ -66,7 +66,7 @@ class LateClock(SystemClock):
 
 
 def test_a_group_that_stands_still_is_seen_again(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
-    """RULES.md F6: it counts for 30 days from when it was last there, not from when it last moved."""
+    """F6: it counts for 30 days from when it was last there, not from when it last moved."""
     world = engines.world
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 10)
@@ -81,7 +81,7 @@ def test_a_group_that_stands_still_is_seen_again(engines: Engines, monkeypatch: 
 
 
 def test_a_plan_of_one_topic_keeps_what_is_remembered_of_the_others(engines: Engines) -> None:
-    """RULES.md F5, F6: a group is remembered with the ids of all its topics, whichever the policy manages."""
+    """F5, F6: a group is remembered with the ids of all its topics, whichever the policy manages."""
     world = engines.world
     one, other = world.topic(), world.topic()
     for topic in (one, other):
@@ -95,7 +95,7 @@ def test_a_plan_of_one_topic_keeps_what_is_remembered_of_the_others(engines: Eng
 
 
 def test_a_leftover_is_remembered_until_it_changes(engines: Engines) -> None:
-    """RULES.md F5: seen beyond H once, it counts for nothing when H has passed it."""
+    """F5: seen beyond H once, it counts for nothing when H has passed it."""
     world = engines.world
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 5)
@@ -108,7 +108,7 @@ def test_a_leftover_is_remembered_until_it_changes(engines: Engines) -> None:
 
 
 def test_samples_of_the_wall_clock_come_back(engines: Engines) -> None:
-    """RULES.md G3: a plan by Spark adds a sample, and the next one knows by it what is old enough."""
+    """G3: a plan by Spark adds a sample, and the next one knows by it what is old enough."""
     world = engines.world
     topic = world.topic()
     policy = consumed(topic) + "\n    retention.min.wallclock.ms: 1"
@@ -123,7 +123,7 @@ def test_samples_of_the_wall_clock_come_back(engines: Engines) -> None:
 
 
 def test_event_times_out_of_headers(engines: Engines) -> None:
-    """RULES.md R2: a scan in a task goes on where the last one ended."""
+    """R2: a scan in a task goes on where the last one ended."""
     world = engines.world
     topic = world.topic(message_timestamp_type="LogAppendTime")
     stamps = [now_ms() - (20 - n) * HOUR for n in range(20)]
@@ -138,7 +138,7 @@ def test_event_times_out_of_headers(engines: Engines) -> None:
 
 
 def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
-    """RULES.md G2: and a limit that the plan breaks is a refusal, whoever counted (G6)."""
+    """G2: and a limit that the plan breaks is a refusal, whoever counted (G6)."""
     world = engines.world
     topic = world.topic(partitions=2)
     for partition in (0, 1):

@@ -94,7 +94,7 @@ def test_the_same_floors_and_positions(
 
 
 def test_what_is_remembered_counts_and_nothing_is_remembered_of_it(engines: Engines, capsys: Any) -> None:
-    """RULES.md F6; and compacted topics, which no plan reads, are looked at as ever."""
+    """F6; and compacted topics, which no plan reads, are looked at as ever."""
     world = engines.world
     topic = world.topic(partitions=2, cleanup_policy="compact")
     world.produce(topic, [5 * HOUR] * 10)

@@ -218,7 +218,7 @@ class OneOutOfReach(EmbeddedKafka):
 def test_an_executor_that_cannot_reach_one_broker_holds_what_is_there(
     tmp_path: Path, spark_standalone: Standalone
 ) -> None:
-    """RULES.md F3: the partitions that it leads are unknown and named, the others go on."""
+    """F3: the partitions that it leads are unknown and named, the others go on."""
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a";'
     settings = {
         "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
@@ -257,7 +257,7 @@ def test_an_executor_that_cannot_reach_one_broker_holds_what_is_there(
 
 
 def test_an_executor_that_comes_to_another_cluster_reads_nothing_of_it(world: World, tmp_path: Path) -> None:
-    """An address may mean another cluster there, whose groups are not those that count (RULES.md F1)."""
+    """An address may mean another cluster there, whose groups are not those that count (F1)."""
     file = tmp_path / "client.properties"
     file.write_text(f"bootstrap.servers={world.bootstrap}\n")
     connection = ConnectionRef(path=str(file), bootstrap="where.the.client.is:9092")

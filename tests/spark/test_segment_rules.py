@@ -1,4 +1,4 @@
-"""The disk rules over Spark say what this process says by itself, of the same inventory (RULES.md R5, R6)."""
+"""The disk rules over Spark say what this process says by itself, of the same inventory (R5, R6)."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_segments_begin_where_the_leaders_do(both: Both) -> None:
 
 
 def test_tails_are_counted_as_they_are_here(both: Both) -> None:
-    """RULES.md R5, per partition and per topic."""
+    """R5, per partition and per topic."""
     known = both.clusters
     settings = {name: Settings(max_bytes=each, max_topic_bytes=both) for name, (each, both) in known.most.items()}
     facts = {}

@@ -81,7 +81,7 @@ def load(notebook: Any, source: str, world: World, **options: str) -> Any:
 
 
 def test_commits_are_rows_and_what_a_group_lacks_is_one_too(notebook: Any, world: World) -> None:
-    """RULES.md F2: a partition without a commit of a group that reads the topic is no gap in the rows."""
+    """F2: a partition without a commit of a group that reads the topic is no gap in the rows."""
     topic = world.topic(partitions=3)
     for partition in range(3):
         world.produce(topic, [HOUR] * 9, partition)
@@ -104,7 +104,7 @@ def test_commits_are_rows_and_what_a_group_lacks_is_one_too(notebook: Any, world
 
 
 def test_offsets_are_the_ends_and_the_look_ups(notebook: Any, world: World) -> None:
-    """RULES.md, Look-ups: the offset before which every record is older, the end of the log where all are."""
+    """docs/rules.md, Look-ups: the offset before which every record is older, the end of the log where all are."""
     topic, empty = world.topic(partitions=2), world.topic()
     now = now_ms()
     world.produce(topic, [5 * HOUR, 4 * HOUR, 2 * HOUR, HOUR])

@@ -1,4 +1,4 @@
-"""R6 as RULES.md tells it, in plain loops: a walk that takes one segment after another. Knows no numpy."""
+"""R6 as docs/rules.md tells it, in plain loops: a walk that takes one segment after another. Knows no numpy."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def wish(**policy: Any) -> Wish:
 
 
 class TestConsumedAfterRetention:
-    """R1's time above the forced retention (RULES.md R1)."""
+    """R1's time above the forced retention (R1)."""
 
     judge = staticmethod(dangers.consumed_after_retention)
 

@@ -30,7 +30,7 @@ KIB, MIB = 1 << 10, 1 << 20
 def test_the_guides_table(
     wanted: int, retention_ms: int, segment_ms: int, broker_at_most: int, said: str, by_r4: int
 ) -> None:
-    """RULES.md, Worked cases: a cluster that takes no segment.ms below a day."""
+    """docs/rules.md, Worked cases: a cluster that takes no segment.ms below a day."""
     one = advise(topic(retention_ms=365 * DAY, segment_ms=7 * DAY), Wish(keep_ms=wanted, least_segment_ms=DAY), NOW)
     assert one.changes == {"retention.ms": retention_ms, "segment.ms": segment_ms}
     assert isinstance(one.then_at_most, AtMost)
@@ -145,7 +145,7 @@ class TestNormalTraffic:
 
 
 class TestMeasured:
-    """What the broker's answers come to; −1 is never taken at its word (RULES.md, Look-ups)."""
+    """What the broker's answers come to; −1 is never taken at its word (docs/rules.md, Look-ups)."""
 
     hour = Ago(NOW, HOUR)
 

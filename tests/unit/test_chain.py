@@ -295,7 +295,7 @@ LIMITED = Limits(max_records=100)
 
 
 def test_limits_per_day_do_not_go_by_a_broken_log(log: AuditLog) -> None:
-    """RULES.md G6: what the log tells of the day is not to be relied on. Without such limits it stops nothing."""
+    """G6: what the log tells of the day is not to be relied on. Without such limits it stops nothing."""
     state, now = log.path.parent.parent, 1_795_230_000_000
     assert past_day(state, "c1", now, LIMITED).records == 10
     lines = lines_of(log)

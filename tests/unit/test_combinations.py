@@ -1,4 +1,4 @@
-"""KIP-870's test plan, the pure part: every combination of settings (RULES.md R2, R4, G2, G3)."""
+"""KIP-870's test plan, the pure part: every combination of settings (R2, R4, G2, G3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heart: triggers, each under its guards, come to one decision (RULES.md, Deciding)."""
+"""The heart: triggers, each under its guards, come to one decision (docs/rules.md, Deciding)."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def only(rules: DiskRules, *dirs: Dir) -> tuple[Disk, list[Reason]]:
 
 
 def test_used_is_what_is_not_usable_by_anyone_but_what_is_reserved() -> None:
-    """RULES.md R6: used = total − usable − disks.reserved."""
+    """R6: used = total − usable − disks.reserved."""
     assert only(R6, Dir("/a"))[0].room == Room(1000, 600, 500)
     assert only(replace(R6, reserved={"*": 50}), Dir("/a"))[0].room == Room(1000, 550, 500)
     assert only(replace(R6, reserved={"*": 9, "1:/a": 60, "/a": 50}), Dir("/a"))[0].room == Room(1000, 540, 500)

@@ -1,4 +1,4 @@
-"""How far a replica's size can be trusted: what is said, and what to do (RULES.md R5, R6)."""
+"""How far a replica's size can be trusted: what is said, and what to do (R5, R6)."""
 
 from __future__ import annotations
 

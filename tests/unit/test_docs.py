@@ -34,7 +34,10 @@ from tests.unit.test_fleet import FLEET, REPORT
 from tests.unit.test_plan import EVERY
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 WRITTEN = [page for page in PAGES if page.name != "commands.md"]
 """docs/commands.md is generated; ``make check`` looks after it."""
 

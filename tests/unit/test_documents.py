@@ -1,4 +1,4 @@
-"""Documents of the state topic: whole, small enough, and nothing that is no document gets through (DESIGN.md)."""
+"""Documents of the state topic: whole, small enough, and nothing that is no document gets through (docs/memory.md)."""
 
 from __future__ import annotations
 

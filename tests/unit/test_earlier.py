@@ -1,4 +1,4 @@
-"""What is still to be asked of memories that another one took the place of (RULES.md F5, M2)."""
+"""What is still to be asked of memories that another one took the place of (F5, M2)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_memory_that_was_made_from_an_earlier_one_has_nothing_to_ask() -> None
 
 
 def test_where_the_earlier_log_was_cut_is_found_out_and_what_the_later_says_stays() -> None:
-    """RULES.md M2: of commits that were seen to count under the later epoch nothing follows."""
+    """M2: of commits that were seen to count under the later epoch nothing follows."""
     both = memory(1, 18).merged(memory(0, 12))
     assert isinstance(prove(both, 1, 0, 18, {}, 5), Unknown), "nobody asked (M4)"
     assert isinstance(prove(both, 1, 0, 18, {0: RequestFailedError("no", retriable=True)}, 5), Unknown)

@@ -1,4 +1,4 @@
-"""R6 without an inventory, disks and decisions together: what goes, what holds, what is said (RULES.md R6)."""
+"""R6 without an inventory, disks and decisions together: what goes, what holds, what is said (R6)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_is_not_known_to_be_free_is_not_touched(change: dict[str, Any], why
 
 
 def test_never_past_a_limit() -> None:
-    """RULES.md G2."""
+    """G2."""
     held = Limit(35, "G2", "group:a has read up to 35")
     found = walked(limits={OLD: held, NEW: held})
     assert found.bounds == {OLD: 33, NEW: 33}
@@ -147,7 +147,7 @@ def test_never_past_a_limit() -> None:
 
 @pytest.mark.parametrize("way", ["dead", "doubtful", "leaving"])
 def test_what_is_on_its_way_or_may_be_is_not_taken_from_others_instead(way: str) -> None:
-    """RULES.md R5, R6: else each pass would trim again what the last one has."""
+    """R5, R6: else each pass would trim again what the last one has."""
     more: dict[str, Any] = {way: 5_000} if way == "leaving" else {"doubts": {NEW: DOUBT}, way: 5_000}
     found = walked(15_000, **more)
     assert found.bounds == {}
@@ -167,7 +167,7 @@ def test_what_other_rules_trim_is_not_freed_again() -> None:
 )
 @pytest.mark.parametrize("silent", [True, False])
 def test_minus_one_is_never_taken_at_its_word(answer: Answer, *, silent: bool) -> None:
-    """RULES.md, Look-ups: it means H only where MAX_TIMESTAMP bears it out; else nothing goes."""
+    """docs/rules.md, Look-ups: it means H only where MAX_TIMESTAMP bears it out; else nothing goes."""
     brokers = Brokers({OLD: answer}, frozenset({OLD} if silent else ()))
     # after its newest record its end is known without an answer; where that is not known either, others must do
     assert walked(15_000, brokers).bounds == ({NEW: 50} if silent else {OLD: 90})

@@ -1,4 +1,4 @@
-"""Event times out of records: blocks instead of records, and the same prefix (RULES.md R2)."""
+"""Event times out of records: blocks instead of records, and the same prefix (R2)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_blocks_stay_few_and_a_prefix_is_found_by_reading_little(monkeypatch: py
 
 @given(st.lists(st.integers(0, 100), min_size=1), st.integers(0, 100))
 def test_a_time_beyond_the_ceiling_ends_a_prefix_and_is_no_largest_time(times: list[int], ceiling: int) -> None:
-    """RULES.md G4, retention.eventtime.ignore.future."""
+    """G4, retention.eventtime.ignore.future."""
     scan = EventScan("timestamp", 0, 0)
     for offset, time_ms in enumerate(times):
         scan.add(offset, time_ms, ceiling)
@@ -117,7 +117,7 @@ def test_blocks_of_records_that_are_gone_are_forgotten_and_the_largest_time_is_n
 
 
 def test_where_the_log_start_has_moved_back_it_begins_anew_and_the_largest_time_stays() -> None:
-    """RULES.md M3: what lies before its start was never read, or is another's by now."""
+    """M3: what lies before its start was never read, or is another's by now."""
     scan = EventScan("header:et", 5, 5)
     scan.add(5, 90)
     anew = EventScan.from_bytes(scan.as_bytes(), "header:et", 4)
@@ -128,7 +128,7 @@ def test_where_the_log_start_has_moved_back_it_begins_anew_and_the_largest_time_
 
 @given(partitions(), st.integers(0, 200), st.integers(1, 4))
 def test_after_a_cut_it_speaks_of_nothing_beyond(records: Records, cut: int, block_records: int) -> None:
-    """RULES.md M2: it is as if it had never been read."""
+    """M2: it is as if it had never been read."""
     scan = EventScan("header:et", 0, 0, block_records=block_records)
     for offset, time_ms in records:
         scan.add(offset, time_ms)
@@ -143,7 +143,7 @@ def test_after_a_cut_it_speaks_of_nothing_beyond(records: Records, cut: int, blo
 
 @given(st.lists(st.none() | st.sampled_from([0, 5, ANCIENT_MS - 1, ANCIENT_MS, ANCIENT_MS + 9])), st.integers(0, 60))
 def test_the_first_time_before_2000_is_named(times: list[int | None], log_start: int) -> None:
-    """RULES.md G9: also where the block of it is no longer whole."""
+    """G9: also where the block of it is no longer whole."""
     scan = EventScan("header:et", 0, 0, block_records=3)
     for offset, time_ms in enumerate(times):
         scan.add(offset, time_ms)

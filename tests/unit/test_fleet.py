@@ -75,7 +75,7 @@ def member(name: str, bootstrap: str = "") -> Member:
         ([1, 1], 1),  # 1 says that nothing was trimmed
         ([0, 6], 5),
         ([6, 6], 6),
-        ([1, 6], 1),  # nothing was trimmed, by the precedence of DESIGN.md
+        ([1, 6], 1),  # nothing was trimmed, by the precedence of README.md
         ([5, 0], 5),
         ([5, 1], 5),
         ([4, 0], 4),

@@ -1,4 +1,4 @@
-"""Every group's commits, folded to floors (RULES.md F1–F5)."""
+"""Every group's commits, folded to floors (F1–F5)."""
 
 from __future__ import annotations
 

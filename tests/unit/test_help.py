@@ -116,7 +116,7 @@ def options() -> Iterator[tuple[str, str, Any]]:
 
 
 def test_every_option_has_a_variable_named_after_it() -> None:
-    """DESIGN.md: each with a KRETAIN_ variable."""
+    """README.md: each with a KRETAIN_ variable."""
     found = {(path, long): one.envvar for path, long, one in options()}
     assert len(found) > 50
     assert found == {(path, long): "KRETAIN_" + long[2:].upper().replace("-", "_") for path, long in found}

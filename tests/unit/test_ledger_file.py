@@ -1,4 +1,4 @@
-"""The ledger's file: a damaged one is refused, whatever is damaged, and an older one is taken on (DESIGN.md)."""
+"""The ledger's file: a damaged one is refused, whatever is damaged, and an older one is taken on (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_rows_that_are_missing_or_one_more_are_noticed(tmp_path: Path) -> None:
 
 
 def test_what_a_shared_ledger_knows_of_its_topic_is_sealed_too(tmp_path: Path) -> None:
-    """A position further on passes over what others remember (RULES.md F6)."""
+    """A position further on passes over what others remember (F6)."""
     for number, statement in enumerate(
         [
             "UPDATE state_topic SET next_offset = 9",
@@ -241,7 +241,7 @@ def older(folder: Path, version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_older_ledger_is_taken_on_but_for_what_says_nothing_of_which_log(tmp_path: Path, version: int) -> None:
-    """RULES.md M1: samples had a leader epoch, times, offsets and commits had none."""
+    """M1: samples had a leader epoch, times, offsets and commits had none."""
     older(tmp_path / "c1", version)
     for _ in range(2):
         with Ledger(tmp_path / "c1") as ledger:

@@ -1,4 +1,4 @@
-"""What the policy topic's messages come to, and editing them (DESIGN.md, The policy file)."""
+"""What the policy topic's messages come to, and editing them (docs/live-settings.md)."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ def test_a_word_is_the_last_of_its_topic_in_the_order_of_the_log() -> None:
 
 
 def test_a_guard_that_lives_in_the_cluster_and_was_never_set_holds() -> None:
-    """Unknown means hold: a wall clock guard that nobody has set yet is not one that is off (RULES.md G3)."""
+    """Unknown means hold: a wall clock guard that nobody has set yet is not one that is off (G3)."""
     policy = parse_policy(
         "version: 1\ntopics: [{match: journal, retention.ms: 1d, retention.min.wallclock.ms: cluster}]",
         "policy.yaml",

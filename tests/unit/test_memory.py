@@ -1,4 +1,4 @@
-"""What is remembered: samples of H (RULES.md G3), largest times (R2), and groups that are gone (F5, F6)."""
+"""What is remembered: samples of H (G3), largest times (R2), and groups that are gone (F5, F6)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1,
 
 @given(walks, st.integers(0, 12_000))
 def test_thinning_never_claims_more_than_all_samples_do(samples: list[Sample], time_ms: int) -> None:
-    """RULES.md G3: exact lower bounds, never a guess; also where a high watermark fell."""
+    """G3: exact lower bounds, never a guess; also where a high watermark fell."""
     fewer = thinned(samples)
     assert len(fewer) <= max(40, 1)
     assert [one.wall_ms for one in fewer] == sorted(one.wall_ms for one in fewer)
@@ -117,7 +117,7 @@ def seen(*passes: Looks, high_watermark: int = 1_000) -> GroupMemory:
 
 
 def test_a_commit_that_is_gone_is_remembered_until_it_is_back_or_too_old() -> None:
-    """RULES.md F6: a partition's commit that was there before and is gone. Its epoch is the one it was seen under."""
+    """F6: a partition's commit that was there before and is gone. Its epoch is the one it was seen under."""
     memory = seen(({"orders": {0: 5, 1: 7}}, IDS), ({"orders": {0: 6}}, IDS))
     assert memory.recalled(IDS, since_ms=0).gone == {"orders": [(1, 7, 4)]}
     assert memory.recalled(IDS, since_ms=1000).gone == {"orders": [(1, 7, 4)]}
@@ -139,7 +139,7 @@ def test_what_was_deleted_with_its_topic_is_no_ones() -> None:
 
 
 def test_a_commit_that_outlived_its_topic_is_refused_until_it_changes() -> None:
-    """RULES.md F5: one that the ledger saw under another topic id, until it changes."""
+    """F5: one that the ledger saw under another topic id, until it changes."""
     newer = IDS | {"orders": "id-9"}
     memory = seen(({"orders": {0: 500}}, IDS), ({"orders": {0: 500}}, newer), ({"orders": {0: 500}}, newer))
     assert memory.recalled(newer, since_ms=0).refused == {("orders", 0): (500, None)}
@@ -148,7 +148,7 @@ def test_a_commit_that_outlived_its_topic_is_refused_until_it_changes() -> None:
 
 
 def test_a_refused_commit_never_becomes_the_last_one_and_what_counted_before_it_does() -> None:
-    """RULES.md F6: offset 5,000 of a log that ends at 1,000 is refused, then deleted: 40 is what the group had."""
+    """F6: offset 5,000 of a log that ends at 1,000 is refused, then deleted: 40 is what the group had."""
     refused = seen(({"orders": {0: 40}}, IDS), ({"orders": {0: 5_000}}, IDS))
     assert refused.recalled(IDS, since_ms=0).refused == {("orders", 0): (5_000, None)}
     deleted = seen(({"orders": {0: 40}}, IDS), ({"orders": {0: 5_000}}, IDS), ({}, IDS))
@@ -158,7 +158,7 @@ def test_a_refused_commit_never_becomes_the_last_one_and_what_counted_before_it_
 
 
 def test_a_commit_that_was_never_judged_is_gone_without_an_epoch() -> None:
-    """RULES.md F6: it was never seen to count, so what it is worth is unknown."""
+    """F6: it was never seen to count, so what it is worth is unknown."""
     memory = GroupMemory()
     memory.update({"orders": [(0, 40, None)]}, IDS, b"1", 1)
     memory.judge(lambda _place: None)
@@ -167,7 +167,7 @@ def test_a_commit_that_was_never_judged_is_gone_without_an_epoch() -> None:
 
 
 def test_a_commit_of_a_leader_epoch_that_the_leader_does_not_know_is_refused() -> None:
-    """RULES.md F5: it comes of a leader that was elected away with its tail."""
+    """F5: it comes of a leader that was elected away with its tail."""
     memory = GroupMemory()
     memory.update({"orders": [(0, 40, 9), (1, 41, 8), (2, 42, 7)]}, IDS, b"1", 1)
     memory.judge(lambda _place: LogNow(100, 9, frozenset({9}), frozenset({8})))
@@ -186,7 +186,7 @@ def test_what_lies_beyond_a_cut_is_refused_and_what_was_read_before_it_stays_rea
 
 @given(walks, st.integers(0, 80), st.integers(0, 12_000))
 def test_samples_of_a_log_that_was_cut_speak_of_nothing_beyond(samples: list[Sample], cut: int, time_ms: int) -> None:
-    """RULES.md M2: what lies before the cut was there as early as before."""
+    """M2: what lies before the cut was there as early as before."""
     kept = samples_below(samples, cut)
     assert all(one.high_watermark <= cut for one in kept)
     assert (written_by(kept, time_ms) or 0) == min(cut, written_by(samples, time_ms) or 0)
@@ -214,7 +214,7 @@ def test_of_two_memories_the_one_proven_under_the_later_epoch_counts() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=20))
 def test_whose_stamps_they_were_only_ever_holds_more(looks: list[tuple[bool, int]]) -> None:
-    """RULES.md G3: below H of any sighting of CreateTime, and of the first look after it, stamps are producers'."""
+    """G3: below H of any sighting of CreateTime, and of the first look after it, stamps are producers'."""
     memory, end, created = PartitionMemory(), 0, 0
     for number, (append_time, more) in enumerate(looks):
         end += more

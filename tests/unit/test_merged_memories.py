@@ -1,4 +1,4 @@
-"""Two memories of the same thing become one, whoever merges: nothing that either saw is lost (DESIGN.md, the ledger)."""
+"""Two memories of the same thing become one, whoever merges: nothing that either saw is lost (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_commit_on_a_topic_that_is_not_there_is_remembered_like_any_other() ->
 
 
 def test_a_commit_that_only_the_earlier_look_saw_is_gone_and_counts() -> None:
-    """RULES.md F6: one pod saw the commit, the other, later, no longer: together they know that it is gone."""
+    """F6: one pod saw the commit, the other, later, no longer: together they know that it is gone."""
     earlier, later = group((10, {"orders": {0: 2, 1: 3}})), group((20, {"orders": {0: 3}}))
     both = later.merged(earlier)
     assert both == earlier.merged(later)
@@ -71,7 +71,7 @@ def test_what_is_gone_was_last_seen_by_whoever_saw_it_last() -> None:
 
 
 def test_a_commit_that_either_refused_is_refused_while_it_stands() -> None:
-    """RULES.md F5: a commit beyond the end counts for nothing until it changes, whoever saw it there."""
+    """F5: a commit beyond the end counts for nothing until it changes, whoever saw it there."""
     refusing, later = group((10, {"orders": {0: 9, 1: 9}})), group((20, {"orders": {0: 9, 1: 3}}), judged=False)
     both = refusing.merged(later)
     assert both == later.merged(refusing)
@@ -80,7 +80,7 @@ def test_a_commit_that_either_refused_is_refused_while_it_stands() -> None:
 
 
 def test_of_a_refused_commit_the_position_that_counted_before_it_stays() -> None:
-    """RULES.md F6: the one pod saw 3 count, the other saw 9 refused; once 9 is deleted, 3 is what the group had."""
+    """F6: the one pod saw 3 count, the other saw 9 refused; once 9 is deleted, 3 is what the group had."""
     counted, refusing = group((10, {"orders": {0: 3}})), group((20, {"orders": {0: 9}}))
     both = counted.merged(refusing)
     assert both == refusing.merged(counted)
@@ -122,7 +122,7 @@ def test_a_sample_that_only_repeats_the_high_watermark_adds_nothing() -> None:
 
 
 def test_a_fall_within_one_millisecond_is_not_sorted_away() -> None:
-    """RULES.md G3: five records were lost and written anew; nothing may say that they were there from the start."""
+    """G3: five records were lost and written anew; nothing may say that they were there from the start."""
     one, other = partition((2, 5), (9, 5)), partition((2, 1))
     assert one.merged(other).samples == other.merged(one).samples == (Sample(2, 5), Sample(2, 1), Sample(9, 5))
 
@@ -134,7 +134,7 @@ def scan(end: int, newest_ms: int, restarts: int = 0, source: str = "header:at")
 
 
 def test_the_scan_that_went_further_stays_with_the_largest_time_of_both() -> None:
-    """RULES.md R2: the largest time ever held may be known to the scan that is behind."""
+    """R2: the largest time ever held may be known to the scan that is behind."""
     near, far = scan(100, 9_000), scan(200, 5_000)
     assert further(near, far) == further(far, near)
     found = read_scan(further(near, far))

@@ -1,4 +1,4 @@
-"""A planned row meets a fresh decision: the narrower of the two holds (DESIGN.md, ``trim --plan``)."""
+"""A planned row meets a fresh decision: the narrower of the two holds (docs/plan.md, Saved plans)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_only_ever_narrower(planned: Decision, fresh: Decision | None, outcome: 
 def test_a_plan_of_another_log_is_held(
     planned: int | None, now: int | None, epoch_end: Maybe[int | None], said: str | None
 ) -> None:
-    """RULES.md M1, M2, M4: offsets are names, and a log that loses its tail gives them to other records."""
+    """M1, M2, M4: offsets are names, and a log that loses its tail gives them to other records."""
     result = narrow(row(leader_epoch=planned), row(leader_epoch=now), epoch_end)
     if said is None:
         assert isinstance(result, Target)

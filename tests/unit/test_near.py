@@ -1,4 +1,4 @@
-"""Entries that match nothing: each is named with its line, and with the topic that was perhaps meant (DESIGN.md)."""
+"""Entries that match nothing: each is named with its line, and with the topic that was perhaps meant."""
 
 from __future__ import annotations
 

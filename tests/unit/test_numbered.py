@@ -37,7 +37,7 @@ ROWS = (
 
 
 def test_partitions_are_numbered_by_topic_and_number_and_dirs_by_broker_and_path() -> None:
-    """RULES.md R6 breaks ties by (topic, partition): the numbers must stand in that order, 10 behind 9."""
+    """R6 breaks ties by (topic, partition): the numbers must stand in that order, 10 behind 9."""
     found = numbered(table(*ROWS).column)
     assert [str(found.partitions[n]) for n in found.segments.partition.tolist()] == [
         "orders-1",

@@ -1,4 +1,4 @@
-"""One-off rules over a policy file: they are the only triggers of that run (DESIGN.md, RULES.md R4)."""
+"""One-off rules over a policy file: they are the only triggers of that run (docs/policy.md, R4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan's JSON is a contract (DESIGN.md, The plan); a plan read back is doubted."""
+"""The plan's JSON is a contract (docs/plan.md, The plan); a plan read back is doubted."""
 
 from __future__ import annotations
 

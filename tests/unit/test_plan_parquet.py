@@ -1,4 +1,4 @@
-"""Plans as Parquet: the same content as the JSON, and the same doubt on the way back (DESIGN.md, The plan)."""
+"""Plans as Parquet: the same content as the JSON, and the same doubt on the way back (docs/plan.md, The plan)."""
 
 from __future__ import annotations
 

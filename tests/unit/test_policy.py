@@ -1,4 +1,4 @@
-"""The policy file: names, units, precedence, and errors that name the place and the way out (RULES.md, DESIGN.md)."""
+"""The policy file: names, units, precedence, and errors that name the place and the way out (docs/rules.md, docs/policy.md)."""
 
 from __future__ import annotations
 
@@ -326,7 +326,7 @@ def test_a_regular_expression_that_cannot_be_compiled_is_a_problem_of_its_line(p
 
 
 class TestFlags:
-    """One-off rules (DESIGN.md): a file's own are off beside them; see test_one_off.py for each of those."""
+    """One-off rules (docs/policy.md): a file's own are off beside them; see test_one_off.py for each of those."""
 
     FILE = entries(
         'match: "orders*", retention.ms: 7d, retention.commitoffset.enable: true, retention.commitoffset.hours: 5',

@@ -1,4 +1,4 @@
-"""Dead bytes are never counted as live ones: what is remembered of replicas' sizes (RULES.md R5, R6)."""
+"""Dead bytes are never counted as live ones: what is remembered of replicas' sizes (R5, R6)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ _steps = st.lists(st.tuples(st.sampled_from(["write", "trim", "sweep", "look"]),
 def test_a_trimmer_that_looks_before_each_trim_never_trusts_a_size_with_dead_segments_in_it(
     steps: list[tuple[str, int]],
 ) -> None:
-    """RULES.md R5: as kretain does it, whatever is written and swept in between."""
+    """R5: as kretain does it, whatever is written and swept in between."""
     broker, at = Broker(), 0
     row = seen_again(None, 7, 0, 0, broker.end, broker.size, SWEEPING)
     for what, amount in steps:

@@ -1,4 +1,4 @@
-"""The lock and the journal: one trim at a time, and each step on the disk before the next (DESIGN.md, trim)."""
+"""The lock and the journal: one trim at a time, and each step on the disk before the next (docs/architecture.md)."""
 
 from __future__ import annotations
 

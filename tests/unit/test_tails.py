@@ -1,4 +1,4 @@
-"""R5, and rounding to whole segments: the smallest offset whose tail fits (RULES.md R5, granularity)."""
+"""R5, and rounding to whole segments: the smallest offset whose tail fits (R5, granularity)."""
 
 from __future__ import annotations
 

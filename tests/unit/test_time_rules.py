@@ -1,4 +1,4 @@
-"""The edges of R2, R3, G3, G4 and G8, one by one (RULES.md)."""
+"""The edges of R2, R3, G3, G4 and G8, one by one (docs/rules.md)."""
 
 from __future__ import annotations
 

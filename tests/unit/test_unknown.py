@@ -1,4 +1,4 @@
-"""Unknown is a value with a reason: it holds what rests on it, and never lets more go (RULES.md, Deciding)."""
+"""Unknown is a value with a reason: it holds what rests on it, and never lets more go (docs/rules.md, Deciding)."""
 
 from __future__ import annotations
 

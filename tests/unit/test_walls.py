@@ -1,4 +1,4 @@
-"""The house's walls (DESIGN.md, The house), read from the imports: who may speak to whom."""
+"""The house's walls (docs/architecture.md, The rooms), read from the imports: who may speak to whom."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_only_brokers_speaks_to_kafka() -> None:
 
 
 def test_one_module_can_delete_and_the_way_to_a_trim_alone_leads_to_it() -> None:
-    """Only trim holds an object that can delete (DESIGN.md)."""
+    """Only trim holds an object that can delete (docs/architecture.md)."""
     deleting = "retention_cli/brokers/deleter.py"
     requests = {name_of(path) for path in PRODUCT if any("DeleteRecordsRequest" in one for one in imports(path))}
     assert requests == {deleting}
@@ -143,7 +143,7 @@ def test_an_archive_can_be_written_without_a_command() -> None:
 
 @pytest.mark.parametrize("path", PURE, ids=name_of)
 def test_what_decides_has_no_clock_no_chance_no_log_and_no_broker(path: Path) -> None:
-    """The same facts, settings and now give the same decision (DESIGN.md)."""
+    """The same facts, settings and now give the same decision (docs/architecture.md)."""
     impure = ("time", "random", "secrets", "logging", "os", "sys", "socket", "subprocess", "pathlib", "threading")
     assert not [one for one in imports(path) if one.partition(".")[0] in (*impure, "kafka", "confluent_kafka")]
     assert not [one for one in calls(path) if one.rpartition(".")[2] in ("now", "utcnow", "today", "open", "getenv")]

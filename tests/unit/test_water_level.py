@@ -1,4 +1,4 @@
-"""R6's water level: equal to a plain walk over the segments, whatever the cluster is like (RULES.md R6)."""
+"""R6's water level: equal to a plain walk over the segments, whatever the cluster is like (R6)."""
 
 from __future__ import annotations
 

@@ -96,6 +96,6 @@ def test_a_disk_that_could_not_be_read_holds_what_it_would_add() -> None:
 
 
 def test_a_conflict_of_times_stops_the_shorter_time_too() -> None:
-    """RULES.md R1: T longer than the forced retention is unknown, however full the disk is."""
+    """R1: T longer than the forced retention is unknown, however full the disk is."""
     facts = with_usage(LOG, T, FULL)._replace(topic=topic(retention_ms=HOUR))
     assert {one.code: isinstance(one.allowed, Unknown) for one in weigh(facts, T, NOW)} == {"R1": True, "R7": True}
