@@ -16,9 +16,8 @@ class OurClock(Guard):
     code: GuardCode = "G8"
 
     def applies(self, trigger: str, settings: Settings) -> bool:
-        """Return whether the trigger has a now: its own, or that of G4 and ``allow.empty``."""
-        del settings
-        return trigger in _GUARDED
+        """Return whether the trigger has a now: its own, or that of G4 and ``allow.empty``; R5 has that of G3."""
+        return trigger in _GUARDED or (trigger == "R5" and settings.min_wallclock_ms is not None)
 
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
         """Return the bound, or unknown where the clocks were seen to differ."""

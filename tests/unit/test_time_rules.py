@@ -10,7 +10,7 @@ from retention_cli.decide import decide, wanted_lookups
 from retention_cli.event_scan import Block, EventScan
 from retention_cli.guards.our_clock import compare_clocks
 from retention_cli.guards.wall_clock import written_by
-from retention_cli.model import EventMax, EventPrefix, LookUp, PartitionFacts, Reason, Sample, Unknown
+from retention_cli.model import EventMax, EventPrefix, LookUp, PartitionFacts, Reason, Sample, Tail, Unknown
 from retention_cli.policy.settings import EventSource, Settings
 from retention_cli.samples import thinned
 from tests.unit.facts import HOUR, NOW, Log, topic
@@ -113,6 +113,19 @@ def test_clocks_that_differ_stop_what_goes_by_time() -> None:
     assert compare_clocks(NOW, NOW + 60_000, NOW) is None
     assert compare_clocks(NOW, NOW + 60_001, NOW) is not None
     assert compare_clocks(NOW, NOW - 60_001, NOW) is not None
+
+
+def test_a_size_has_no_now_but_the_wall_clock_that_guards_it_has() -> None:
+    """R5 under G3 goes by our clock, too (G8); alone it does not."""
+    off = Unknown((Reason("G8", "5 min apart"),))
+    size = Settings(max_bytes=100, unconsumed="trim")
+    guarded = replace(size, min_wallclock_ms=HOUR)
+    log = Log(0, [OLD, OLD], written=[OLD, OLD], watched=[OLD])
+    for settings, expected in ((size, ("trim", 1)), (guarded, ("hold", None))):
+        facts = log.facts(settings)._replace(clock=off, tails={"retention.bytes": Tail(1, exact=True)})
+        decision = decide(facts, settings, NOW)
+        assert (decision.action, decision.trim_to) == expected
+        assert decide(facts._replace(clock=None), settings, NOW).trim_to == 1
     assert compare_clocks(NOW, NOW + 90_000, NOW + 100_000) is None, "it was stamped between our two looks"
 
 
