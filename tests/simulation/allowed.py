@@ -124,8 +124,8 @@ def _ancient(truth: Truth, log: Partition) -> str | None:
 def _event_time(truth: Truth, rules: Rules, tp: Tp, gone: Sequence[Record]) -> str | None:
     assert rules.event_h is not None
     largest = truth.largest_event.get(tp, 0)
-    told = [told(one.header) for one in gone] if rules.header else [one.stamp for one in gone]
-    for one, time_ms in zip(gone, told, strict=True):
+    times = [told(one.header) for one in gone] if rules.header else [one.stamp for one in gone]
+    for one, time_ms in zip(gone, times, strict=True):
         if time_ms is None:
             return f"R2: {one.offset} has no event time that can be read"
         if not rules.header:

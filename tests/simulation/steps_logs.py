@@ -28,10 +28,11 @@ def do_elect(world: World, number: int, skip: int) -> None:
         return
     tp, log = found
     other = next(broker for broker in log.replicas if broker != log.leader)
-    start, unclean = log.log.start, other not in log.in_sync
+    start, end, unclean = log.log.start, log.log.end, other not in log.in_sync
     log.elect(other, skip=1 + skip % 2)
     if unclean or log.log.start < start:
-        world.truth.log_changed(tp, log, "an unclean election" if unclean else "a log start went back")
+        name = "an unclean election" if unclean else "a log start went back"
+        world.truth.log_changed(tp, log, name, lost=log.log.end < end)
 
 
 def do_lose_tail(world: World, number: int, count: int) -> None:
@@ -42,7 +43,7 @@ def do_lose_tail(world: World, number: int, count: int) -> None:
     log.log.cut(max(log.log.start, log.log.end - 1 - count % 6))
     log.epoch += 1
     log.log.begin_epoch(log.epoch)
-    world.truth.log_changed(tp, log, "a lost tail")
+    world.truth.log_changed(tp, log, "a lost tail", lost=True)
 
 
 def do_undo_start(world: World, number: int) -> None:
@@ -57,7 +58,7 @@ def do_undo_start(world: World, number: int) -> None:
         log.replicas[broker].start = min(there)
     log.epoch += 1
     log.log.begin_epoch(log.epoch)
-    world.truth.log_changed(tp, log, "a trim was undone")
+    world.truth.log_changed(tp, log, "a trim was undone", lost=False)
 
 
 def do_no_leader(world: World, number: int) -> None:
@@ -103,7 +104,7 @@ def do_recreate(world: World, topic: int, clear: int) -> None:
     for number in range(len(old.partitions)):
         tp = (name, number)
         world.truth.largest_event.pop(tp, None)
-        world.truth.log_changed(tp, world.kafka.partition(tp), "a topic was made anew")
+        world.truth.log_changed(tp, world.kafka.partition(tp), "a topic was made anew", lost=True)
         world.open = [one for one in world.open if one[0] != tp]
 
 

@@ -131,10 +131,13 @@ class Truth:
         self.stale[group, tp] = offset
         self.changed[group, tp] = self.number
 
-    def log_changed(self, tp: Tp, log: Partition | None, name: str) -> None:
-        """A log was cut, restored, or made anew: commits beyond its end are of another one."""
+    def log_changed(self, tp: Tp, log: Partition | None, name: str, *, lost: bool) -> None:
+        """A log was cut, restored, or made anew: commits beyond its end are of another one.
+
+        Where it ``lost`` records, others may stand there from now on: that is another life of it.
+        """
         self.hazard(tp, name)
-        self.lives[tp] = self.lives.get(tp, 0) + 1
+        self.lives[tp] = self.lives.get(tp, 0) + lost
         if log is None:
             return
         for group in self.kafka.groups.values():
