@@ -30,13 +30,13 @@ check: $(VENV)/.dev  ## lint, types, and that nothing generated is out of date
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m kretain.generated --check
+	$(BIN)/python -m kretain.completion.generated --check
 
 bench: $(VENV)/.dev  ## measure beside Kafka's own tools and the yardstick (about 10 minutes)
 	$(BIN)/python -m bench.run
 
 generated: $(VENV)/.dev  ## write completions/ and docs/commands.md anew
-	$(BIN)/python -m kretain.generated
+	$(BIN)/python -m kretain.completion.generated
 
 clean:  ## take .venv and caches away
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

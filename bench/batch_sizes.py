@@ -52,8 +52,8 @@ def main() -> None:
     """Seed, measure, print."""
     from bench.run import Bench, run, stock_tools
     from bench.seed import Shape
-    from retention_cli.embedded import EmbeddedKafka
-    from retention_cli.embedded.java import find_java
+    from kretain.embedded import EmbeddedKafka
+    from kretain.embedded.java import find_java
 
     with (
         tempfile.TemporaryDirectory(prefix="kretain-bench-") as folder,

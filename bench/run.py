@@ -25,8 +25,8 @@ from bench.batch_sizes import batch_sizes
 from bench.event_times import every_time_rule, header_scan
 from bench.seed import Shape, commit, seed
 from bench.segments import segments_scan
-from retention_cli.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
-from retention_cli.embedded.java import Java, find_java
+from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded.java import Java, find_java
 
 POLICY = """version: 1
 topics:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retention_cli.segments.batches import HEADER
+from retention_cli.brokers.wire.batch_headers import HEADER
 
 if TYPE_CHECKING:
     from bench.run import Bench
@@ -33,7 +33,7 @@ BATCH_BYTES = 1100
 _SCAN = """
 import json, resource, sys, time
 import numpy, pyarrow.parquet
-from retention_cli.segments.scan import scan
+from retention_cli.disks.inventory.scan import scan
 began = time.process_time()
 report = scan([sys.argv[1]], sys.argv[2], now_ms=time.time_ns() // 1_000_000)
 print(json.dumps({"segments": report.total("segments"), "problems": len(report.incomplete), "notes": report.notes,

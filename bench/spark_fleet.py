@@ -21,13 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from retention_cli.engines.spark.connections import ConnectionRef
+from retention_cli.engines.spark.engine import decided_of
+from retention_cli.engines.spark.frames import laid_beside
+from retention_cli.engines.spark.jobs import ClusterJob
+from retention_cli.engines.spark.schemas import COMMITS, FACTS, PLAN
+from retention_cli.engines.spark.summaries import summaries_of
 from retention_cli.policy.load import parse_policy
-from retention_cli.spark.connections import ConnectionRef
-from retention_cli.spark.engine import decided_of
-from retention_cli.spark.frames import laid_beside
-from retention_cli.spark.jobs import ClusterJob
-from retention_cli.spark.schemas import COMMITS, FACTS, PLAN
-from retention_cli.spark.summaries import summaries_of
 
 CLUSTERS: Final = 5
 PARTITIONS_A_TOPIC: Final = 100
@@ -181,7 +181,7 @@ def own_peak_mib() -> float:
 
 def one(folder: str, master: str) -> None:
     """Measure one size in a process of its own, and print it as JSON."""
-    from retention_cli.spark.session import open_session
+    from retention_cli.engines.spark.session import open_session
 
     with tempfile.TemporaryDirectory() as name:
         watch = Watch()

@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.spark_fleet import Watch, own_peak_mib
-from retention_cli.decide import Limit
-from retention_cli.disks.outcome import DiskOutcome, outcome_as_json
-from retention_cli.disks.room import Disk, Room
-from retention_cli.model import Maybe, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit
+from retention_cli.disks.inventory.table import FORMAT, METADATA_KEY, ROW_GROUP, schema
+from retention_cli.disks.solve.outcome import DiskOutcome, outcome_as_json
+from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.engines.spark.schemas import LIMITS
 from retention_cli.policy.settings import DiskRules
-from retention_cli.segments.table import FORMAT, METADATA_KEY, ROW_GROUP, schema
-from retention_cli.spark.schemas import LIMITS
 
 EACH, REPLICAS, BROKERS, DIRS, TOPICS = 25, 3, 100, 10, 2_000
 RULES: Final = DiskRules(percent=80)
@@ -149,9 +149,9 @@ def disks_of(folder: Path) -> list[Disk]:
 
 def over_spark(folder: Path, master: str, out: Path) -> dict[str, Any]:
     """Walk over Spark, write the bounds; return what that took."""
-    from retention_cli.spark.inventory import read_inventory
-    from retention_cli.spark.oldest_first import oldest_first
-    from retention_cli.spark.session import open_session
+    from retention_cli.engines.spark.inventory import read_inventory
+    from retention_cli.engines.spark.oldest_first import oldest_first
+    from retention_cli.engines.spark.session import open_session
 
     disks = disks_of(folder)
     with tempfile.TemporaryDirectory() as name:
@@ -183,9 +183,9 @@ def over_spark(folder: Path, master: str, out: Path) -> dict[str, Any]:
 
 def here(folder: Path, out: Path) -> dict[str, Any]:
     """Walk in this process, write the bounds; return what each disk comes to."""
-    from retention_cli.disks.oldest_first import oldest_first
-    from retention_cli.disks.stock import COLUMNS, Stock
-    from retention_cli.segments.inventory import read_inventory
+    from retention_cli.disks.inventory.inventory import read_inventory
+    from retention_cli.disks.solve.inventory_view import COLUMNS, Stock
+    from retention_cli.disks.solve.oldest_first import oldest_first
 
     disks = disks_of(folder)
     began = time.perf_counter()

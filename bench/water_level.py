@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from retention_cli.disks.numbered import numbered
-from retention_cli.disks.segments import Ints, add_up
-from retention_cli.disks.water_level import water_level
+from retention_cli.disks.solve.dictionary import numbered
+from retention_cli.disks.solve.segments import Ints, add_up
+from retention_cli.disks.solve.water_level import water_level
 
 EACH, REPLICAS, DISKS, TOPICS = 25, 3, 1_000, 2_000
 SECONDS, PEAK_MIB = 20.0, 3 * 1024.0

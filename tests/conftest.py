@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 from tests.kafka.world import World
 
 QUICK = {

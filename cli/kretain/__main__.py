@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 
-from kretain import stdio
+from kretain.system import stdio
 
 
 def main() -> None:

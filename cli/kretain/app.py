@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kretain.quick import QuickGroup
-from kretain.shells import use_ours
+from kretain.completion.quick import QuickGroup
+from kretain.completion.shells import use_ours
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may go, partition by partition, and show it."),
@@ -65,7 +65,7 @@ class LazyGroup(QuickGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print the overview without importing a single command."""
         del formatter
-        from kretain.overview import print_overview
+        from kretain.completion.overview import print_overview
 
         print_overview(ctx.get_usage(), COMMANDS, EPILOG)
 

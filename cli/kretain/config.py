@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kretain.exits import tell
-from kretain.options import Common
-from retention_cli.brokers.client_files import Setting, read_properties, translate
+from kretain.errors import tell
+from kretain.options.common import Common
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S, ClusterReader
-from retention_cli.brokers.settings import ConnectionSettings, masked
-from retention_cli.state.folder import default_state_dir
-from retention_cli.state.memories import Kind, Memories
-from retention_cli.units import UnitError, parse_duration_ms
+from retention_cli.brokers.security.client_files import Setting, read_properties, translate
+from retention_cli.brokers.security.settings import ConnectionSettings, masked
+from retention_cli.core.state_dir import default_state_dir
+from retention_cli.core.units import UnitError, parse_duration_ms
+from retention_cli.memory.stores import Kind, Memories
 
 _KEYS = ("bootstrap-server", "command-config", "policy", "settings", "state-dir", "timeout")
 
@@ -58,7 +58,7 @@ class Resolved:
         """Return what is remembered of clusters, unopened; ``kind`` is the policy's ``state``."""
         topic = None
         if kind == "cluster":
-            from retention_cli.state_topic import StateTopic
+            from retention_cli.memory.topics.state import StateTopic
 
             topic = StateTopic(reader)
         return Memories(self.state_dir, topic, will_save=will_save)

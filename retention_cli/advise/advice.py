@@ -10,7 +10,7 @@ from retention_cli.advise.facts import TopicState
 from retention_cli.advise.kept import AtMost, Forever, Usual, at_most, usual
 from retention_cli.advise.settings import broker_properties_for, changes_for, policy_entry_for
 from retention_cli.advise.wish import WantedBy, Wish, wanted
-from retention_cli.model import Maybe, Reason, Unknown
+from retention_cli.core.model import Maybe, Reason, Unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from retention_cli.advise.kept import (
 from retention_cli.advise.sure import or_unknown, sure
 from retention_cli.advise.wish import SMALLEST_SEGMENT_BYTES, Wish, needed_ms
 from retention_cli.advise.words import HOUR, LAST_DATE_MS, moment, span
-from retention_cli.model import INFINITE_MS, Maybe, Reason, Unknown
-from retention_cli.triggers.consumed import forced_retention_conflict
-from retention_cli.units import format_bytes
+from retention_cli.core.model import INFINITE_MS, Maybe, Reason, Unknown
+from retention_cli.core.units import format_bytes
+from retention_cli.decide.triggers.consumed import forced_retention_conflict
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from retention_cli.advise.sure import or_unknown, sure
 from retention_cli.advise.words import HOUR, MINUTE
-from retention_cli.guards import untouchable
-from retention_cli.model import INFINITE_MS, Maybe, TopicFacts, Unknown
+from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts, Unknown
+from retention_cli.decide.guards import untouchable
 from retention_cli.policy.settings import Settings
 
 _FIELDS: Final = {

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from retention_cli.advise.facts import PartitionState, TopicSettings, TopicState
 from retention_cli.advise.sure import or_unknown, sure
 from retention_cli.advise.words import HOUR, MINUTE
-from retention_cli.model import Maybe, Unknown
+from retention_cli.core.model import Maybe, Unknown
 
 CLOCK_DIFFERENCE_MS: Final = MINUTE
 """A stamp that is less ahead of now may be two clocks that differ (G8)."""

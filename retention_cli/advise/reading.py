@@ -14,11 +14,11 @@ from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import Values
-from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
-from retention_cli.planning import NothingMatchesError
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.progress import Progress, silent
+from retention_cli.plan.make import NothingMatchesError
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import Settings
-from retention_cli.progress import Progress, silent
 
 _AGAIN_AFTER_S: Final = 0.5
 _NO_LIMIT: Final = frozenset({"-1", str((1 << 63) - 1)})

@@ -12,7 +12,7 @@ from retention_cli.advise.kept import retention_ms
 from retention_cli.advise.sure import or_unknown, sure
 from retention_cli.advise.wish import SMALLEST_SEGMENT_BYTES, Wish, needed_ms
 from retention_cli.advise.words import DAY, HOUR, MIB, MINUTE
-from retention_cli.model import Unknown
+from retention_cli.core.model import Unknown
 from retention_cli.policy.settings import Settings
 
 LONGEST_SEGMENT_MS: Final = DAY

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from retention_cli.model import Maybe, Unknown
+from retention_cli.core.model import Maybe, Unknown
 
 P = ParamSpec("P")
 T = TypeVar("T")

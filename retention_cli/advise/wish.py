@@ -9,7 +9,7 @@ from retention_cli.advise.facts import TopicState
 from retention_cli.advise.kept import retention_ms
 from retention_cli.advise.sure import or_unknown, sure
 from retention_cli.advise.words import MIB, MINUTE
-from retention_cli.model import Maybe
+from retention_cli.core.model import Maybe
 from retention_cli.policy.settings import Settings
 
 SMALLEST_SEGMENT_BYTES: Final = MIB

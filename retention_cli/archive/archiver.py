@@ -12,11 +12,11 @@ from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.columns import MissingPartError
-from retention_cli.lineage import other_log
-from retention_cli.model import Reason, TopicPartition
-from retention_cli.progress import Progress
-from retention_cli.target import Target
+from retention_cli.core.extras import MissingPartError
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.progress import Progress
+from retention_cli.memory.lineage import other_log
+from retention_cli.plan.target import Target
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class LastArchived:
         copied: Collection[TopicPartition],
         leaders: Mapping[TopicPartition, PartitionMetadata],
     ) -> dict[TopicPartition, Reason]:
-        """See :meth:`retention_cli.archived_first.Archiver.differing`."""
+        """See :meth:`retention_cli.archive.interface.Archiver.differing`."""
         found: dict[TopicPartition, Reason] = {}
         marks = {tp: self._marks[tp] for tp in copied if tp in self._marks}
         for number in range(max(map(len, marks.values()), default=0)):
@@ -63,7 +63,7 @@ def without_id(tp: TopicPartition) -> Reason:
 
 @dataclass(slots=True)
 class PartitionArchiver:
-    """Copies partitions to the archives that the policy names (:class:`retention_cli.archived_first.Archiver`).
+    """Copies partitions to the archives that the policy names (:class:`retention_cli.archive.interface.Archiver`).
 
     Args:
         reader: the cluster, read-only.

@@ -9,8 +9,8 @@ from retention_cli.archive.errors import ArchiveError, DamagedError
 from retention_cli.archive.layout import Manifest, Source, place_of
 from retention_cli.archive.segment import load, verify_files
 from retention_cli.archive.store import Store
+from retention_cli.core.progress import Progress, silent
 from retention_cli.policy.model import matches
-from retention_cli.progress import Progress, silent
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.model import Reason, TopicPartition
-from retention_cli.progress import Progress
-from retention_cli.target import Target
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.progress import Progress
+from retention_cli.plan.target import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from retention_cli.archive.errors import ArchiveError, DamagedError
 from retention_cli.archive.layout import Source
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
-from retention_cli.columns import arrow
+from retention_cli.core.extras import arrow
 
 ROW_GROUP_BYTES: Final = 8 * 2**20
 """About so much content in a row group: what reading back holds in memory at a time."""

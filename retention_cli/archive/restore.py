@@ -22,8 +22,8 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.republisher import Marked, Republisher, RestoreGroup
-from retention_cli.model import TopicPartition
-from retention_cli.progress import Progress, silent
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.progress import Progress, silent
 
 TRANSACTION_RECORDS: Final = 10_000
 TRANSACTION_BYTES: Final = 8 * 2**20

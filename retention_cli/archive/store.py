@@ -22,7 +22,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from retention_cli.archive.errors import ArchiveError
-from retention_cli.columns import arrow
+from retention_cli.core.extras import arrow
 
 _RENAMES: Final = ("hdfs",)
 """File systems whose files may be seen before they are whole, and that can rename."""

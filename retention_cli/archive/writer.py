@@ -26,8 +26,8 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
-from retention_cli.lineage import other_log
-from retention_cli.model import TopicPartition
+from retention_cli.core.model import TopicPartition
+from retention_cli.memory.lineage import other_log
 
 _PERIOD: Final = 1_000
 """How many records pass between two words on how far we are."""

@@ -17,10 +17,10 @@ from kafka.protocol.consumer import FetchRequest
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, Leaders, list_offsets
 from retention_cli.brokers.metadata import PartitionMetadata
-from retention_cli.brokers.wire import Wire, error_named
-from retention_cli.model import TopicPartition
-from retention_cli.segments.batches import Batch, parse
-from retention_cli.segments.runs import Runs
+from retention_cli.brokers.wire.batch_headers import Batch, parse
+from retention_cli.brokers.wire.connections import Wire, error_named
+from retention_cli.brokers.wire.runs import Runs
+from retention_cli.core.model import TopicPartition
 
 AT_ONCE: Final = 2
 """How many partitions of a leader are read at a time."""

@@ -10,10 +10,10 @@ from typing import Final
 
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from retention_cli.brokers.commit_answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import find_coordinators
-from retention_cli.brokers.wire import Job, Wire, error_named
+from retention_cli.brokers.wire.commit_answers import BATCHED_VERSION, Answer, Commit, GroupAnswer, request
+from retention_cli.brokers.wire.connections import Job, Wire, error_named
 
 _ROWS_A_RESPONSE: Final = 20_000
 """What one response should hold at the most: enough to be quick, little enough to stay small in memory."""

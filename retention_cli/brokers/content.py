@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.records import Range, UnreadableHeadersError, headers_of, read_on
-from retention_cli.brokers.settings import ConnectionSettings
-from retention_cli.model import TimestampType, TopicPartition
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.model import TimestampType, TopicPartition
 
 _TYPES: Final[dict[int, TimestampType]] = {1: "CreateTime", 2: "LogAppendTime"}
 """confluent-kafka's numbers."""

@@ -10,8 +10,8 @@ from kafka.protocol.admin import DeleteRecordsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.wire import Job, Wire, error_named
-from retention_cli.model import TopicPartition
+from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.core.model import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.protocol import (
+from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.brokers.wire.protocol import (
     ConsumerGroupDescribeRequest,
     DescribeShareGroupOffsetsRequest,
     ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
 )
-from retention_cli.brokers.wire import Job, Wire, error_named
 
 GroupKind = Literal["classic", "consumer", "share", "streams", "unknown"]
 

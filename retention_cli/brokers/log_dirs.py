@@ -10,8 +10,8 @@ from kafka.protocol.admin import DescribeLogDirsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
-from retention_cli.brokers.wire import Job, Wire, error_named
-from retention_cli.model import Maybe, TopicPartition, Unknown
+from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.core.model import Maybe, TopicPartition, Unknown
 
 
 async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition, int], str | None]:

@@ -8,11 +8,11 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
-from retention_cli.brokers import offset_answers
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.metadata import PartitionMetadata
-from retention_cli.brokers.wire import Job, Wire, error_named
-from retention_cli.model import TopicPartition
+from retention_cli.brokers.wire import offset_answers
+from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.core.model import TopicPartition
 
 PARTITIONS_A_REQUEST: Final = 1_000
 

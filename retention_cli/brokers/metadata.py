@@ -12,7 +12,7 @@ from kafka.protocol.admin import DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.wire import Wire, error_named
+from retention_cli.brokers.wire.connections import Wire, error_named
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _DESCRIBE: Final = 8

@@ -19,12 +19,12 @@ from retention_cli.brokers import (
     topic_configs,
 )
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
-from retention_cli.brokers.wire import Pending, Wire
-from retention_cli.clock import SYSTEM, Clock
-from retention_cli.model import TopicPartition
-from retention_cli.segments.runs import Runs
+from retention_cli.brokers.wire.connections import Pending, Wire
+from retention_cli.brokers.wire.runs import Runs
+from retention_cli.core.clock import SYSTEM, Clock
+from retention_cli.core.model import TopicPartition
 
 DEFAULT_TIMEOUT_S = 30.0
 

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.records import Range, chunks, open_consumer
-from retention_cli.brokers.settings import ConnectionSettings
-from retention_cli.columns import numpy
-from retention_cli.model import TopicPartition
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.extras import numpy
+from retention_cli.core.model import TopicPartition
 
 _POLL_S: Final = 0.25
 _MESSAGES_AT_ONCE: Final = 10_000

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.settings import ConnectionSettings
-from retention_cli.model import TopicPartition
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.model import TopicPartition
 
 PARTITIONS_AT_ONCE: Final = 1_000
 _POLL_S: Final = 0.25

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
-from retention_cli.brokers.settings import MASK, ConnectionSettings
+from retention_cli.brokers.security.settings import MASK, ConnectionSettings
 
 _POLL_S: Final = 0.25
 _LARGEST_MESSAGE: Final = 1_000_000_000

@@ -11,8 +11,8 @@ from typing import Any, Final
 from kafka.protocol.admin import DescribeConfigsRequest
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.wire import Job, Wire, error_named
-from retention_cli.model import TimestampType
+from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.core.model import TimestampType
 
 _TIERED: Final = "remote.storage.enable"
 _KEYS: Final = ["cleanup.policy", "retention.ms", "message.timestamp.type", _TIERED]

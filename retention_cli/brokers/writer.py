@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
-from retention_cli.brokers.settings import MASK, ConnectionSettings
+from retention_cli.brokers.security.settings import MASK, ConnectionSettings
 
 _FLUSH_S: Final = 0.25
 _NEW_TOPIC_MS: Final = 2_000

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from retention_cli.model import Reason
+from retention_cli.core.model import Reason
 from retention_cli.policy.live import (
     LiveValueError,
     Message,

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from retention_cli.model import Watermark
+from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (

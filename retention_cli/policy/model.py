@@ -10,7 +10,7 @@ from enum import Enum
 from fnmatch import translate
 from typing import Any, Final, Literal
 
-from retention_cli.model import Reason, Unknown
+from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.settings import (

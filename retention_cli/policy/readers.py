@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from retention_cli.core.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
 from retention_cli.policy.archive_url import NONE, ArchiveUrlError, check_url
 from retention_cli.policy.settings import event_source
 from retention_cli.policy.shown import short, shown
-from retention_cli.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
 
 _DIR: Final = re.compile(r"(\d+:)?[^:]*[/\\].*")
 _LARGEST: Final = 2**63 - 1

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from retention_cli.model import Unknown, Watermark
-from retention_cli.units import UnitError
+from retention_cli.core.model import Unknown, Watermark
+from retention_cli.core.units import UnitError
 
 DEFAULT_SCAN_RECORDS: Final = 10_000
 DEFAULT_IGNORED_GROUPS: Final = ("console-consumer-*",)

@@ -6,12 +6,12 @@ import shlex
 import subprocess
 from typing import Any
 
+from kretain.embedded import DEFAULT_VERSION, jars
+from kretain.embedded.java import find_java
 from kretain.render.advise_data import row
 from retention_cli.advise.advice import advise as judge
 from retention_cli.advise.reading import read_topics
 from retention_cli.advise.wish import Wish
-from retention_cli.embedded import DEFAULT_VERSION, jars
-from retention_cli.embedded.java import find_java
 from retention_cli.policy.load import parse_policy
 from tests.kafka.world import World, now_ms, reader_for
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from kretain.embedded.flights import flights
 from retention_cli.archive.archiver import PartitionArchiver
 from retention_cli.archive.catalog import read_catalog, stitched
 from retention_cli.archive.layout import Source
 from retention_cli.archive.segment import records_of
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range
-from retention_cli.embedded.flights import flights
 from tests.kafka.world import QUIET, Cli, World, reader_for
 
 Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
@@ -179,7 +179,9 @@ _KILLING = """
 import functools, os, signal, sys
 step, number = sys.argv[1], int(sys.argv[2])
 sys.argv = ["kretain", *sys.argv[3:]]
-from retention_cli.archive import archiver, restore, store
+from retention_cli.archive import archiver
+from retention_cli.archive import restore
+from retention_cli.archive import store
 from retention_cli.archive.writer import SegmentSize
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.republisher import Republisher

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 from tests.kafka.advising import ANY_STAMP, MIB, MINUTE, Shop
 from tests.kafka.world import DAY, HOUR, World
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from retention_cli.embedded import jars, reaper
-from retention_cli.embedded.java import find_java
-from retention_cli.embedded.node import free_ports
+from kretain.embedded import jars, reaper
+from kretain.embedded.java import find_java
+from kretain.embedded.node import free_ports
 from tests.kafka.world import wait_until
 
 VERSION = "3.0.0"

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.guards.limits import Amount
-from retention_cli.model import Decision, Sample
-from retention_cli.own_topics import OWN_TOPICS, look_at, read_stored
-from retention_cli.plan import Plan
-from retention_cli.planning import make_plan
-from retention_cli.state import documents as docs
-from retention_cli.state.ledger import Ledger
-from retention_cli.state.memories import Kind, Memories
-from retention_cli.state.shared_topic import STATE_TOPIC
-from retention_cli.state_topic import StateTopic
+from retention_cli.core.model import Decision, Sample
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.memory import documents as docs
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.memory.stores import Kind, Memories
+from retention_cli.memory.topics.make import OWN_TOPICS, look_at, read_stored
+from retention_cli.memory.topics.state import StateTopic
+from retention_cli.plan.make import make_plan
+from retention_cli.plan.value import Plan
 from tests.kafka.world import Cli, World, now_ms, reader_for
 
 CLUSTER = "the-cluster"
@@ -72,7 +72,7 @@ class Store:
         program = (
             "import os, signal, sys, time\n"
             "from pathlib import Path\n"
-            "from retention_cli.model import EventMax, Sample\n"
+            "from retention_cli.core.model import EventMax, Sample\n"
             "from tests.kafka.stores import Store\n"
             f"store = Store({self.kind!r}, {self.bootstrap!r}, Path({str(self.state_dir)!r}))\n"
             f"with store.opened() as (ledger, memories):\n{lines}\n"
@@ -109,7 +109,7 @@ def last_documents(bootstrap: str) -> dict[str, docs.Document | None]:
 
 def make_own_topics(bootstrap: str) -> None:
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.own_topics import initialize
+    from retention_cli.memory.topics.make import initialize
 
     with reader_for(bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
         assert {one.outcome for one in initialize(reader, writer)} <= {"made", "there"}

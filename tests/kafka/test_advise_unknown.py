@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
 from tests.kafka.advising import MIB, MINUTE, codes, judged
 from tests.kafka.world import DAY, HOUR, World, run_cli, wait_until

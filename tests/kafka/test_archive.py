@@ -13,12 +13,12 @@ import pytest
 from retention_cli.archive.archiver import PartitionArchiver
 from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.store import Store
-from retention_cli.archived_first import ArchivedFirst
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.columns import MissingPartError
-from retention_cli.trim import Trimmer
-from retention_cli.trim_report import TrimReport, TrimRow
+from retention_cli.core.extras import MissingPartError
+from retention_cli.trim.archive_gate import ArchivedFirst
+from retention_cli.trim.batches import Trimmer
+from retention_cli.trim.report import TrimReport, TrimRow
 from tests.kafka.archiving import (
     CODECS,
     Killer,

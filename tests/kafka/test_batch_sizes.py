@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from retention_cli import batch_sizes
-from retention_cli.batch_sizes import BatchSizes, read_here
+from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.batch_runs import RunsWanted
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.guards.limits import Amount
-from retention_cli.model import TopicPartition
-from retention_cli.plan import Plan
-from retention_cli.planning import make_plan
-from retention_cli.segments.runs import Runs
+from retention_cli.brokers.wire.runs import Runs
+from retention_cli.core.model import TopicPartition
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.disks import batch_sizes
+from retention_cli.disks.batch_sizes import BatchSizes, read_here
+from retention_cli.plan.make import make_plan
+from retention_cli.plan.value import Plan
 from tests.kafka.world import HOUR, World, now_ms, reader_for
 
 KIB = 1024

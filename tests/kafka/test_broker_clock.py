@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from retention_cli.carry_out import Orders, carry_out
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.own_topics import look_at, read_stored
-from retention_cli.planning import make_plan
-from retention_cli.state.shared_topic import STATE_TOPIC
-from retention_cli.trim_report import TrimReport, report_as_json
+from kretain.embedded import EmbeddedKafka
+from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.memory.topics.make import look_at, read_stored
+from retention_cli.plan.make import make_plan
+from retention_cli.trim.report import TrimReport, report_as_json
+from retention_cli.trim.run import Orders, carry_out
 from tests.kafka.stores import memories_of, renew_state_topic
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
 
@@ -24,7 +24,7 @@ def _own_topics(kafka: EmbeddedKafka) -> None:
 
 def trim(world: World, policy: str, *, ahead_ms: int = 0, dry_run: bool = False) -> TrimReport:
     """Plan with the right clock, and trim with one that is wrong by so much."""
-    from retention_cli.guards.limits import Amount
+    from retention_cli.decide.guards.limits import Amount
 
     chosen = world.selection(policy)
     with reader_for(world.bootstrap) as reader:
@@ -101,7 +101,7 @@ def test_brokers_that_give_no_time_hold_what_goes_by_it(world: World) -> None:
     """Where they can be asked and don't answer, nothing is known of our clock: held, not trusted."""
     topic, policy = ready(world, retention__ms="1d")
     with reader_for(world.bootstrap) as reader:
-        from retention_cli.guards.limits import Amount
+        from retention_cli.decide.guards.limits import Amount
 
         chosen = world.selection(policy)
         memories = memories_of(world.state_dir, "cluster", reader)

@@ -90,8 +90,8 @@ def test_plan_in_every_format(shop: Shop) -> None:
 
 def test_what_delete_records_prints_is_what_kafkas_own_tool_takes(shop: Shop, tmp_path: Path) -> None:
     """Read by Kafka's own parser, against the cluster, for a topic of its own."""
-    from retention_cli.embedded import DEFAULT_VERSION, jars
-    from retention_cli.embedded.java import find_java
+    from kretain.embedded import DEFAULT_VERSION, jars
+    from kretain.embedded.java import find_java
 
     world, *_ = shop
     topic = world.topic()

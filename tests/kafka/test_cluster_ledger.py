@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.model import Sample
-from retention_cli.state import documents as docs
-from retention_cli.state.shared_topic import STATE_TOPIC
+from kretain.embedded import EmbeddedKafka
+from retention_cli.core.model import Sample
+from retention_cli.memory import documents as docs
+from retention_cli.memory.shared_topic import STATE_TOPIC
 from tests.kafka.stores import (
     Store,
     codes,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from retention_cli.guards.limits import Amount
-from retention_cli.plan import Plan
-from retention_cli.planning import make_plan
-from retention_cli.state.memories import Memories
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.memory.stores import Memories
+from retention_cli.plan.make import make_plan
+from retention_cli.plan.value import Plan
 from tests import combinations as c
 from tests.kafka.world import World, now_ms, reader_for
 

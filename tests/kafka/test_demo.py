@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.embedded.demo import TOPICS
-from retention_cli.embedded.flights import FLIGHTS, WEATHER
+from kretain.embedded.demo import TOPICS
+from kretain.embedded.flights import FLIGHTS, WEATHER
 from tests.kafka.terminal import Terminal
 from tests.kafka.test_embedded import processes_of
 from tests.kafka.world import World, wait_until

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.units import format_bytes
+from kretain.embedded import EmbeddedKafka
+from retention_cli.core.units import format_bytes
 from tests.kafka.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
 
 MIB = 1 << 20

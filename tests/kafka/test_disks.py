@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 from tests.kafka.world import HOUR, Cli, World, now_ms, reader_for, run_cli, wait_until
 
 MIB = 1 << 20
@@ -60,7 +60,7 @@ class Full:
         with reader_for(self.world.bootstrap) as reader:
             metadata = reader.metadata(list(self.topics.values()))
             leaders = {}
-            from retention_cli.model import TopicPartition as Tp
+            from retention_cli.core.model import TopicPartition as Tp
 
             for name, topic in metadata.topics.items():
                 leaders[Tp(name, 0)] = topic.partitions[0]

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-from retention_cli.embedded import EmbeddedError, EmbeddedKafka
-from retention_cli.embedded.node import free_ports
+from kretain.embedded import EmbeddedError, EmbeddedKafka
+from kretain.embedded.node import free_ports
 from tests.kafka.world import World, wait_until
 
 
@@ -130,7 +130,7 @@ def test_an_exception_in_the_with_block_ends_the_brokers_and_goes_on(scratch: Pa
 
 OWNER = """
 import signal
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 with EmbeddedKafka(1, progress=lambda line: print(line, flush=True)) as kafka:
     print("up", flush=True)
     signal.pause()

@@ -16,10 +16,10 @@ from confluent_kafka import TopicPartition as ClientTopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import TopicPartition as KafkaTopicPartition
 
+from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.log_offsets import Found, NotFound
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.model import Decision, TopicPartition
+from retention_cli.core.model import Decision, TopicPartition
 from tests.conftest import QUICK
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for, wait_until
 

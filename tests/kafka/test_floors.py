@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
 
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.model import Decision
+from retention_cli.core.model import Decision
 from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10

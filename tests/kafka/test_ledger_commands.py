@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 from tests.kafka.stores import renew_state_topic, run
 from tests.kafka.world import HOUR, World, consumed
 

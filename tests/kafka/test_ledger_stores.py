@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.commit_memory import Gone, Position
-from retention_cli.disk_memory import Look
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.event_scan import EventScan
-from retention_cli.memory import LogNow
-from retention_cli.model import EventMax, Sample
-from retention_cli.replica_memory import ReplicaSeen, pack, unpack
-from retention_cli.state.memories import Kind
+from kretain.embedded import EmbeddedKafka
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.memory.commit import Gone, Position
+from retention_cli.memory.disk import Look
+from retention_cli.memory.event_scan import EventScan
+from retention_cli.memory.interface import LogNow
+from retention_cli.memory.replica import ReplicaSeen, pack, unpack
+from retention_cli.memory.stores import Kind
 from tests.kafka.stores import CLUSTER, Store, memories_of, new_topic_id, renew_state_topic, samples_of, see
 from tests.kafka.world import now_ms, reader_for
 

@@ -17,10 +17,10 @@ from kafka.admin import KafkaAdminClient
 from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.structs import TopicPartition as Partition
 
+from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.metadata import deadline_after
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.embedded import EmbeddedKafka
 from tests.kafka import archiving
 from tests.kafka.test_failures import SETTINGS, epoch_now, leaders
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for, wait_until

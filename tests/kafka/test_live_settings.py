@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from retention_cli import policy_topic
+from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded.java import find_java
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
-from retention_cli.embedded.java import find_java
+from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.live_edit import LiveEditError, laid_over
 from retention_cli.policy.load import parse_policy

@@ -14,11 +14,11 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Search
-from retention_cli.decide import Wanted
-from retention_cli.lookups import look_up
-from retention_cli.model import LookUp, TopicPartition
-from retention_cli.observation import Request
-from retention_cli.observe import observe
+from retention_cli.core.model import LookUp, TopicPartition
+from retention_cli.decide.decision import Wanted
+from retention_cli.observe.cluster import observe
+from retention_cli.observe.lookups import look_up
+from retention_cli.observe.request import Request
 from retention_cli.policy.settings import GroupRules, Settings
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, reader_for
 

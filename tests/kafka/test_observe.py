@@ -16,7 +16,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, topic_id_text
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.model import Decision
+from retention_cli.core.model import Decision
 from tests.kafka.world import HOUR, LateClock, World, consumed, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10
@@ -247,7 +247,7 @@ def test_a_recheck_is_as_old_as_its_first_read(
     world: World, topic: str, before: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reading that takes 31 s is no recheck: nothing is sent on it."""
-    import retention_cli.trim as trimming
+    import retention_cli.trim.batches as trimming
 
     clock = LateClock()
     plan = world.plan(consumed(topic))

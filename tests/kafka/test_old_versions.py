@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
 from tests.kafka.world import HOUR, World, now_ms
 
@@ -108,7 +108,7 @@ def test_every_decision_is_exact(old: Old) -> None:
 def test_this_version_does_say_minus_one_where_a_record_matches(old: Old) -> None:
     """Else the case of the later match would test nothing."""
     from retention_cli.brokers.log_offsets import Found, NotFound
-    from retention_cli.model import TopicPartition
+    from retention_cli.core.model import TopicPartition
     from tests.kafka.world import reader_for
 
     topic = old.topics["trimmed-then-a-later-match"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 from tests.kafka.world import DAY, HOUR, World, consumed
 
 OLD = [30 * HOUR] * 10

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
+from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.writer import Appended, ClusterWriter, TopicSpec
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.own_topics import OWN_TOPICS
+from retention_cli.memory.shared_topic import STATE_TOPIC
+from retention_cli.memory.topics.make import OWN_TOPICS
 from retention_cli.policy.live import POLICY_TOPIC
-from retention_cli.state.shared_topic import STATE_TOPIC
 from tests.kafka.stores import make_own_topics, memories_of, run
 from tests.kafka.world import World, consumed, now_ms, reader_for
 

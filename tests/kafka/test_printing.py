@@ -103,8 +103,8 @@ main()
 """
 """The real command, in which one thing fails."""
 
-WAITING = ("kretain.trims", "waited")
-NOTING = ("retention_cli.state.journal", "AuditJournal.result")
+WAITING = ("kretain.flows.trims", "waited")
+NOTING = ("retention_cli.trim.journal", "AuditJournal.result")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_what_fails_behind_one_clusters_trim_is_not_said_to_have_done_nothing(
         f"version: 1\npolicy: policy.yaml\nclusters:\n  - {{name: eu, bootstrap-server: '{world.bootstrap}'}}\n"
     )
     world.cli("plan", topic, "--consumed-after", "1h", check=0)
-    script = BREAKING.format(module="retention_cli.fleet.trimming", name="done", error='BrokerError("gone")')
+    script = BREAKING.format(module="retention_cli.engines.fleet.trimming", name="done", error='BrokerError("gone")')
     script = script.replace(
         "module.done = fail",
         "honest = module.carry_out\n"

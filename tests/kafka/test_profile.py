@@ -14,19 +14,19 @@ import pandas as pd
 import pytest
 from confluent_kafka import Producer
 
-from kretain.options import Output
+from kretain.embedded import EmbeddedKafka
+from kretain.embedded.flights import flights
+from kretain.options.common import Output
 from kretain.render.profile import print_profile
 from retention_cli.brokers import record_columns
-from retention_cli.columns import arrow
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.embedded.flights import flights
-from retention_cli.model import TopicPartition
-from retention_cli.planning import NothingMatchesError
+from retention_cli.core.extras import arrow
+from retention_cli.core.model import TopicPartition
+from retention_cli.plan.make import NothingMatchesError
 from retention_cli.policy.load import parse_policy
-from retention_cli.profiling.hours import HOUR_MS
-from retention_cli.profiling.reading import NoEventTimeError, Profile, Wanted, fill, prepare
-from retention_cli.profiling.rows import all_rows
-from retention_cli.profiling.summary import summarize
+from retention_cli.profile.hours import HOUR_MS
+from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, fill, prepare
+from retention_cli.profile.rows import all_rows
+from retention_cli.profile.summary import summarize
 from tests.kafka.terminal import Terminal
 from tests.kafka.test_failures import SETTINGS, leaders
 from tests.kafka.world import DAY, HOUR, QUIET, Cli, World, now_ms, reader_for, wait_until
@@ -265,11 +265,11 @@ def test_event_times_want_a_source(world: World) -> None:
 
 INTERRUPTED = """
 import contextlib, os, signal
-from kretain import progress
-from kretain.options import Output
+from kretain.render.kit import progress
+from kretain.options.common import Output
 from kretain.render.profile import print_profile
 from retention_cli.brokers import record_columns
-from retention_cli.columns import arrow
+from retention_cli.core.extras import arrow
 
 @contextlib.contextmanager
 def shown(*, quiet):

@@ -23,8 +23,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.embedded.java import find_java
+from kretain.embedded import EmbeddedKafka
+from kretain.embedded.java import find_java
 from tests.conftest import QUICK
 from tests.kafka.world import HOUR, Cli, World, consumed, run_cli, wait_until
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from retention_cli.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
-from retention_cli.embedded.java import find_java
-from retention_cli.segments.inventory import read_inventory
-from retention_cli.segments.scan import scan
+from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded.java import find_java
+from retention_cli.disks.inventory.inventory import read_inventory
+from retention_cli.disks.inventory.scan import scan
 from tests.conftest import QUICK
 from tests.kafka.world import HOUR, World, now_ms, reader_for, run_cli, wait_until
 

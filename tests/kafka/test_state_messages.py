@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.model import Sample
-from retention_cli.partition_memory import PartitionMemory
-from retention_cli.samples import pack
-from retention_cli.state import documents as docs
-from retention_cli.state.ledger import Ledger
-from retention_cli.state.shared_topic import STATE_TOPIC
+from retention_cli.core.model import Sample
+from retention_cli.memory import documents as docs
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.samples import pack
+from retention_cli.memory.shared_topic import STATE_TOPIC
 from tests.kafka.stores import Store, decide, memories_of, new_topic_id, plan, renew_state_topic, see
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.model import Decision
-from retention_cli.units import format_time
+from retention_cli.core.model import Decision
+from retention_cli.core.units import format_time
 from tests.kafka.test_event_time import set_config
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, wait_until
 

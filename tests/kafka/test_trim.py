@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from retention_cli.audit.lock import LockedError, trim_lock
 from retention_cli.brokers import deleter
-from retention_cli.model import TopicPartition
-from retention_cli.plan import Plan
-from retention_cli.state.folder import StateError
-from retention_cli.state.lock import LockedError, trim_lock
-from retention_cli.trim import RefusedError
-from retention_cli.trim_report import TrimReport, TrimRow
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.state_dir import StateError
+from retention_cli.plan.value import Plan
+from retention_cli.trim.batches import RefusedError
+from retention_cli.trim.report import TrimReport, TrimRow
 from tests.kafka.world import HOUR, World, consumed
 
 OLD = [30 * HOUR] * 10
@@ -135,7 +135,7 @@ def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The policy is read again before every recheck: a legal hold freezes what is not yet sent."""
-    import retention_cli.trim as trimming
+    import retention_cli.trim.batches as trimming
 
     monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)  # every recheck is too old by then: each round sends nothing
     monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
@@ -159,7 +159,7 @@ def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(
 def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import retention_cli.trim as trimming
+    import retention_cli.trim.batches as trimming
 
     monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)
     monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
@@ -208,7 +208,7 @@ def test_a_dry_run_holds_nothing_that_could_delete_and_leaves_no_trace(
     def refuse(*_: object) -> None:
         raise AssertionError("a dry run made a deleter")
 
-    monkeypatch.setattr("retention_cli.carry_out.Deleter", refuse)
+    monkeypatch.setattr("retention_cli.trim.run.Deleter", refuse)
     row = only(world.trim(world.plan(consumed(topic)), consumed(topic), dry_run=True))
     assert (row.outcome, row.target, row.log_start, row.records) == ("would-trim", 8, 0, 8)
     assert world.ends(topic) == (0, 10)
@@ -282,12 +282,12 @@ def test_an_audit_log_that_fails_on_the_way_ends_the_run_and_the_report_says_wha
     for partition in (0, 1):
         world.produce(topic, [72 * HOUR] * 4, partition)
     world.commit(f"{topic}-a", topic, {0: 4, 1: 4})
-    monkeypatch.setattr("retention_cli.trim._batches", _one_by_one)
+    monkeypatch.setattr("retention_cli.trim.batches._batches", _one_by_one)
 
     def full(*_: object) -> None:
         raise StateError("audit.jsonl can't be written: No space left on device")
 
-    monkeypatch.setattr("retention_cli.state.journal.AuditJournal.result", full)
+    monkeypatch.setattr("retention_cli.trim.journal.AuditJournal.result", full)
     report = world.trim(world.plan(consumed(topic)), consumed(topic))
     assert [row.outcome for row in report.rows] == ["trimmed", "failed"]
     assert "No space left" in (report.audit_problem or "")
@@ -405,7 +405,7 @@ def test_five_thousand_partitions_of_one_topic(world: World) -> None:
 
 
 def test_batches_are_cut_per_leader_and_announced_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    import retention_cli.trim as trimming
+    import retention_cli.trim.batches as trimming
 
     monkeypatch.setattr(trimming, "PARTITIONS_A_LEADER", 2)
     name = world.topic(partitions=12)
@@ -419,15 +419,15 @@ def test_batches_are_cut_per_leader_and_announced_one_by_one(world: World, monke
 
 
 def test_plans_are_byte_identical_but_for_their_time(world: World, topic: str) -> None:
-    from retention_cli.plan import plan_text
+    from retention_cli.plan.value import plan_text
 
     one, other = world.plan(consumed(topic)), world.plan(consumed(topic))
     assert plan_text(one) == plan_text(dataclasses.replace(other, created_at_ms=one.created_at_ms))
 
 
 def test_the_plan_survives_its_file(world: World, topic: str, tmp_path: Path) -> None:
-    from retention_cli.plan import plan_text
-    from retention_cli.saved_plan import read_plan
+    from retention_cli.plan.load import read_plan
+    from retention_cli.plan.value import plan_text
 
     plan: Plan = world.plan(consumed(topic))
     (tmp_path / "plan.json").write_text(plan_text(plan))

@@ -58,7 +58,7 @@ def test_a_request_that_nobody_answered_stays_unverified_where_it_may_yet_be_car
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not held, not failed: the broker may still have it."""
-    import retention_cli.trim as trimming
+    import retention_cli.trim.batches as trimming
 
     sent: list[int] = []
 
@@ -79,8 +79,8 @@ def test_a_batch_whose_announcement_took_too_long_is_rechecked_not_sent(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recheck is at most 30 s old when the request goes out, also where the disk of the audit log stalls."""
-    import retention_cli.trim as trimming
-    from retention_cli.state.journal import AuditJournal
+    import retention_cli.trim.batches as trimming
+    from retention_cli.trim.journal import AuditJournal
 
     clock = LateClock()
     honest = AuditJournal.batch

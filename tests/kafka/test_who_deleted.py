@@ -13,8 +13,8 @@ import pytest
 from retention_cli.brokers import deleter
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.policy.settings import Limits
-from retention_cli.state.history import past_day
-from retention_cli.trim_report import TrimReport
+from retention_cli.trim.history import past_day
+from retention_cli.trim.report import TrimReport
 from tests.kafka.test_trim import OLD, audit, only
 from tests.kafka.world import HOUR, LateClock, World, consumed, now_ms
 

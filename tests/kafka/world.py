@@ -19,19 +19,19 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kafka.protocol.metadata import MetadataRequest
 
-from retention_cli.brokers.client_files import Setting, translate
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.wire import Job
-from retention_cli.carry_out import Orders, carry_out
-from retention_cli.clock import SYSTEM, Clock, SystemClock
-from retention_cli.guards.limits import Amount
-from retention_cli.model import Decision
-from retention_cli.plan import Plan
-from retention_cli.planning import Selection, make_plan
+from retention_cli.brokers.security.client_files import Setting, translate
+from retention_cli.brokers.wire.connections import Job
+from retention_cli.core.clock import SYSTEM, Clock, SystemClock
+from retention_cli.core.model import Decision
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.memory.stores import Memories
+from retention_cli.plan.make import Selection, make_plan
+from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
-from retention_cli.state.memories import Memories
-from retention_cli.trim_report import TrimReport
+from retention_cli.trim.report import TrimReport
+from retention_cli.trim.run import Orders, carry_out
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

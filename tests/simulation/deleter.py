@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from retention_cli.brokers.deleter import Answered, Deleter, Outcome
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.model import TopicPartition
+from retention_cli.core.model import TopicPartition
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka
 

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Literal
 
-from retention_cli.state.shared_topic import Placed, Stored
+from retention_cli.memory.shared_topic import Placed, Stored
 from tests.simulation.logs import NO_STAMP, Partition, Record
 
 BROKERS = (1, 2, 3)

@@ -12,9 +12,9 @@ from retention_cli.brokers import commits, groups, log_offsets
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
-from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import TopicConfig
-from retention_cli.model import TopicPartition
+from retention_cli.core.model import TopicPartition
 from retention_cli.policy.live import POLICY_TOPIC
 from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub

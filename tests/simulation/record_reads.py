@@ -10,7 +10,7 @@ from typing import NamedTuple
 from retention_cli.brokers import content, records
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.model import TopicPartition
+from retention_cli.core.model import TopicPartition
 from retention_cli.policy.live import POLICY_TOPIC
 from tests.simulation.deleter import LATE
 from tests.simulation.kafka import SimKafka

@@ -8,13 +8,13 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from retention_cli.carry_out import Orders, carry_out
-from retention_cli.guards.limits import Amount
-from retention_cli.model import TopicPartition
-from retention_cli.plan import Plan
-from retention_cli.planning import Selection, make_plan
-from retention_cli.state.memories import Memories
-from retention_cli.trim_report import TrimReport
+from retention_cli.core.model import TopicPartition
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.memory.stores import Memories
+from retention_cli.plan.make import Selection, make_plan
+from retention_cli.plan.value import Plan
+from retention_cli.trim.report import TrimReport
+from retention_cli.trim.run import Orders, carry_out
 from tests.simulation.allowed import check
 from tests.simulation.deleter import SimDeleter
 from tests.simulation.kafka import HOUR

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from retention_cli import event_scan
-from retention_cli.plan import Plan
+from retention_cli.memory import event_scan
+from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
-from retention_cli.trim_report import TrimReport
+from retention_cli.trim.report import TrimReport
 from tests.simulation.clock import SimClock
 from tests.simulation.deleter import SimDeleter
 from tests.simulation.hub import Process

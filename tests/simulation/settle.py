@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from retention_cli.model import Decision
+from retention_cli.core.model import Decision
 from tests.simulation.allowed import told
 from tests.simulation.clock import SimClock
 from tests.simulation.kafka import BROKERS

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from retention_cli.broker_clock import BrokerClock
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.guards.our_clock import compare_clocks
-from retention_cli.model import Unknown
-from retention_cli.state import documents
-from retention_cli.state.shared_topic import Extent, Placed, SharedTopicError, Stored
+from retention_cli.core.model import Unknown
+from retention_cli.decide.guards.our_clock import compare_clocks
+from retention_cli.memory import documents
+from retention_cli.memory.shared_topic import Extent, Placed, SharedTopicError, Stored
+from retention_cli.memory.topics.broker_clock import BrokerClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka
 
 
 class SimSharedTopic:
-    """See :class:`retention_cli.state.shared_topic.SharedTopic`."""
+    """See :class:`retention_cli.memory.shared_topic.SharedTopic`."""
 
     def __init__(self, kafka: SimKafka, hub: Hub) -> None:
         self._kafka = kafka

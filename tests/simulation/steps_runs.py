@@ -11,10 +11,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.state.folder import StateError
-from retention_cli.state.lock import LockedError
-from retention_cli.trim import RefusedError
+from retention_cli.core.state_dir import StateError
+from retention_cli.trim.batches import RefusedError
 from tests.simulation.runs import carry_out_saved, memories_of, plan_and_trim, plan_only
 from tests.simulation.scene import CLOCKS_MS, GROUPS, MINUTE, Operator
 from tests.simulation.truth import MemoryTruth

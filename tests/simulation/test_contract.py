@@ -11,13 +11,13 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Producer
 
+from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.deleter import Answered, Deleter, Outcome
 from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.model import TopicPartition
+from retention_cli.core.model import TopicPartition
 from tests.kafka.world import HOUR, World, now_ms, reader_for, wait_until
 from tests.simulation import logs
 from tests.simulation.clock import SimClock

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from retention_cli.guards.limits import Amount
-from retention_cli.spark.connections import ConnectionRef
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.engines.spark.connections import ConnectionRef
 from tests.simulation.runs import memories_of, reading_of, selection_of
 from tests.simulation.test_untold import CUT
 from tests.simulation.world import World
@@ -15,8 +15,8 @@ from tests.simulation.world import World
 
 def test_tasks_see_a_cut_that_the_client_came_upon_while_it_looked_at_disks() -> None:
     pytest.importorskip("pyarrow")
-    from retention_cli.spark.disks import look
-    from retention_cli.spark.prepare import Target, prepare, recall, slice_rows
+    from retention_cli.engines.spark.disks import look
+    from retention_cli.engines.spark.prepare import Target, prepare, recall, slice_rows
 
     with World("R1") as world:
         for step in CUT:
@@ -34,8 +34,8 @@ def test_tasks_see_a_cut_that_the_client_came_upon_while_it_looked_at_disks() ->
 
 def test_that_a_topic_is_create_time_is_noted_of_partitions_without_a_leader() -> None:
     pytest.importorskip("pyarrow")
-    from retention_cli.spark.prepare import Target, prepare, recall
-    from retention_cli.spark.remember import note_create_time
+    from retention_cli.engines.spark.prepare import Target, prepare, recall
+    from retention_cli.engines.spark.remember import note_create_time
 
     with World("R4 G3") as world:
         world.apply(("no_leader", 0))

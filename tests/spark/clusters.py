@@ -24,8 +24,8 @@ from typing import Any, Self
 
 import pytest
 
-from retention_cli.embedded import reaper
-from retention_cli.embedded.node import free_ports
+from kretain.embedded import reaper
+from kretain.embedded.node import free_ports
 
 HOST = "127.0.0.1"
 READY_SECONDS = 180

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from retention_cli.spark.session import open_session
+from retention_cli.engines.spark.session import open_session
 from tests.spark.clusters import QUICK_START
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 from tests.kafka.world import DAY, World, now_ms, reader_for, run_cli, wait_until
 
 MIB = 1 << 20

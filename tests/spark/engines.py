@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from retention_cli.batch_sizes import BatchSizes
-from retention_cli.disks.stock import COLUMNS, Stock
-from retention_cli.guards.limits import Amount
-from retention_cli.plan import Plan, plan_text
-from retention_cli.planning import make_plan
-from retention_cli.segments.inventory import read_inventory
-from retention_cli.spark.batch_runs import SparkRuns
-from retention_cli.spark.connections import ConnectionRef, write_connection
-from retention_cli.spark.engine import make_plans
-from retention_cli.spark.prepare import Target
-from retention_cli.spark.session import runs_here, ship_file
-from retention_cli.state.memories import Memories
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.disks.batch_sizes import BatchSizes
+from retention_cli.disks.inventory.inventory import read_inventory
+from retention_cli.disks.solve.inventory_view import COLUMNS, Stock
+from retention_cli.engines.spark.batch_runs import SparkRuns
+from retention_cli.engines.spark.connections import ConnectionRef, write_connection
+from retention_cli.engines.spark.engine import make_plans
+from retention_cli.engines.spark.prepare import Target
+from retention_cli.engines.spark.session import runs_here, ship_file
+from retention_cli.memory.stores import Memories
+from retention_cli.plan.make import make_plan
+from retention_cli.plan.value import Plan, plan_text
 from tests.kafka.world import World, reader_for
 
 OFFSETS = 40

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.embedded.node import free_ports
+from kretain.embedded.node import free_ports
 from tests.spark.clusters import HOST, Process, SparkProcesses, asked, own_folder
 from tests.spark.yarn import LOGGING, hadoop, hadoop_jars, write_xml
 

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from retention_cli.decide import Limit
-from retention_cli.disks.room import Disk, Room
-from retention_cli.model import Maybe, TopicPartition, Unknown
-from retention_cli.segments.table import FORMAT, METADATA_KEY, schema
+from retention_cli.core.model import Maybe, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit
+from retention_cli.disks.inventory.table import FORMAT, METADATA_KEY, schema
+from retention_cli.disks.solve.room import Disk, Room
 
 MAD = 2**62
 """A clock in nanoseconds of another era."""

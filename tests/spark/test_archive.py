@@ -13,9 +13,9 @@ import pytest
 from retention_cli.archive.catalog import read_catalog, verify_catalog
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize
-from retention_cli.spark import archiver
-from retention_cli.spark.archiver import SparkArchiver
-from retention_cli.trim_report import TrimReport
+from retention_cli.engines.spark import archiver
+from retention_cli.engines.spark.archiver import SparkArchiver
+from retention_cli.trim.report import TrimReport
 from tests.kafka.archiving import archive, archived, odd_flights, policy, produce, small, transaction, whole
 from tests.kafka.world import World, wait_until
 from tests.spark.clusters import Connect, Standalone, spark_connect, spark_standalone, standalone

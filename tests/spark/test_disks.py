@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.plan import Plan
+from kretain.embedded import EmbeddedKafka
+from retention_cli.plan.value import Plan
 from tests.kafka.world import DAY, World, now_ms
 from tests.spark.disks import MIB, ceiling, inventory_of, topics_of_ages
 from tests.spark.engines import Engines, reasons_of

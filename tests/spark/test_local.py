@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from retention_cli.clock import SystemClock
-from retention_cli.spark import engine
+from retention_cli.core.clock import SystemClock
+from retention_cli.engines.spark import engine
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms
 from tests.spark.clusters import QUICK_START
@@ -73,7 +73,7 @@ def test_a_group_that_stands_still_is_seen_again(engines: Engines, monkeypatch: 
     world.commit(f"{topic}-g", topic, 3)
     seen: list[int] = []
     for later in (0, 10 * DAY):
-        monkeypatch.setattr("retention_cli.spark.remember.SYSTEM", LateClock(later))
+        monkeypatch.setattr("retention_cli.engines.spark.remember.SYSTEM", LateClock(later))
         engines.spark(consumed(topic), now_ms())
         with sqlite3.connect(next((engines.folder / "spark").glob("*/ledger.sqlite"))) as ledger:
             seen += ledger.execute("SELECT seen_ms FROM groups WHERE name = ?", (f"{topic}-g",)).fetchone()

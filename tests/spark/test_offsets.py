@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kretain.options import Output
+from kretain.options.common import Output
 from kretain.render import offsets as render
-from retention_cli import positions as local
-from retention_cli.planning import NothingMatchesError
-from retention_cli.spark import positions as spark
-from retention_cli.spark.prepare import Target
-from retention_cli.state.memories import Memories
+from retention_cli.engines.spark import positions as spark
+from retention_cli.engines.spark.prepare import Target
+from retention_cli.memory.stores import Memories
+from retention_cli.plan.make import NothingMatchesError
+from retention_cli.reports import offsets as local
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
 from tests.spark.engines import Engines, past_day
 
@@ -81,7 +81,7 @@ def test_the_same_floors_and_positions(
     monkeypatch.setattr(render, "SHOWN", shown)
     monkeypatch.setattr(render, "MOST", 2)
     monkeypatch.setattr(render, "NAMED_TOPICS", 1)
-    monkeypatch.setattr("kretain.render.words.NAMED_TOPICS", 1)
+    monkeypatch.setattr("kretain.render.kit.text.NAMED_TOPICS", 1)
     monkeypatch.setattr(spark, "_IN_MEMORY", in_memory)
     policy = f"version: 1\ntopics: [{{match: [{', '.join(topics)}]}}]"
     said = both(engines, policy, (), ("*",) if shown == 40 else (f"{topics[0]}-[ab]",), capsys)

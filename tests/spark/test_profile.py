@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from kretain.options import Output
+from kretain.options.common import Output
 from kretain.render.profile import print_profile
-from retention_cli.model import TopicPartition
+from retention_cli.core.model import TopicPartition
+from retention_cli.engines.spark import slice_jobs
+from retention_cli.engines.spark.connections import ConnectionRef
+from retention_cli.engines.spark.profile import SparkReading
 from retention_cli.policy.load import parse_policy
-from retention_cli.profiling.reading import Profile, Wanted, fill, prepare
-from retention_cli.profiling.rows import all_rows, head, write_parquet
-from retention_cli.profiling.summary import summarize
-from retention_cli.spark import slice_jobs
-from retention_cli.spark.connections import ConnectionRef
-from retention_cli.spark.profile import SparkReading
+from retention_cli.profile.reading import Profile, Wanted, fill, prepare
+from retention_cli.profile.rows import all_rows, head, write_parquet
+from retention_cli.profile.summary import summarize
 from tests.kafka.world import DAY, HOUR, World, now_ms, reader_for
 from tests.spark.engines import Engines
 

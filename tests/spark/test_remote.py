@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.embedded import EmbeddedKafka
-from retention_cli.spark.connections import ConnectionRef, Readers
+from retention_cli.engines.spark.connections import ConnectionRef, Readers
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
 from tests.spark.clusters import QUICK_START, Standalone, environment, spark_connect, spark_standalone, standalone

@@ -12,21 +12,21 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pytest
 
-from retention_cli.decide import Limit
-from retention_cli.disks.oldest_first import OldestFirst
-from retention_cli.disks.oldest_first import oldest_first as local_oldest_first
-from retention_cli.disks.outcome import SHOWN, outcome_as_json
-from retention_cli.disks.room import Room
-from retention_cli.disks.stock import Stock
-from retention_cli.model import Reason, Tail, TopicPartition, Unknown
+from retention_cli.core.model import Reason, Tail, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit
+from retention_cli.disks.inventory.inventory import InventoryError
+from retention_cli.disks.inventory.inventory import read_inventory as read_here
+from retention_cli.disks.solve.inventory_view import Stock
+from retention_cli.disks.solve.oldest_first import OldestFirst
+from retention_cli.disks.solve.oldest_first import oldest_first as local_oldest_first
+from retention_cli.disks.solve.outcome import SHOWN, outcome_as_json
+from retention_cli.disks.solve.room import Room
+from retention_cli.engines.spark import disk_rows, inventory
+from retention_cli.engines.spark.inventory import SparkInventory, read_inventory
+from retention_cli.engines.spark.oldest_first import oldest_first
+from retention_cli.engines.spark.schemas import REASON
+from retention_cli.engines.spark.segment_rules import bases, tails
 from retention_cli.policy.settings import DiskRules, Settings
-from retention_cli.segments.inventory import InventoryError
-from retention_cli.segments.inventory import read_inventory as read_here
-from retention_cli.spark import disk_rows, inventory
-from retention_cli.spark.inventory import SparkInventory, read_inventory
-from retention_cli.spark.oldest_first import oldest_first
-from retention_cli.spark.schemas import REASON
-from retention_cli.spark.segment_rules import bases, tails
 from tests.spark.inventories import Clusters, row, write
 from tests.unit.facts import NOW, Log, topic
 

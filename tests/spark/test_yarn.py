@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.embedded import EmbeddedKafka
+from kretain.embedded import EmbeddedKafka
 from tests.kafka.archiving import archived, policy, whole
 from tests.kafka.fleet import Fleet
 from tests.kafka.world import HOUR, World, consumed, wait_until

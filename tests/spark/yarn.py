@@ -19,9 +19,9 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from retention_cli.embedded import jars
-from retention_cli.embedded.java import find_java
-from retention_cli.embedded.node import free_ports
+from kretain.embedded import jars
+from kretain.embedded.java import find_java
+from kretain.embedded.node import free_ports
 from tests.kafka.world import wait_until
 from tests.spark.clusters import HOST, SparkProcesses, asked, own_folder, spark_home
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from retention_cli.advise.facts import PartitionState, Stamp, TopicSettings, TopicState, Window
 from retention_cli.advise.words import DAY, HOUR, MINUTE
-from retention_cli.model import Unknown
+from retention_cli.core.model import Unknown
 
 NOW = 1_800_000_000_000
 GIB = 1 << 30

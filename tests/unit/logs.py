@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from retention_cli.segments.batches import HEADER
+from retention_cli.brokers.wire.batch_headers import HEADER
 
 INDEX_INTERVAL = 4096
 TOPIC_ID = "qCKCnnUmRDu8xKoaqyCwHA"

@@ -10,7 +10,7 @@ from retention_cli.advise import dangers
 from retention_cli.advise.dangers import Danger
 from retention_cli.advise.wish import Wish
 from retention_cli.advise.words import DAY, HOUR, MINUTE
-from retention_cli.model import Unknown
+from retention_cli.core.model import Unknown
 from retention_cli.policy.settings import Settings
 from tests.unit.advised import GIB, NOW, UNREAD, part, topic
 

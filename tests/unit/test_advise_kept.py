@@ -12,7 +12,7 @@ from retention_cli.advise.kept import AtMost, Normal, at_most, in_normal_traffic
 from retention_cli.advise.settings import segment_for
 from retention_cli.advise.wish import Wish
 from retention_cli.advise.words import DAY, HOUR, MINUTE, exact, moment, span
-from retention_cli.model import Unknown
+from retention_cli.core.model import Unknown
 from tests.unit.advised import GIB, NOW, UNREAD, part, topic
 
 KIB, MIB = 1 << 10, 1 << 20

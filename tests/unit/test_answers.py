@@ -10,15 +10,15 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from retention_cli.brokers import groups
-from retention_cli.brokers.commit_answers import decode
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, _Failure, _Round
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import TopicMetadata, _topic, topic_id_text
 from retention_cli.brokers.topic_configs import TopicConfig, _config
-from retention_cli.brokers.wire import error_named
-from retention_cli.model import Unknown
-from retention_cli.topic_facts import bare_facts
+from retention_cli.brokers.wire.commit_answers import decode
+from retention_cli.brokers.wire.connections import error_named
+from retention_cli.core.model import Unknown
+from retention_cli.observe.topic_facts import bare_facts
 from tests.unit.test_commit_answers import batched
 
 

@@ -18,8 +18,8 @@ from retention_cli.archive.layout import Manifest, Place, Source, day_of, manife
 from retention_cli.archive.segment import SegmentBuilder, commit, load, records_of, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
-from retention_cli.columns import arrow
-from retention_cli.model import TimestampType
+from retention_cli.core.extras import arrow
+from retention_cli.core.model import TimestampType
 
 SOURCE = Source("MkU3OEVBNTcwNTJENDM2Qg", "orders.eu", "-a_Zbc4DQmq1x2y3z4w5v6", 3)
 AT = "2026-11-21T03:00:00.000Z"

@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from kretain.archives import archive_url, in_policy, split
-from kretain.exits import UsageError
+from kretain.errors import UsageError
+from kretain.flows.archives import archive_url, in_policy, split
 from retention_cli.policy.archive_url import ArchiveUrlError, check_url
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.archive import elsewhere
-from retention_cli.archive.elsewhere import NotingStore, Seen, Word, look
+from retention_cli.archive import remote_check as elsewhere
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.layout import Manifest, Source, place_at
+from retention_cli.archive.remote_check import NotingStore, Seen, Word, look
 from retention_cli.archive.segment import SegmentBuilder, commit, load, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import Archived
-from retention_cli.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, Wish, row_of, sliced, word_of
+from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, Wish, row_of, sliced, word_of
 from tests.unit.test_archive import AT, SOURCE, sample
 
 

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from retention_cli.archive.catalog import stitched
 from retention_cli.archive.interface import Copied
 from retention_cli.archive.layout import Manifest, Source
-from retention_cli.archived_first import ArchivedFirst, rehearsed
+from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.metadata import PartitionMetadata
-from retention_cli.lineage import other_log
-from retention_cli.model import Decision, Reason, TopicPartition
-from retention_cli.planning import Recheck
-from retention_cli.progress import silent
-from retention_cli.state.audit import AuditLog
-from retention_cli.state.folder import StateError
-from retention_cli.state.journal import AuditJournal
-from retention_cli.target import Target
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.progress import silent
+from retention_cli.core.state_dir import StateError
+from retention_cli.memory.lineage import other_log
+from retention_cli.plan.make import Recheck
+from retention_cli.plan.target import Target
+from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
+from retention_cli.trim.journal import AuditJournal
 
 TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("free", 0)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from retention_cli.guards.limits import Amount
-from retention_cli.state.audit import AuditLog
-from retention_cli.state.folder import StateError, cluster_folder
-from retention_cli.state.history import find_run, read_history
-from retention_cli.state.lock import LockedError, trim_lock
+from retention_cli.audit.lock import LockedError, trim_lock
+from retention_cli.audit.log import AuditLog
+from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.trim.history import find_run, read_history
 from tests.kafka.world import run_cli
 
 AT = "2026-11-21T03:00:00.000Z"
@@ -199,7 +199,7 @@ def test_a_full_disk_ends_the_trim(tmp_path: Path) -> None:
 
 def test_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from retention_cli.state.lock import trim_lock\n"
+        "import sys, time; from pathlib import Path; from retention_cli.audit.lock import trim_lock\n"
         "with trim_lock(Path(sys.argv[1]), 'then'):\n    print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)

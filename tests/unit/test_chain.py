@@ -14,12 +14,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from retention_cli.audit.chain import ZEROS, Chain, Link, Resumed, event_of, hash_of, next_line, resume
+from retention_cli.audit.head import HEAD_NAME, read_head, write_head
+from retention_cli.audit.log import AuditLog
+from retention_cli.core.state_dir import StateError
 from retention_cli.policy.settings import Limits
-from retention_cli.state.audit import AuditLog
-from retention_cli.state.audit_head import HEAD_NAME, read_head, write_head
-from retention_cli.state.chain import ZEROS, Chain, Link, Resumed, event_of, hash_of, next_line, resume
-from retention_cli.state.folder import StateError
-from retention_cli.state.history import past_day, read_past_day
+from retention_cli.trim.history import past_day, read_past_day
 from tests.kafka.world import run_cli
 from tests.unit.test_audit import AT, BEGUN, batch, result
 
@@ -311,7 +311,7 @@ def test_limits_per_day_do_not_go_by_a_broken_log(log: AuditLog) -> None:
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from retention_cli.state.audit import AuditLog
+from retention_cli.audit.log import AuditLog
 
 log, step = AuditLog(Path(sys.argv[1])), int(sys.argv[2])
 log.append({"event": "note", "run": "r1", "at": "x"}) if step % 2 else None

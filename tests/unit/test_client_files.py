@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from retention_cli.brokers.client_files import (
+from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.security.client_files import (
     _LEFT_OUT,
     _SUBSTITUTES,
     _UNDERSTOOD,
@@ -16,8 +17,7 @@ from retention_cli.brokers.client_files import (
     read_properties,
     translate,
 )
-from retention_cli.brokers.errors import SettingsError
-from retention_cli.brokers.settings import ConnectionSettings
+from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.unit.stores import self_signed
 
 SECRET = "s3cret!"

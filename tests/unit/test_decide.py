@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.decide import Wanted, decide, unread_below, wanted_lookups, weigh
-from retention_cli.model import Floor, LookUp, Reason, Unknown, Usage, Watermark
+from retention_cli.core.model import Floor, LookUp, Reason, Unknown, Usage, Watermark
+from retention_cli.decide.decision import Wanted, decide, unread_below, wanted_lookups, weigh
+from retention_cli.decide.triggers import TRIGGERS, NotAsked
 from retention_cli.policy.settings import Settings
-from retention_cli.triggers import TRIGGERS, NotAsked
 from tests.unit.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic
 
 R1 = Settings(consumed_after_ms=24 * HOUR)

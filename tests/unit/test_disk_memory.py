@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kretain.render.words import about
-from retention_cli.disk_memory import DAY_MS, LEAST_MS, LOOKS_AT_MOST, DiskMemory, Growth, Look, growth, pack, unpack
-from retention_cli.model import Unknown
-from retention_cli.state import documents as docs
-from retention_cli.state.ledger import Ledger
+from kretain.render.kit.text import about
+from retention_cli.core.model import Unknown
+from retention_cli.memory import documents as docs
+from retention_cli.memory.disk import DAY_MS, LEAST_MS, LOOKS_AT_MOST, DiskMemory, Growth, Look, growth, pack, unpack
+from retention_cli.memory.ledger import Ledger
 
 HOUR = 3_600_000
 NOW = 1_800_000_000_000

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from kretain.render.disk import bar
-from retention_cli.decide import Limit, decide, disk_limit, raised
-from retention_cli.disks.numbered import LogDir, Numbered
-from retention_cli.disks.oldest_first import Lying, OldestFirst, oldest_first
-from retention_cli.disks.outcome import DiskOutcome
-from retention_cli.disks.room import Disk, Room, disks_of, excess_bytes, mostly_others
-from retention_cli.disks.segments import segments_of
-from retention_cli.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit, decide, disk_limit, raised
+from retention_cli.disks.solve.dictionary import LogDir, Numbered
+from retention_cli.disks.solve.oldest_first import Lying, OldestFirst, oldest_first
+from retention_cli.disks.solve.outcome import DiskOutcome
+from retention_cli.disks.solve.room import Disk, Room, disks_of, excess_bytes, mostly_others
+from retention_cli.disks.solve.segments import segments_of
 from retention_cli.policy.settings import DiskRules, Settings
-from retention_cli.space import wait_for_space
+from retention_cli.trim.wait import wait_for_space
 from tests.unit.facts import HOUR, NOW, UNKNOWN, Log, topic
 
 ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)

@@ -7,10 +7,10 @@ from typing import Any
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_dirs import LogDirState, Replica
-from retention_cli.disk_sizes import Sizes
-from retention_cli.disks.room import Disk, Room
-from retention_cli.model import TopicPartition
-from retention_cli.partition_memory import PartitionMemory
+from retention_cli.core.model import TopicPartition
+from retention_cli.disks.replica_sizes import Sizes
+from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.memory.partition import PartitionMemory
 from retention_cli.policy.settings import Settings
 from tests.unit.facts import Log
 

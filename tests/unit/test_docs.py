@@ -17,19 +17,19 @@ import yaml
 
 from kretain import config
 from kretain.app import app
-from kretain.exits import Exit
+from kretain.errors import Exit
 from kretain.render import doctor, groups, history, offsets
 from retention_cli import __version__
-from retention_cli.fleet.file import ClusterModel, FleetFileError, FleetModel, parse_fleet
-from retention_cli.fleet.plan import fleet_head
-from retention_cli.fleet.report import fleet_report_head
-from retention_cli.guards import GUARDS
-from retention_cli.plan import as_json
+from retention_cli.decide.guards import GUARDS
+from retention_cli.engines.fleet.file import ClusterModel, FleetFileError, FleetModel, parse_fleet
+from retention_cli.engines.fleet.plan import fleet_head
+from retention_cli.engines.fleet.report import fleet_report_head
+from retention_cli.plan.value import as_json
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
-from retention_cli.policy_check import check_alone
-from retention_cli.trim_report import TrimReport, report_as_json, row_as_json, row_of
+from retention_cli.reports.policy_check import check_alone
+from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
 from tests.unit.test_fleet import FLEET, REPORT
 from tests.unit.test_plan import EVERY
 

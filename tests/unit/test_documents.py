@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.commit_memory import Gone, Position
-from retention_cli.event_scan import BLOCKS_AT_MOST, Block, EventScan
-from retention_cli.group_memory import GroupMemory
-from retention_cli.model import EventMax, Sample
-from retention_cli.partition_memory import Front, PartitionMemory
-from retention_cli.replica_memory import REPLICAS_AT_MOST, ReplicaSeen
-from retention_cli.replica_memory import pack as pack_replicas
-from retention_cli.samples import SAMPLES_AT_MOST, pack
-from retention_cli.state import documents as docs
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.memory import documents as docs
+from retention_cli.memory.commit import Gone, Position
+from retention_cli.memory.event_scan import BLOCKS_AT_MOST, Block, EventScan
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.partition import Front, PartitionMemory
+from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen
+from retention_cli.memory.replica import pack as pack_replicas
+from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 
 TOPIC_ID = "sq4xHpqlRAC092LVMPTfXw"
 WRITTEN = docs.Written(1_800_000_000_000, 1_700_000_000_000)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Found, NotFound
-from retention_cli.earlier import Earlier, joined, pack, pending, unpack
-from retention_cli.lineage import Cut, prove
-from retention_cli.model import Sample, Unknown
-from retention_cli.partition_memory import PartitionMemory
+from retention_cli.core.model import Sample, Unknown
+from retention_cli.memory.earlier import Earlier, joined, pack, pending, unpack
+from retention_cli.memory.lineage import Cut, prove
+from retention_cli.memory.partition import PartitionMemory
 
 _some = st.lists(
     st.builds(Earlier, st.integers(0, 3), st.integers(0, 3), st.integers(0, 9), st.booleans()),

@@ -7,9 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from retention_cli.disks.estimate import Bisection, Estimate, Logs, Replicas, freed_bytes
-from retention_cli.disks.segments import segments_of
-from retention_cli.disks.water_level import water_level, wholly_below
+from retention_cli.disks.solve.estimate import Bisection, Estimate, Logs, Replicas, freed_bytes
+from retention_cli.disks.solve.segments import segments_of
+from retention_cli.disks.solve.water_level import water_level, wholly_below
 from tests.unit.disk_oracle import Row
 
 SEGMENT = 1000

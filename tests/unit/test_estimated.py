@@ -10,12 +10,12 @@ import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
-from retention_cli.decide import Limit
-from retention_cli.disk_estimate import estimate
-from retention_cli.disks.estimated import Known
-from retention_cli.disks.oldest_first import OldestFirst
-from retention_cli.disks.room import Disk, Room
-from retention_cli.model import Maybe, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit
+from retention_cli.disks.bisect_offsets import estimate
+from retention_cli.disks.solve.estimated import Known
+from retention_cli.disks.solve.oldest_first import OldestFirst
+from retention_cli.disks.solve.room import Disk, Room
 from retention_cli.policy.settings import DiskRules
 
 OLD, NEW, OTHER = TopicPartition("old", 0), TopicPartition("new", 0), TopicPartition("other", 0)

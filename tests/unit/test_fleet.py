@@ -17,18 +17,21 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kretain import fleet as fleets
-from kretain import fleet_trim
-from kretain.exits import Exit, UsageError, of_many
-from kretain.fleet import Fleet, FleetFlags, chosen
-from kretain.options import Common, Output, PlanOutput
+from kretain.errors import Exit, UsageError, of_many
+from kretain.flows import fleet as fleets
+from kretain.flows import fleet_trim
+from kretain.flows.fleet import Fleet, FleetFlags, chosen
+from kretain.flows.spark import SharedSpark, SparkFlags
+from kretain.options.common import Common, Output, PlanOutput
 from kretain.render.fleet import print_fleet_plan
 from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
-from kretain.spark import SharedSpark, SparkFlags
+from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import UnreachableError
-from retention_cli.brokers.settings import ConnectionSettings
-from retention_cli.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_heads, fleet_lines
-from retention_cli.fleet.planning import (
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.model import Reason
+from retention_cli.core.progress import Progress, silent
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_heads, fleet_lines
+from retention_cli.engines.fleet.planning import (
     CONCURRENT,
     LocalEngine,
     Member,
@@ -37,17 +40,15 @@ from retention_cli.fleet.planning import (
     check_addresses,
     make_fleet_plan,
 )
-from retention_cli.fleet.report import FleetReport
-from retention_cli.fleet.saved import read_fleet, read_one, write_fleet
-from retention_cli.model import Reason
-from retention_cli.plan import Plan, as_json, plan_text
-from retention_cli.planning import Selection
+from retention_cli.engines.fleet.report import FleetReport
+from retention_cli.engines.fleet.saved import read_fleet, read_one, write_fleet
+from retention_cli.plan.load import read_plan
+from retention_cli.plan.make import Selection
+from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.value import Plan, as_json, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import OneOff
-from retention_cli.progress import Progress, silent
-from retention_cli.saved_plan import SavedPlanError, read_plan
-from retention_cli.state.lock import LockedError
-from retention_cli.trim_report import TrimReport, row_of
+from retention_cli.trim.report import TrimReport, row_of
 from tests.unit.test_narrow import HOLD, row
 from tests.unit.test_plan import EVERY, plan
 from tests.unit.test_plan_parquet import of_spark, plans
@@ -153,7 +154,7 @@ def test_the_local_engine_reads_a_few_at_a_time_and_one_failure_holds_no_other(m
         yield silent
         seen.append(name)
 
-    monkeypatch.setattr("retention_cli.fleet.planning._plan", plan_one)
+    monkeypatch.setattr("retention_cli.engines.fleet.planning._plan", plan_one)
     members = [member(f"n{number}") for number in range(3 * CONCURRENT)]
     made = make_fleet_plan(LocalEngine(), members, 7, source="f", digest=None, watch=watch)
     assert most == CONCURRENT

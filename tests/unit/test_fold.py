@@ -7,8 +7,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.floors.fold import FloorFold, TopicScope
-from retention_cli.model import Floor, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Floor, Reason, TopicPartition, Unknown
+from retention_cli.observe.floors.fold import FloorFold, TopicScope
 
 ORDERS0 = TopicPartition("orders", 0)
 THREE = {"orders": TopicScope([5, 5, 5])}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kretain import generated
+from kretain.completion import generated
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,7 +23,7 @@ def copy(tmp_path: Path) -> Path:
 
 def test_what_is_committed_is_what_the_app_makes_and_a_change_is_named(copy: Path) -> None:
     def check() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "kretain.generated", "--check"]
+        command = [sys.executable, "-m", "kretain.completion.generated", "--check"]
         return subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=120, check=False)
 
     assert check().returncode == 0, "run make generated"

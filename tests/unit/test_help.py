@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import typer
 
-from kretain import overview
 from kretain.app import COMMANDS, app
+from kretain.completion import overview
 
 HEAVY = ("confluent_kafka", "kafka", "pydantic", "yaml", "pyarrow", "pyspark", "tabulate", "pandas", "cryptography")
 OF_TYPER = {"--help", "--version", "--install-completion", "--show-completion"}

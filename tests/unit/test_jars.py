@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.embedded import EmbeddedError, jars
-from retention_cli.embedded.java import Java, find_java
+from kretain.embedded import EmbeddedError, jars
+from kretain.embedded.java import Java, find_java
 
 SETTINGS = """<ivysettings>
   <settings defaultResolver="ours"/>
@@ -82,7 +82,7 @@ def test_what_is_there_is_not_fetched_again(
 def test_two_processes_at_once_fetch_once_and_both_have_it(publish: Callable[..., None], tmp_path: Path) -> None:
     publish("kafka_2.13", "1.0.0")
     script = (
-        "from retention_cli.embedded import jars; from retention_cli.embedded.java import find_java;"
+        "from kretain.embedded import jars; from kretain.embedded.java import find_java;"
         "print(jars.resolve('kafka_2.13', '1.0.0', find_java(), print))"
     )
     environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}

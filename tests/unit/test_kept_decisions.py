@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.kept_decisions import KeptDecisions
-from retention_cli.model import Decision, Reason
-from retention_cli.plan import Totals
+from retention_cli.core.model import Decision, Reason
+from retention_cli.plan.spill import KeptDecisions
+from retention_cli.plan.value import Totals
 
 numbers = st.none() | st.integers(0, 2**62)
 decisions = st.builds(

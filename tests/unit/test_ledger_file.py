@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.memory import LogNow
-from retention_cli.model import EventMax, Sample
-from retention_cli.partition_memory import Front, PartitionMemory
-from retention_cli.state.audit import AuditLog, NamedLedger
-from retention_cli.state.folder import StateError
-from retention_cli.state.journal import AuditJournal
-from retention_cli.state.ledger import Ledger
-from retention_cli.state.memories import Memories, missing_since
-from retention_cli.state.shared_cache import SharedCache
+from retention_cli.audit.log import AuditLog, NamedLedger
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.core.state_dir import StateError
+from retention_cli.memory.interface import LogNow
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.partition import Front, PartitionMemory
+from retention_cli.memory.shared_cache import SharedCache
+from retention_cli.memory.stores import Memories, missing_since
+from retention_cli.trim.journal import AuditJournal
 from tests.unit.test_narrow import row
 from tests.unit.test_plan import plan
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retention_cli.guards.limits import Amount, over_limits, total
+from retention_cli.decide.guards.limits import Amount, over_limits, total
 from retention_cli.policy.settings import Limits
 
 NONE = Amount()

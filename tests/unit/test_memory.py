@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.commit_memory import Position
-from retention_cli.group_memory import GroupMemory, digest_of
-from retention_cli.guards.wall_clock import written_by
-from retention_cli.memory import LogNow
-from retention_cli.model import EventMax, Sample
-from retention_cli.partition_memory import PartitionMemory
-from retention_cli.samples import SAMPLES_AT_MOST, samples_below, thinned, without_falls
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.decide.guards.wall_clock import written_by
+from retention_cli.memory.commit import Position
+from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.interface import LogNow
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.samples import SAMPLES_AT_MOST, samples_below, thinned, without_falls
 
 walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1, max_size=200).map(
     lambda steps: [

@@ -7,13 +7,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.commit_memory import Gone, Position
-from retention_cli.event_scan import EventScan, further, read_scan
-from retention_cli.group_memory import GroupMemory, digest_of
-from retention_cli.memory import LogNow
-from retention_cli.model import EventMax, Sample
-from retention_cli.partition_memory import PartitionMemory
-from retention_cli.samples import SAMPLES_AT_MOST, pack
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.memory.commit import Gone, Position
+from retention_cli.memory.event_scan import EventScan, further, read_scan
+from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.interface import LogNow
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
 
 IDS = {"orders": "id-1", "payments": "id-2"}
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.model import Decision, Maybe, Reason, Unknown
-from retention_cli.narrow import Held, Unchanged, narrow
-from retention_cli.target import Target
+from retention_cli.core.model import Decision, Maybe, Reason, Unknown
+from retention_cli.plan.target import Target
+from retention_cli.trim.reconcile import Held, Unchanged, narrow
 
 
 def row(**more: Any) -> Decision:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kretain import exits
-from retention_cli.planning import NothingMatchesError, Selection, check_matches
+from kretain import errors as exits
+from retention_cli.plan.make import NothingMatchesError, Selection, check_matches
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
 from retention_cli.policy.near import nearest

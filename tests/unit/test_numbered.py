@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from retention_cli.disks.numbered import NO_END, LogDir, numbered
-from retention_cli.disks.segments import UNDATED
-from retention_cli.segments.inventory import InventoryError
+from retention_cli.disks.inventory.inventory import InventoryError
+from retention_cli.disks.solve.dictionary import NO_END, LogDir, numbered
+from retention_cli.disks.solve.segments import UNDATED
 
 SCHEMA = pa.schema(
     [

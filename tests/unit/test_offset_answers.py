@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
-from retention_cli.brokers.offset_answers import Request, decode
+from retention_cli.brokers.wire.offset_answers import Request, decode
 
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Partition = Topic.ListOffsetsPartitionResponse

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from kretain.exits import UsageError
-from kretain.options import PlanOutput
+from kretain.errors import UsageError
+from kretain.options.common import PlanOutput
+from kretain.options.rules import RuleFlags
 from kretain.render.fleet import print_fleet_plan
 from kretain.render.plan import print_plan
-from kretain.rules import RuleFlags
-from retention_cli.disk_policy import needs_disks
-from retention_cli.fleet.plan import FleetPlan
-from retention_cli.model import Unknown
-from retention_cli.plan import Plan, head_as_json
+from retention_cli.core.model import Unknown
+from retention_cli.engines.fleet.plan import FleetPlan
+from retention_cli.plan.value import Plan, head_as_json
+from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import LIVE, LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel, keys_of

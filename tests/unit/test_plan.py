@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from retention_cli.model import Decision, Reason
-from retention_cli.plan import Plan, Totals, as_json, delete_records_json, plan_text
-from retention_cli.saved_plan import SavedPlanError, read_plan
-from retention_cli.units import timestamp
+from retention_cli.core.model import Decision, Reason
+from retention_cli.core.units import timestamp
+from retention_cli.plan.load import read_plan
+from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.value import Plan, Totals, as_json, delete_records_json, plan_text
 from tests.unit.test_narrow import HOLD, KEEP, row
 
 SKIP = row(

@@ -15,7 +15,7 @@ from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.model import matches
 from retention_cli.policy.schema import json_schema
 from retention_cli.policy.settings import OneOff, Settings
-from retention_cli.policy_check import check_alone
+from retention_cli.reports.policy_check import check_alone
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

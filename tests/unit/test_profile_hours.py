@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_cli.model import ANCIENT_MS
-from retention_cli.profiling import front
-from retention_cli.profiling.hours import HOUR_MS, NO_TIME_MS, Frame, PartitionHours
-from retention_cli.profiling.pieces import BrokenPieceError, from_bytes, to_bytes
+from retention_cli.core.model import ANCIENT_MS
+from retention_cli.profile import front
+from retention_cli.profile.hours import HOUR_MS, NO_TIME_MS, Frame, PartitionHours
+from retention_cli.profile.pieces import BrokenPieceError, from_bytes, to_bytes
 
 NOW = 1_800_000_000_000 // HOUR_MS * HOUR_MS
 FRAME = Frame(NOW)

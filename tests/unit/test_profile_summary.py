@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kretain.commands.profile import _check, _window
-from kretain.exits import UsageError
-from kretain.options import Output
+from kretain.errors import UsageError
+from kretain.options.common import Output
 from kretain.render import histogram
 from kretain.render.profile import kept_of, picture, print_profile, sentences
-from retention_cli import columns
-from retention_cli.columns import MissingPartError, arrow
-from retention_cli.model import TopicPartition
+from retention_cli.core import extras as columns
+from retention_cli.core.extras import MissingPartError, arrow
+from retention_cli.core.model import TopicPartition
 from retention_cli.policy.settings import EventSource
-from retention_cli.profiling.hours import HOUR_MS, Frame, PartitionHours
-from retention_cli.profiling.reading import Profile, TopicHours, Unread, Wanted
-from retention_cli.profiling.rows import COLUMNS, FORMAT, ProfileFileError, all_rows, head, schema, write_parquet
-from retention_cli.profiling.summary import DAY_MS, RETENTIONS_MS, Summary, binned, summarize
+from retention_cli.profile.hours import HOUR_MS, Frame, PartitionHours
+from retention_cli.profile.reading import Profile, TopicHours, Unread, Wanted
+from retention_cli.profile.rows import COLUMNS, FORMAT, ProfileFileError, all_rows, head, schema, write_parquet
+from retention_cli.profile.summary import DAY_MS, RETENTIONS_MS, Summary, binned, summarize
 
 NOW = 1_800_000_000_000 // HOUR_MS * HOUR_MS
 ROOT = Path(__file__).parents[2]

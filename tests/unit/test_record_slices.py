@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.record_columns import Ended
 from retention_cli.brokers.records import Range
-from retention_cli.model import TopicPartition
-from retention_cli.profiling.front import STEPS_AT_MOST
-from retention_cli.profiling.hours import Frame, PartitionHours
-from retention_cli.spark.profile import _Partition
-from retention_cli.spark.record_slices import OFFSETS_A_SLICE, Cut, packed, pieces
+from retention_cli.core.model import TopicPartition
+from retention_cli.engines.spark.profile import _Partition
+from retention_cli.engines.spark.record_slices import OFFSETS_A_SLICE, Cut, packed, pieces
+from retention_cli.profile.front import STEPS_AT_MOST
+from retention_cli.profile.hours import Frame, PartitionHours
 
 NOW = 1_800_000_000_000
 

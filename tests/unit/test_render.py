@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from kretain import exits
-from kretain.options import Output, PlanOutput
-from kretain.render import screen
+from kretain import errors as exits
+from kretain.options.common import Output, PlanOutput
 from kretain.render.explain import Marker, picture
+from kretain.render.kit import screen
 from kretain.render.plan import given_back, held_back_by, print_plan
 from kretain.render.trim import print_report
-from retention_cli.disks.outcome import Space
-from retention_cli.model import Decision, Reason, TopicPartition
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.disks.solve.outcome import Space
 from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.trim_report import TrimReport, row_of
+from retention_cli.trim.report import TrimReport, row_of
 from tests.kafka.world import run_cli
 from tests.unit.test_narrow import HOLD, KEEP, row
 from tests.unit.test_plan import plan

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from retention_cli import replica_memory
-from retention_cli.partition_memory import PartitionMemory
-from retention_cli.replica_memory import REPLICAS_AT_MOST, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
-from retention_cli.state import documents as docs
-from retention_cli.state.ledger import Ledger
+from retention_cli.memory import documents as docs
+from retention_cli.memory import replica as replica_memory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
 
 CHECK, DELAY = 300_000, 60_000
 SWEEPING = Sweeping(CHECK, DELAY)

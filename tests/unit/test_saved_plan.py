@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_cli.carry_out import PlanRefusedError, check_cluster, check_saved
-from retention_cli.model import Decision
-from retention_cli.narrow import narrow
-from retention_cli.plan import Plan, plan_text
-from retention_cli.planning import Selection
+from retention_cli.core.model import Decision
+from retention_cli.plan.load import read_plan
+from retention_cli.plan.make import Selection
+from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.target import Target
+from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import OneOff
-from retention_cli.saved_plan import SavedPlanError, read_plan
-from retention_cli.target import Target
+from retention_cli.trim.reconcile import narrow
+from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved
 from tests.unit.test_narrow import HOLD, KEEP, row
 from tests.unit.test_plan import EVERY
 

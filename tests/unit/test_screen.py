@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from kretain.render import screen
-from kretain.render.screen import Column
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
 
 PLAN = (
     Column("partition"),

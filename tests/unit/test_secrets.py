@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.brokers.client_files import _UNDERSTOOD, read_properties
 from retention_cli.brokers.errors import SettingsError
-from retention_cli.brokers.settings import MASK, is_secret, masked
+from retention_cli.brokers.security.client_files import _UNDERSTOOD, read_properties
+from retention_cli.brokers.security.settings import MASK, is_secret, masked
 from tests.unit.test_client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
 
 BAD_JAAS = [

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from retention_cli.segments.indexes import read_end
-from retention_cli.segments.layout import (
+from retention_cli.disks.inventory.indexes import read_end
+from retention_cli.disks.inventory.layout import (
     LayoutError,
     Leaving,
     PartitionName,
@@ -22,8 +22,8 @@ from retention_cli.segments.layout import (
     meta_properties_in,
     topic_id_in,
 )
-from retention_cli.segments.partition import GoneError, PartitionRead, read_partition
-from retention_cli.segments.segment import quick
+from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
+from retention_cli.disks.inventory.segment import quick
 from tests.unit import logs
 from tests.unit.logs import Made
 
@@ -379,7 +379,7 @@ def test_a_log_that_may_not_be_read_is_a_row_with_what_its_name_says(
             raise PermissionError(13, "Permission denied", path)
         return real(path, *more, **named)
 
-    monkeypatch.setattr("retention_cli.segments.segment.open_file", refusing)
+    monkeypatch.setattr("retention_cli.disks.inventory.segment.open_file", refusing)
     monkeypatch.setattr(os, "open", refusing)
     found = read(folder)
     assert (found.next_offsets[0], found.sizes[0]) == (120, made[0].bytes + 10)
@@ -490,7 +490,7 @@ def test_an_append_that_is_being_written_is_waited_for(folder: Path, monkeypatch
             file.write_bytes(whole)
         return about
 
-    monkeypatch.setattr("retention_cli.segments.segment.fstat", looking)
+    monkeypatch.setattr("retention_cli.disks.inventory.segment.fstat", looking)
     found = read(folder)
     assert found.next_offsets == [made.next_offset]
     assert found.notes == []

@@ -9,11 +9,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_cli.segments.batches import HEADER, HEADER_BYTES
-from retention_cli.segments.inventory import read_inventory
-from retention_cli.segments.layout import LayoutError, meta_properties_in, topic_id_in
-from retention_cli.segments.log_dirs import ScanError
-from retention_cli.segments.scan import scan
+from retention_cli.brokers.wire.batch_headers import HEADER, HEADER_BYTES
+from retention_cli.disks.inventory.inventory import read_inventory
+from retention_cli.disks.inventory.layout import LayoutError, meta_properties_in, topic_id_in
+from retention_cli.disks.inventory.log_dirs import ScanError
+from retention_cli.disks.inventory.scan import scan
 from tests.unit import logs
 from tests.unit.logs import Made
 from tests.unit.test_segments import read

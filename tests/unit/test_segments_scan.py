@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from retention_cli.columns import arrow
-from retention_cli.segments import table as table_module
-from retention_cli.segments.inventory import InventoryError, by_dir, by_topic, read_inventory
-from retention_cli.segments.log_dirs import ScanError, find_log_dirs
-from retention_cli.segments.scan import scan
-from retention_cli.segments.table import COLUMNS, FORMAT, METADATA_KEY
+from retention_cli.core.extras import arrow
+from retention_cli.disks.inventory import table as table_module
+from retention_cli.disks.inventory.inventory import InventoryError, by_dir, by_topic, read_inventory
+from retention_cli.disks.inventory.log_dirs import ScanError, find_log_dirs
+from retention_cli.disks.inventory.scan import scan
+from retention_cli.disks.inventory.table import COLUMNS, FORMAT, METADATA_KEY
 from tests.unit import logs
 
 pa, pq = arrow(), arrow("pyarrow.parquet")

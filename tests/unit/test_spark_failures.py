@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.spark.failures import as_spark_error
-from retention_cli.spark.session import LOG, words_at_start
+from retention_cli.engines.spark.failures import as_spark_error
+from retention_cli.engines.spark.session import LOG, words_at_start
 
 LOST = "An error occurred while calling o59.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: "
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from retention_cli.model import TopicPartition
+from retention_cli.audit.lock import LockedError, trim_lock, user_name
+from retention_cli.audit.log import AuditLog, NamedLedger
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.state_dir import StateError
+from retention_cli.plan.target import Target
 from retention_cli.policy.settings import Limits
-from retention_cli.state.audit import AuditLog, NamedLedger
-from retention_cli.state.folder import StateError
-from retention_cli.state.history import past_day
-from retention_cli.state.journal import AuditJournal, new_run_name
-from retention_cli.state.lock import LockedError, trim_lock, user_name
-from retention_cli.target import Target
-from retention_cli.trim_report import TrimReport, row_of
+from retention_cli.trim.history import past_day
+from retention_cli.trim.journal import AuditJournal, new_run_name
+from retention_cli.trim.report import TrimReport, row_of
 from tests.unit.test_narrow import row
 from tests.unit.test_plan import plan
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kretain import stdio
-from kretain.exits import Deeds, Exit, RefusedError
-from kretain.options import guarded
+from kretain.errors import Deeds, Exit, RefusedError
+from kretain.options.common import guarded
 from kretain.render import data
+from kretain.system import stdio
 from tests.kafka.world import run_cli
 from tests.unit.outlets import CLOSED, FULL, UNREAD, run_into
 

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from retention_cli.disks.stock import Stock
-from retention_cli.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
+from retention_cli.disks.inventory.inventory import Inventory, InventoryError, InventoryFile
+from retention_cli.disks.inventory.table import schema
+from retention_cli.disks.solve.inventory_view import Stock
 from retention_cli.policy.settings import Settings
-from retention_cli.segments.inventory import Inventory, InventoryError, InventoryFile
-from retention_cli.segments.table import schema
 from tests.unit.facts import NOW, Log, topic
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

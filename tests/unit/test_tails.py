@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.decide import decide
-from retention_cli.disks.segments import segments_of
-from retention_cli.disks.tails import estimated_tail, exact_tails, exact_topic_tails
-from retention_cli.model import PartitionFacts, Reason, Tail, Unknown
+from retention_cli.core.model import PartitionFacts, Reason, Tail, Unknown
+from retention_cli.decide.decision import decide
+from retention_cli.disks.solve.segments import segments_of
+from retention_cli.disks.solve.tails import estimated_tail, exact_tails, exact_topic_tails
 from retention_cli.policy.settings import Settings
 from tests.unit.disk_oracle import Row
 from tests.unit.facts import HOUR, NOW, Log

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.units import UnitError, format_bytes, format_duration, parse_bytes, parse_duration_ms, parse_time_ms
+from retention_cli.core.units import (
+    UnitError,
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_duration_ms,
+    parse_time_ms,
+)
 
 MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 BYTES = {

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.decide import decide
-from retention_cli.model import ANCIENT_MS, LookUp, PartitionFacts, Reason, Unknown
+from retention_cli.core.model import ANCIENT_MS, LookUp, PartitionFacts, Reason, Unknown
+from retention_cli.decide.decision import decide
 from retention_cli.policy.settings import Settings
 from tests.unit.facts import HOUR, NOW, UNKNOWN, Log, logs, settings, topic
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.model import TopicPartition
-from retention_cli.target import Target
-from retention_cli.verdict import Answer, Unanswered, judge
+from retention_cli.core.model import TopicPartition
+from retention_cli.plan.target import Target
+from retention_cli.trim.verify import Answer, Unanswered, judge
 from tests.unit.test_narrow import row
 
 TP = TopicPartition("orders", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,21 +12,28 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ENGINE, COMMANDS = ROOT / "retention_cli", ROOT / "cli" / "kretain"
 PRODUCT = sorted([*ENGINE.rglob("*.py"), *COMMANDS.rglob("*.py")])
+ROOMS = (
+    *("core", "policy", "brokers", "decide", "audit", "memory", "observe", "disks", "plan", "archive", "trim"),
+    *("reports", "advise", "profile", "engines"),
+)
+"""The engine's rooms in the order in which data flows: none imports one that comes after it."""
 PURE = [
-    *(
-        ENGINE / name
-        for name in (
-            *("decide.py", "model.py", "narrow.py", "plan.py", "fleet/plan.py", "fleet/report.py"),
-            *("floors/fold.py", "guards/limits.py"),
-        )
-    ),
-    *(ENGINE / "profiling" / name for name in ("front.py", "hours.py", "pieces.py", "summary.py")),
-    *sorted((ENGINE / "triggers").glob("*.py")),
-    *sorted((ENGINE / "guards").glob("*.py")),
-    *(
-        ENGINE / "disks" / f"{name}.py"
-        for name in ("estimate", "in_the_way", "outcome", "room", "segments", "tails", "water_level", "watermarks")
-    ),
+    path
+    for room, but in (
+        ("core", ("clock", "state_dir")),
+        ("decide", ()),
+        ("disks/solve", ("batch_view", "dictionary", "estimated", "inventory_view", "oldest_first")),
+    )
+    for path in sorted((ENGINE / room).rglob("*.py"))
+    if path.stem not in but
+] + [
+    ENGINE / f"{name}.py"
+    for name in (
+        *("plan/value", "plan/target", "trim/reconcile", "observe/floors/fold", "observe/floors/standing"),
+        *("memory/commit", "memory/disk", "memory/earlier", "memory/group", "memory/interface", "memory/partition"),
+        *("memory/replica", "engines/fleet/plan", "engines/fleet/report"),
+        *("profile/front", "profile/hours", "profile/pieces", "profile/summary"),
+    )
 ]
 """What is given all that it needs: facts, settings, now."""
 
@@ -34,22 +42,37 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def within(path: Path, *folders: Path) -> bool:
-    return any(folder == path or folder in path.parents for folder in folders)
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> tuple[str, ...]:
     """Every module that a file imports, anywhere in it: ``a.b`` and ``a.b.c`` for ``from a.b import c``."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    found: list[str] = []
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            found += [one.name for one in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name_of(path)}: a relative import"
-            yield node.module or ""
-            yield from (f"{node.module}.{one.name}" for one in node.names)
+            found += [node.module or "", *(f"{node.module}.{one.name}" for one in node.names)]
+    return tuple(found)
 
 
-def brought_in(path: Path) -> set[str]:
+@cache
+def files_of(module: str) -> tuple[Path, ...]:
+    """The files that importing a module of ours reads first: itself, or what its package says."""
+    head, _, rest = module.partition(".")
+    place = {"retention_cli": ENGINE, "kretain": COMMANDS}.get(head)
+    if place is None:
+        return ()
+    stem = place.joinpath(*rest.split(".")) if rest else place
+    return tuple(file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.exists())
+
+
+@cache
+def brought_in(path: Path) -> frozenset[str]:
     """Every module of ours that importing a file brings in, the file's own included."""
     found: set[str] = set()
     waiting = [path]
@@ -57,10 +80,8 @@ def brought_in(path: Path) -> set[str]:
         one = waiting.pop()
         if name_of(one) not in found:
             found.add(name_of(one))
-            for module in imports(one):
-                stem = ROOT.joinpath(*module.split("."))
-                waiting += [file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.exists()]
-    return found
+            waiting += [file for module in imports(one) for file in files_of(module)]
+    return frozenset(found)
 
 
 def importers_of(*modules: str) -> set[str]:
@@ -74,9 +95,42 @@ def importers_of(*modules: str) -> set[str]:
 
 def calls(path: Path) -> Iterator[str]:
     """Every function that is called by its name: ``print``, ``time.time``, ``dt.datetime.now``."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func)
+
+
+def test_no_room_knows_of_those_that_come_after_it() -> None:
+    """Policy, brokers, decide, memory, observe, plan, trim: what flows goes one way, and so do the imports."""
+    upward = set()
+    for path in ENGINE.rglob("*.py"):
+        room = path.relative_to(ENGINE).parts[0]
+        if room == "__init__.py":
+            assert imports(path) in ((), ("__future__", "__future__.annotations")), "the root is no room"
+            continue
+        assert room in ROOMS, f"{name_of(path)} stands in no room"
+        for module in imports(path):
+            other = (*module.split("."), "")[1]
+            if module.startswith("retention_cli.") and other in ROOMS[ROOMS.index(room) + 1 :]:
+                upward.add(f"{name_of(path)} imports {other}")
+    assert upward == set()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Wherever in a file the import stands: a function that imports late to get round a circle has found one."""
+    done: set[Path] = set()
+
+    def visit(path: Path, way: tuple[Path, ...]) -> None:
+        assert path not in way, " → ".join(map(name_of, (*way[way.index(path) :], path)))
+        if path not in done:
+            for module in imports(path):
+                for file in files_of(module):
+                    if file not in (path, path.parent / "__init__.py"):
+                        visit(file, (*way, path))
+            done.add(path)
+
+    for path in ENGINE.rglob("*.py"):
+        visit(path, ())
 
 
 def test_only_brokers_speaks_to_kafka() -> None:
@@ -84,7 +138,7 @@ def test_only_brokers_speaks_to_kafka() -> None:
     speakers = importers_of("kafka", "confluent_kafka")
     assert speakers
     assert {
-        name for name in speakers if not name.startswith(("retention_cli/brokers/", "retention_cli/embedded/"))
+        name for name in speakers if not name.startswith(("retention_cli/brokers/", "cli/kretain/embedded/"))
     } == set()
 
 
@@ -93,15 +147,15 @@ def test_one_module_can_delete_and_the_way_to_a_trim_alone_leads_to_it() -> None
     deleting = "retention_cli/brokers/deleter.py"
     requests = {name_of(path) for path in PRODUCT if any("DeleteRecordsRequest" in one for one in imports(path))}
     assert requests == {deleting}
-    holders = {"retention_cli/trim.py", "retention_cli/carry_out.py"}
+    holders = {"retention_cli/trim/batches.py", "retention_cli/trim/run.py"}
     assert importers_of("retention_cli.brokers.deleter") == holders
     assert deleting in brought_in(COMMANDS / "commands" / "trim.py")
-    assert deleting not in brought_in(ENGINE / "planning.py")
-    ways = ("retention_cli.trim", "retention_cli.carry_out", "retention_cli.fleet.trimming")
+    assert deleting not in brought_in(ENGINE / "plan" / "make.py")
+    ways = ("retention_cli.trim.batches", "retention_cli.trim.run", "retention_cli.engines.fleet.trimming")
     outside = {name for name in importers_of(*ways) if "kretain/" in name}
-    assert outside == {"cli/kretain/commands/trim.py", "cli/kretain/fleet_trim.py"}
-    assert importers_of("kretain.fleet_trim") == {"cli/kretain/commands/trim.py"}
-    assert deleting not in brought_in(ENGINE / "fleet" / "planning.py")
+    assert outside == {"cli/kretain/commands/trim.py", "cli/kretain/flows/fleet_trim.py"}
+    assert importers_of("kretain.flows.fleet_trim") == {"cli/kretain/commands/trim.py"}
+    assert deleting not in brought_in(ENGINE / "engines" / "fleet" / "planning.py")
     assert deleting not in brought_in(COMMANDS / "commands" / "plan.py")
 
 
@@ -109,16 +163,16 @@ def test_one_module_can_write_and_it_writes_to_our_own_topics() -> None:
     """What makes topics and appends to them is asked for by name, for named topics; the rest of the house can't."""
     writing = "retention_cli/brokers/writer.py"
     clients = {name_of(path) for path in PRODUCT if any("NewTopic" in one for one in imports(path))}
-    assert {name for name in clients if not name.startswith("retention_cli/embedded/")} == {writing}
+    assert {name for name in clients if not name.startswith("cli/kretain/embedded/")} == {writing}
     assert importers_of("retention_cli.brokers.writer") == {
-        "retention_cli/broker_clock.py",
-        "retention_cli/own_topics.py",
-        "retention_cli/policy_topic.py",
-        "retention_cli/state_topic.py",
+        "retention_cli/memory/topics/broker_clock.py",
+        "retention_cli/memory/topics/make.py",
+        "retention_cli/memory/topics/policy.py",
+        "retention_cli/memory/topics/state.py",
         "cli/kretain/commands/init.py",
         "cli/kretain/commands/policy.py",
     }
-    assert writing not in brought_in(ENGINE / "observe.py")
+    assert writing not in brought_in(ENGINE / "observe" / "cluster.py")
 
 
 def test_one_module_can_write_to_others_topics_and_only_a_restore_leads_to_it() -> None:
@@ -129,16 +183,18 @@ def test_one_module_can_write_to_others_topics_and_only_a_restore_leads_to_it() 
         "cli/kretain/commands/restore.py",
         "cli/kretain/render/archive.py",
     }
-    for path in (ENGINE / "trim.py", ENGINE / "archive" / "archiver.py", COMMANDS / "commands" / "trim.py"):
+    for path in (ENGINE / "trim" / "batches.py", ENGINE / "archive" / "archiver.py", COMMANDS / "commands" / "trim.py"):
         assert republishing not in brought_in(path)
-    for path in (*(ENGINE / "archive").glob("*.py"), *(ENGINE / "spark").glob("*.py")):
+    for path in (*(ENGINE / "archive").glob("*.py"), *(ENGINE / "engines" / "spark").glob("*.py")):
         assert "retention_cli/brokers/deleter.py" not in brought_in(path), name_of(path)
 
 
 def test_an_archive_can_be_written_without_a_command() -> None:
     """A Spark task archives one range: a reader and a store are all that it needs."""
     reached = brought_in(ENGINE / "archive" / "writer.py")
-    assert not [one for one in reached if one.startswith(("cli/", "retention_cli/state", "retention_cli/planning"))]
+    assert not [
+        one for one in reached if one.startswith(("cli/", "retention_cli/memory/ledger", "retention_cli/plan/make"))
+    ]
 
 
 @pytest.mark.parametrize("path", PURE, ids=name_of)
@@ -147,7 +203,9 @@ def test_what_decides_has_no_clock_no_chance_no_log_and_no_broker(path: Path) ->
     impure = ("time", "random", "secrets", "logging", "os", "sys", "socket", "subprocess", "pathlib", "threading")
     assert not [one for one in imports(path) if one.partition(".")[0] in (*impure, "kafka", "confluent_kafka")]
     assert not [one for one in calls(path) if one.rpartition(".")[2] in ("now", "utcnow", "today", "open", "getenv")]
-    reached = {name for name in brought_in(path) if name.startswith(("retention_cli/brokers", "retention_cli/state"))}
+    reached = {
+        name for name in brought_in(path) if name.startswith(("retention_cli/brokers", "retention_cli/memory/ledger"))
+    }
     assert not reached
 
 
@@ -156,23 +214,7 @@ def test_the_engine_knows_no_terminal() -> None:
     for path in ENGINE.rglob("*.py"):
         heads = {one.partition(".")[0] for one in imports(path)}
         assert not heads & {"typer", "click", "rich", "kretain", "tabulate"}, name_of(path)
-        if name_of(path) != "retention_cli/embedded/reaper.py":
-            assert not [one for one in calls(path) if one in ("print", "input", "sys.stdout.write")], name_of(path)
-
-
-def test_the_datas_way_through_the_house_goes_one_way() -> None:
-    """Observe, decide, plan, trim: no room knows of those that come after it."""
-    for folder, not_from in (
-        ("brokers", ("policy", "decide", "observe", "planning", "trim", "floors", "triggers", "guards", "state")),
-        ("policy", ("brokers", "decide", "observe", "planning", "trim", "floors", "state")),
-        ("floors", ("decide", "observe", "planning", "trim", "triggers", "guards", "state")),
-        ("disks", ("brokers", "observe", "planning", "trim", "floors", "state", "disk_rules")),
-        ("state", ("brokers", "decide", "observe", "planning", "policy.load", "floors")),
-        ("segments", ("brokers", "policy", "decide", "observe", "planning", "trim", "floors", "state", "triggers")),
-    ):
-        for path in (ENGINE / folder).glob("*.py"):
-            later = tuple(f"retention_cli.{room}" for room in not_from)
-            assert not [one for one in imports(path) if one.startswith(later)], name_of(path)
+        assert not [one for one in calls(path) if one in ("print", "input", "sys.stdout.write")], name_of(path)
 
 
 def test_what_reads_log_dirs_opens_nothing_to_write_to_it() -> None:
@@ -190,7 +232,7 @@ def test_what_reads_log_dirs_opens_nothing_to_write_to_it() -> None:
         "utime",
         "link",
     }
-    for path in (ENGINE / "segments").glob("*.py"):
+    for path in (ENGINE / "disks" / "inventory").glob("*.py"):
         if path.name != "table.py":
             called = {one.rpartition(".")[2] for one in calls(path) if not one.endswith(".fromtimestamp")}
             assert not called & writing, name_of(path)
@@ -201,7 +243,7 @@ def test_nothing_rests_on_an_assertion() -> None:
     """``python -O`` drops them: those that stand in the product only tell the type checker what it can't see."""
     for path in PRODUCT:
         lines = path.read_text(encoding="utf-8").splitlines()
-        for node in ast.walk(ast.parse("\n".join(lines))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Assert):
                 assert "# noqa: S101" in lines[(node.end_lineno or node.lineno) - 1], (
                     f"{name_of(path)}:{node.lineno}: and no reason"
@@ -211,16 +253,15 @@ def test_nothing_rests_on_an_assertion() -> None:
 def test_no_error_is_swallowed_unseen() -> None:
     """A bare ``except:`` or one that takes everything and goes on would turn an unknown into a guess."""
     for path in ENGINE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.ExceptHandler):
                 caught = "" if node.type is None else ast.unparse(node.type)
                 again = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
                 assert again or caught not in ("", "Exception", "BaseException"), f"{name_of(path)}:{node.lineno}"
 
 
-@pytest.mark.parametrize("path", PRODUCT, ids=name_of)
-def test_a_module_is_one_idea(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").count("\n")
-    assert lines <= 350, f"{lines} lines"
-    first = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert first, "and says which"
+def test_a_module_is_one_idea() -> None:
+    """It fits on a few screens, and says in its first line what it is."""
+    lengths = {name_of(path): path.read_text(encoding="utf-8").count("\n") for path in PRODUCT}
+    assert {name: lines for name, lines in lengths.items() if lines > 350} == {}
+    assert [name_of(path) for path in PRODUCT if not ast.get_docstring(tree(path))] == []

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_cli.disks.in_the_way import in_the_way
-from retention_cli.disks.segments import Segments, segments_of
-from retention_cli.disks.water_level import NO_LEVEL, WaterLevel, water_level
+from retention_cli.disks.solve.blockers import in_the_way
+from retention_cli.disks.solve.segments import Segments, segments_of
+from retention_cli.disks.solve.water_level import NO_LEVEL, WaterLevel, water_level
 from tests.unit.disk_oracle import Row, simulate
 
 MAD = 2**62

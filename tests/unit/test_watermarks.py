@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.decide import decide, wanted_lookups, weigh
-from retention_cli.disks.watermarks import reached, usage_for
-from retention_cli.model import Decision, LookUp, Maybe, PartitionFacts, Unknown, Usage, Watermark
+from retention_cli.core.model import Decision, LookUp, Maybe, PartitionFacts, Unknown, Usage, Watermark
+from retention_cli.decide.decision import decide, wanted_lookups, weigh
+from retention_cli.decide.triggers.watermarks import scaled_ms
+from retention_cli.disks.solve.watermarks import reached, usage_for
 from retention_cli.policy.settings import Settings
-from retention_cli.triggers.watermarks import scaled_ms
 from tests.unit.facts import HOUR, NOW, UNKNOWN, Log, topic
 
 MARKS = (Watermark(70, 0.5, HOUR), Watermark(90, 0.1, 2 * HOUR))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kretain.exits import Exit, UsageError
-from kretain.options import COMMON, Common, Output, command, duration_ms, option
-from kretain.rules import Topics
+from kretain.errors import Exit, UsageError
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
+from kretain.options.rules import Topics
 
 if TYPE_CHECKING:
     from kretain.config import Resolved
@@ -21,7 +21,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 def byte_count(text: str) -> int:
     """Read a size such as ``50GiB`` from the command line."""
-    from retention_cli.units import UnitError, parse_bytes
+    from retention_cli.core.units import UnitError, parse_bytes
 
     try:
         return parse_bytes(text)
@@ -77,9 +77,9 @@ def advise(
       kretain advise -p policy.yaml -o json | jq -r '.topics[].advice.kafka_configs // empty'
     """
     from kretain.config import resolve
-    from kretain.progress import shown
     from kretain.render.advise import print_advice
-    from kretain.render.screen import warn
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
     from retention_cli.advise.advice import advise as judge
     from retention_cli.advise.reading import read_topics
     from retention_cli.advise.wish import Wish

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kretain.completing import complete_topics
-from kretain.exits import Exit
-from kretain.options import COMMON, Common, Output, command, option
+from kretain.completion.complete import complete_topics
+from kretain.errors import Exit
+from kretain.options.common import COMMON, Common, Output, command, option
 
 if TYPE_CHECKING:
     from retention_cli.archive.catalog import ArchivedPartition
@@ -74,11 +74,11 @@ def verify(
 
 def _show(common: Common, where: list[str] | None, output: Output, *, verify: bool) -> bool:
     """Print what there is; return whether any of it is damaged."""
-    from kretain.archives import split
     from kretain.config import resolve
-    from kretain.progress import shown
+    from kretain.flows.archives import split
     from kretain.render.archive import print_archives
-    from kretain.render.screen import warn
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
     from retention_cli.archive.catalog import read_catalog, verify_catalog
     from retention_cli.archive.errors import ArchiveError
     from retention_cli.archive.store import Store

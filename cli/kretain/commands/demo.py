@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from kretain.exits import Exit
-from kretain.options import guarded, option, prose
+from kretain.errors import Exit
+from kretain.options.common import guarded, option, prose
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -50,8 +50,8 @@ app.command(help=prose(demo.__doc__ or ""))(demo)
 
 
 def _run(*, keep: bool) -> Exit:
-    from retention_cli.embedded import EmbeddedKafka
-    from retention_cli.embedded.demo import POLICY, load, run_groups
+    from kretain.embedded import EmbeddedKafka
+    from kretain.embedded.demo import POLICY, load, run_groups
 
     with EmbeddedKafka(1, progress=_tell) as kafka:
         load(kafka, _tell)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from kretain import rules
-from kretain.exits import Exit
-from kretain.inventory import Given, Inventories
-from kretain.options import COMMON, Common, Output, command, option
-from kretain.spark import SharedSpark, SparkFlags, maker
+from kretain.errors import Exit
+from kretain.flows.inventory import Given, Inventories
+from kretain.flows.spark import SharedSpark, SparkFlags, maker
+from kretain.options import rules
+from kretain.options.common import COMMON, Common, Output, command, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -38,12 +38,12 @@ def disk(
       kretain disk -p policy.yaml -o json | jq '.disks[] | select(.short_bytes > 0)'
     """
     from kretain.config import resolve
-    from kretain.progress import shown
     from kretain.render.disk import print_disks
-    from kretain.render.screen import warn
-    from retention_cli.disk_looks import look
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
+    from retention_cli.disks.usage import look
     from retention_cli.policy.settings import DiskRules, Limits, OneOff
-    from retention_cli.state.history import past_day
+    from retention_cli.trim.history import past_day
 
     shared = SharedSpark(spark)
     settings = resolve(common)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from kretain.exits import Exit
-from kretain.options import COMMON, Common, Output, command, option
-from kretain.rules import Topics
+from kretain.errors import Exit
+from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.rules import Topics
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -31,8 +31,8 @@ def doctor(
     """
     from kretain.config import resolve
     from kretain.render.doctor import print_diagnosis
-    from retention_cli.doctor import diagnose
     from retention_cli.policy.model import matches
+    from retention_cli.reports.doctor import diagnose
 
     settings = resolve(common)
     policy = None

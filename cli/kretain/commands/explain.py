@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from kretain import rules
-from kretain.completing import complete_partitions
-from kretain.exits import Exit, UsageError
-from kretain.inventory import ExactBytes, Given, Inventories
-from kretain.options import COMMON, Common, Output, command, option
-from kretain.rules import RuleFlags
+from kretain.completion.complete import complete_partitions
+from kretain.errors import Exit, UsageError
+from kretain.flows.inventory import ExactBytes, Given, Inventories
+from kretain.options import rules
+from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.rules import RuleFlags
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -41,10 +41,10 @@ def explain(
       kretain explain -b localhost:9092 orders --consumed-after 3d
     """
     from kretain.config import resolve
-    from kretain.progress import shown
     from kretain.render.explain import print_explained
-    from kretain.render.screen import warn
-    from retention_cli import explaining
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
+    from retention_cli.reports import explain as explaining
 
     name, partition = _parse(topic)
     settings = resolve(common)

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from kretain.completing import complete_gone_groups
-from kretain.exits import Exit
-from kretain.options import COMMON, Common, Output, command, option
-from kretain.rules import GroupsOption
+from kretain.completion.complete import complete_gone_groups
+from kretain.errors import Exit
+from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.rules import GroupsOption
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -35,11 +35,11 @@ def groups(
       kretain groups forget billing-2019 -p policy.yaml
     """
     from kretain.config import resolve
-    from kretain.progress import shown
     from kretain.render.groups import print_groups
-    from kretain.render.screen import warn
-    from retention_cli.group_list import list_all
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
     from retention_cli.policy.settings import GroupRules
+    from retention_cli.reports.groups import list_all
 
     settings = resolve(common)
     which, kind = GroupRules(), settings.state_kind()
@@ -82,8 +82,8 @@ def forget(
       kretain groups forget billing-2019 audit-2019 -p policy.yaml --context prod
     """
     from kretain.config import resolve
-    from kretain.render.screen import say, warn
-    from retention_cli.ledger_view import forget as forget_groups
+    from kretain.render.kit.screen import say, warn
+    from retention_cli.reports.ledger import forget as forget_groups
 
     settings = resolve(common)
     with settings.reader() as reader:

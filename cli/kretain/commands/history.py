@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kretain.exits import Exit, UsageError, tell
-from kretain.options import COMMON, Common, Output, command, option
+from kretain.errors import Exit, UsageError, tell
+from kretain.options.common import COMMON, Common, Output, command, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -37,7 +37,7 @@ def history(
     """
     from kretain.config import resolve
     from kretain.render.history import print_run, print_runs
-    from retention_cli.state.history import find_run, read_history
+    from retention_cli.trim.history import find_run, read_history
 
     if verify and run is not None:
         raise UsageError("--verify looks at whole logs: leave --run out")
@@ -53,9 +53,9 @@ def history(
 
 
 def _verified(state_dir: Path, output: Output) -> Exit:
+    from kretain.render.kit.text import count
     from kretain.render.verify import print_verified
-    from kretain.render.words import count
-    from retention_cli.state.history import verify_all
+    from retention_cli.trim.history import verify_all
 
     found = verify_all(state_dir)
     print_verified(found, output)

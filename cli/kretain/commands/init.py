@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kretain.exits import Exit
-from kretain.options import COMMON, Common, Output, command, option
+from kretain.errors import Exit
+from kretain.options.common import COMMON, Common, Output, command, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -42,7 +42,7 @@ def init(
     from kretain.config import resolve
     from kretain.render.init import print_topics
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.own_topics import OWN_TOPICS, initialize
+    from retention_cli.memory.topics.make import OWN_TOPICS, initialize
 
     settings = resolve(common, policy_counts=False)
     with settings.reader() as reader, ClusterWriter(reader.settings, OWN_TOPICS, reader.timeout_s) as writer:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from kretain.completing import complete_topics
-from kretain.exits import Exit
-from kretain.options import COMMON, Common, Output, command, duration_ms, option
+from kretain.completion.complete import complete_topics
+from kretain.errors import Exit
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
 
 app = typer.Typer(
     rich_markup_mode="rich",
@@ -36,9 +36,9 @@ def show(
       kretain ledger show orders -p policy.yaml -o json
     """
     from kretain.config import resolve
+    from kretain.render.kit.screen import warn
     from kretain.render.ledger import print_ledger
-    from kretain.render.screen import warn
-    from retention_cli import ledger_view
+    from retention_cli.reports import ledger as ledger_view
 
     settings = resolve(common)
     with settings.reader() as reader:
@@ -76,9 +76,9 @@ def prune(
       kretain ledger prune --older-than 90d -p policy.yaml --context prod
     """
     from kretain.config import resolve
-    from kretain.render.screen import say
-    from kretain.render.words import count
-    from retention_cli import ledger_view
+    from kretain.render.kit.screen import say
+    from kretain.render.kit.text import count
+    from retention_cli.reports import ledger as ledger_view
 
     settings = resolve(common)
     with settings.reader() as reader:

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kretain import rules
-from kretain.exits import Exit
-from kretain.options import COMMON, Common, Output, command, option
-from kretain.rules import GroupsOption, Topics
-from kretain.spark import SparkFlags, positions_of
+from kretain.errors import Exit
+from kretain.flows.spark import SparkFlags, positions_of
+from kretain.options import rules
+from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.rules import GroupsOption, Topics
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -42,8 +42,8 @@ def offsets(
       kretain offsets -p policy.yaml --spark --master spark://master:7077 -o csv
     """
     from kretain.config import resolve
+    from kretain.render.kit.screen import warn
     from kretain.render.offsets import print_floors, print_groups
-    from kretain.render.screen import warn
 
     spark.check()
     settings = resolve(common)
@@ -64,7 +64,7 @@ def offsets(
 
 def _selection(policy: Path | None, topics: list[str] | None) -> Any:
     """A policy is welcome and not needed: without one, every topic that is named (or all) is looked at."""
-    from retention_cli.planning import Selection
+    from retention_cli.plan.make import Selection
     from retention_cli.policy.model import Entry, Policy
     from retention_cli.policy.settings import OneOff
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kretain import rules
-from kretain.exits import Exit, worst
-from kretain.fleet import Fleet, FleetFlags, chosen, plan_fleet
-from kretain.inventory import ExactBytes, Given, Inventories, check_one
-from kretain.options import COMMON, Common, PlanOutput, command, option
-from kretain.rules import RuleFlags, Topics
-from kretain.spark import SharedSpark, SparkFlags, maker
+from kretain.errors import Exit, worst
+from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
+from kretain.flows.inventory import ExactBytes, Given, Inventories, check_one
+from kretain.flows.spark import SharedSpark, SparkFlags, maker
+from kretain.options import rules
+from kretain.options.common import COMMON, Common, PlanOutput, command, option
+from kretain.options.rules import RuleFlags, Topics
 
 if TYPE_CHECKING:
-    from retention_cli.plan import Plan
+    from retention_cli.plan.value import Plan
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -59,10 +59,10 @@ def plan(
 
       kretain plan --fleet fleet.yaml --out plan.parquet
     """
-    from kretain.progress import shown
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
     from kretain.render.plan import print_plan
-    from kretain.render.screen import warn
-    from retention_cli.state.history import past_day
+    from retention_cli.trim.history import past_day
 
     one_off = flags.for_topics(topics)
     settings = chosen(common, clusters)
@@ -110,11 +110,11 @@ def plan(
 
 
 def _save(made: Plan, out: Path) -> None:
-    from kretain.files import whole, write_whole
-    from retention_cli.plan import plan_text
+    from kretain.system.files import whole, write_whole
+    from retention_cli.plan.value import plan_text
 
     if out.suffix == ".parquet":
-        from retention_cli.plan_parquet import write_plan
+        from retention_cli.plan.parquet import write_plan
 
         with whole(out) as scratch:
             write_plan(scratch, made)

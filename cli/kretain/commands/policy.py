@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from kretain.completing import complete_topics
-from kretain.exits import Exit, UsageError
-from kretain.options import COMMON, Common, Output, command, option
-from kretain.quick import QuickGroup
-from kretain.rules import RuleFlags
+from kretain.completion.complete import complete_topics
+from kretain.completion.quick import QuickGroup
+from kretain.errors import Exit, UsageError
+from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.rules import RuleFlags
 
 app = typer.Typer(
     cls=QuickGroup,
@@ -41,11 +41,11 @@ def check(
       kretain policy check -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
-    from kretain.render.screen import say, warn
-    from kretain.render.words import count
+    from kretain.render.kit.screen import say, warn
+    from kretain.render.kit.text import count
     from retention_cli.policy.errors import PolicyError
     from retention_cli.policy.load import load_policy
-    from retention_cli.policy_check import check_against, check_alone
+    from retention_cli.reports.policy_check import check_against, check_alone
 
     settings = resolve(common if file is None else replace(common, policy=file))
     path = _path(settings.policy)
@@ -89,11 +89,11 @@ def show(
       kretain policy show orders -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
+    from kretain.render.kit.screen import warn
     from kretain.render.policy import print_settings
-    from kretain.render.screen import warn
-    from retention_cli.planning import NothingMatchesError
+    from retention_cli.memory.topics.policy import with_live
+    from retention_cli.plan.make import NothingMatchesError
     from retention_cli.policy.load import load_policy
-    from retention_cli.policy_topic import with_live
 
     resolved = resolve(common)
     policy = load_policy(_path(resolved.policy)).with_one_off(flags.for_topics([topic]))
@@ -131,13 +131,13 @@ def set_(
       kretain policy set orders retention.ms=7d unconsumed=hold -p policy.yaml --context prod
     """
     from kretain.config import resolve
-    from kretain.live import read_pairs, warn_of
+    from kretain.flows.live import read_pairs, warn_of
     from kretain.render.policy import print_changed
     from retention_cli.brokers.writer import ClusterWriter
+    from retention_cli.memory.topics.policy import change
     from retention_cli.policy.live import POLICY_TOPIC
     from retention_cli.policy.live_edit import check_topic, checked, laid_over
     from retention_cli.policy.load import load_policy
-    from retention_cli.policy_topic import change
 
     check_topic(topic)
     new = read_pairs(settings)
@@ -171,13 +171,13 @@ def unset(
       kretain policy unset orders retention.ms -p policy.yaml -b localhost:9092
     """
     from kretain.config import resolve
+    from kretain.render.kit.screen import warn
     from kretain.render.policy import print_changed
-    from kretain.render.screen import warn
     from retention_cli.brokers.writer import ClusterWriter
+    from retention_cli.memory.topics.policy import change
     from retention_cli.policy.live import POLICY_TOPIC
     from retention_cli.policy.live_edit import without
     from retention_cli.policy.load import load_policy
-    from retention_cli.policy_topic import change
 
     resolved = resolve(common)
     policy = None if resolved.policy is None else load_policy(resolved.policy)
@@ -203,11 +203,11 @@ def list_(
       kretain policy list -b localhost:9092 -o json
     """
     from kretain.config import resolve
+    from kretain.render.kit.screen import warn
     from kretain.render.policy import print_live
-    from kretain.render.screen import warn
+    from retention_cli.memory.topics.policy import read_messages
     from retention_cli.policy.live_edit import said
     from retention_cli.policy.load import load_policy
-    from retention_cli.policy_topic import read_messages
 
     resolved = resolve(common)
     policy = None if resolved.policy is None else load_policy(resolved.policy)

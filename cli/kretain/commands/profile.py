@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kretain.completing import complete_topics
-from kretain.exits import Exit, UsageError
-from kretain.options import COMMON, Common, Output, command, duration_ms, option, time_ms
-from kretain.spark import SparkFlags, record_reader
+from kretain.completion.complete import complete_topics
+from kretain.errors import Exit, UsageError
+from kretain.flows.spark import SparkFlags, record_reader
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, option, time_ms
 
 if TYPE_CHECKING:
-    from retention_cli.profiling.reading import Profile
+    from retention_cli.profile.reading import Profile
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -82,12 +82,12 @@ def profile(
       kretain profile '*' --spark --master spark://master:7077 --out profile.parquet
     """
     from kretain.config import resolve
-    from kretain.progress import shown
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
     from kretain.render.profile import print_profile
-    from kretain.render.screen import warn
-    from kretain.stopping import stoppable
-    from retention_cli.profiling.reading import Wanted, fill, prepare
-    from retention_cli.profiling.rows import all_rows, head, write_parquet
+    from kretain.system.signals import stoppable
+    from retention_cli.profile.reading import Wanted, fill, prepare
+    from retention_cli.profile.rows import all_rows, head, write_parquet
 
     spark.check()
     now_ms = time.time_ns() // 1_000_000
@@ -130,12 +130,12 @@ def _window(from_ms: int | None, to_ms: int | None, last_ms: int | None, now_ms:
 
 def _check(topics: list[str], out: Path | None) -> None:
     """Find what is wrong before an hour of reading, not after it."""
-    from kretain.rules import check_patterns
+    from kretain.options.rules import check_patterns
 
     check_patterns(topics)
     if out is None:
         return
-    from retention_cli.columns import arrow
+    from retention_cli.core.extras import arrow
 
     arrow()
     if out.suffix != ".parquet":

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kretain.completing import complete_topics
-from kretain.exits import Exit, RefusedError, tell
-from kretain.options import COMMON, Common, Output, command, option, time_ms
+from kretain.completion.complete import complete_topics
+from kretain.errors import Exit, RefusedError, tell
+from kretain.options.common import COMMON, Common, Output, command, option, time_ms
 
 if TYPE_CHECKING:
     from retention_cli.archive.restore import Job
@@ -74,17 +74,17 @@ def restore(
 
       kretain restore orders -p policy.yaml --to orders-november --since 2026-11-01T00:00:00Z --yes
     """
-    from kretain.archives import archive_url, in_policy
     from kretain.config import resolve
-    from kretain.progress import shown
+    from kretain.flows.archives import archive_url, in_policy
     from kretain.render.archive import print_restored
-    from kretain.render.screen import warn
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
     from retention_cli.archive.errors import ArchiveError
     from retention_cli.archive.restore import Wanted, prepare
     from retention_cli.archive.restore import restore as carry_out
     from retention_cli.archive.store import Store
     from retention_cli.brokers.errors import BrokerError
-    from retention_cli.ledger_view import NotRememberedError, forget
+    from retention_cli.reports.ledger import NotRememberedError, forget
 
     settings = resolve(common)
     url = archive_url(from_) if from_ is not None else in_policy(settings.policy, topic)[0]

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from kretain.exits import Exit
-from kretain.options import COMMON, Common, Output, command, option
+from kretain.errors import Exit
+from kretain.options.common import COMMON, Common, Output, command, option
 
 app = typer.Typer(
     rich_markup_mode="rich",
@@ -60,11 +60,11 @@ def scan(
     """
     from fnmatch import fnmatchcase
 
-    from kretain.exits import UsageError
-    from kretain.progress import shown
+    from kretain.errors import UsageError
+    from kretain.render.kit.progress import shown
     from kretain.render.segments import print_scan
-    from retention_cli.segments.scan import scan as scan_dirs
-    from retention_cli.segments.scan import unknown_tiering
+    from retention_cli.disks.inventory.scan import scan as scan_dirs
+    from retention_cli.disks.inventory.scan import unknown_tiering
 
     if tiered and no_tiered:
         raise UsageError("--tiered and --no-tiered contradict each other")
@@ -104,7 +104,7 @@ def show(
       kretain segments show inventories/ -o json
     """
     from kretain.render.segments import print_inventory
-    from retention_cli.segments.inventory import read_inventory
+    from retention_cli.disks.inventory.inventory import read_inventory
 
     inventory = read_inventory(files)
     print_inventory(inventory, output, time.time_ns() // 1_000_000, quiet=common.quiet)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kretain.exits import Exit
-from kretain.options import Common, command
+from kretain.errors import Exit
+from kretain.options.common import Common, command
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False, no_args_is_help=True, help="What --spark needs.")
 
@@ -31,9 +31,9 @@ def pack(
 
       kretain spark pack kretain-env.tar.gz
     """
-    from kretain.progress import shown
-    from kretain.render.screen import warn
-    from retention_cli.spark.pack import pack as build
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
+    from retention_cli.engines.spark.pack import pack as build
 
     with shown(quiet=common.quiet) as progress:
         build(target, progress)

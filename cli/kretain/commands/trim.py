@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kretain import rules
-from kretain.exits import Exit, UsageError, exit_code_for, worst
-from kretain.fleet import Fleet, FleetFlags, chosen
-from kretain.inventory import ExactBytes, Given, Inventories, check_one
-from kretain.options import COMMON, Common, Output, PlanOutput, command, duration_ms, option
-from kretain.rules import RuleFlags, Topics
-from kretain.spark import SharedSpark, SparkFlags, maker
-from kretain.trims import code_of, confirm, note_deeds, now_ms, waited, warn_of_log
+from kretain.errors import Exit, UsageError, exit_code_for, worst
+from kretain.flows.fleet import Fleet, FleetFlags, chosen
+from kretain.flows.inventory import ExactBytes, Given, Inventories, check_one
+from kretain.flows.spark import SharedSpark, SparkFlags, maker
+from kretain.flows.trims import code_of, confirm, note_deeds, now_ms, waited, warn_of_log
+from kretain.options import rules
+from kretain.options.common import COMMON, Common, Output, PlanOutput, command, duration_ms, option
+from kretain.options.rules import RuleFlags, Topics
 
 if TYPE_CHECKING:
-    from retention_cli.model import Reason
-    from retention_cli.plan import Plan
-    from retention_cli.trim_report import TrimReport
+    from retention_cli.core.model import Reason
+    from retention_cli.plan.value import Plan
+    from retention_cli.trim.report import TrimReport
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -91,12 +91,12 @@ def trim(
 
       kretain trim -p policy.yaml --plan plan.json --spark --master spark://master:7077
     """
-    from kretain.progress import shown
-    from kretain.render.screen import warn
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
     from kretain.render.trim import print_report
-    from retention_cli.carry_out import Orders, carry_out, check_cluster, check_saved
-    from retention_cli.planning import Selection
-    from retention_cli.state.history import past_day
+    from retention_cli.plan.make import Selection
+    from retention_cli.trim.history import past_day
+    from retention_cli.trim.run import Orders, carry_out, check_cluster, check_saved
 
     if wait and dry_run:
         raise UsageError("--wait has nothing to wait for in a --dry-run")
@@ -104,7 +104,7 @@ def trim(
     settings = chosen(common, clusters)
     shared = SharedSpark(spark)
     if isinstance(settings, Fleet):
-        from kretain.fleet_trim import TrimFlags, trim_fleet
+        from kretain.flows.fleet_trim import TrimFlags, trim_fleet
 
         check_one(inventory, exact_bytes=exact_bytes, wait=wait)
         how = TrimFlags(
@@ -206,9 +206,9 @@ def trim(
 def _read_plan(path: Path, cluster: str | None) -> Plan:
     """Read a saved plan: of one cluster, or that of one out of a fleet's."""
     if cluster is not None:
-        from retention_cli.fleet.saved import read_one
+        from retention_cli.engines.fleet.saved import read_one
 
         return read_one(path, cluster)
-    from retention_cli.saved_plan import read_plan
+    from retention_cli.plan.load import read_plan
 
     return read_plan(path)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from kretain.options import Output
-from kretain.render import data, screen
+from kretain.options.common import Output
+from kretain.render import data
 from kretain.render.advise_data import CSV_COLUMNS, FORMAT, csv_row, entry, line, row, traffic
-from kretain.render.screen import Column
-from kretain.render.words import count, runs
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import count, runs
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.kept import AtMost, Normal
 from retention_cli.advise.reading import Reading
 from retention_cli.advise.words import span
-from retention_cli.model import Maybe, Unknown, known
-from retention_cli.units import format_bytes, timestamp
+from retention_cli.core.model import Maybe, Unknown, known
+from retention_cli.core.units import format_bytes, timestamp
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from retention_cli.advise.facts import PartitionState, TopicState
 from retention_cli.advise.kept import AtMost, Normal, in_normal_traffic
 from retention_cli.advise.settings import kafka_configs
 from retention_cli.advise.words import exact
-from retention_cli.model import Maybe, Unknown, known
+from retention_cli.core.model import Maybe, Unknown, known
 
 FORMAT = "kretain.advice/v1"
 FOREVER = "forever"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.screen import Column
-from kretain.render.words import count, number, size
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import count, number, size
 from retention_cli.archive.catalog import ArchivedPartition
 from retention_cli.archive.restore import Job, Restored
-from retention_cli.units import format_time
+from retention_cli.core.units import format_time
 
 FORMAT = "kretain.archives/v1"
 COLUMNS = (

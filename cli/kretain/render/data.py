@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from kretain import stdio
-from retention_cli.plan import json_lines
+from kretain.system import stdio
+from retention_cli.plan.value import json_lines
 
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 

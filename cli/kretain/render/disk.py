@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.screen import Column
-from kretain.render.words import about, count, size
-from retention_cli.disk_memory import Growth
-from retention_cli.disks.outcome import DiskOutcome, largest_topics, outcome_as_json
-from retention_cli.disks.room import ceiling_bytes
-from retention_cli.model import Maybe, Unknown
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import about, count, size
+from retention_cli.core.model import Maybe, Unknown
+from retention_cli.disks.solve.outcome import DiskOutcome, largest_topics, outcome_as_json
+from retention_cli.disks.solve.room import ceiling_bytes
+from retention_cli.memory.disk import Growth
 
 FORMAT = "kretain.disk/v1"
 WIDTH = 30

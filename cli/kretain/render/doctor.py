@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.screen import Column
-from retention_cli.doctor import Diagnosis, Verdict
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from retention_cli.reports.doctor import Diagnosis, Verdict
 
 FORMAT = "kretain.doctor/v1"
 COLUMNS = ("check", "verdict", "text", "commands")

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
-from retention_cli.decide import Weighed
-from retention_cli.explaining import Explained, cutoff_ms, why
-from retention_cli.model import ANCIENT_MS, Unknown, known
-from retention_cli.plan import row_as_json
-from retention_cli.units import format_duration, format_time, timestamp
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from retention_cli.core.model import ANCIENT_MS, Unknown, known
+from retention_cli.core.units import format_duration, format_time, timestamp
+from retention_cli.decide.decision import Weighed
+from retention_cli.plan.value import row_as_json
+from retention_cli.reports.explain import Explained, cutoff_ms, why
 
 FORMAT = "kretain.explain/v1"
 SHOWN = 8

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kretain.options import PlanOutput
-from kretain.render import data, plan, screen
-from kretain.render.reasons import MOST, print_reasons
-from kretain.render.screen import Column
-from kretain.render.words import count, gone, number, size
-from retention_cli.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
-from retention_cli.model import Decision
-from retention_cli.plan import Plan, Totals, row_as_json
+from kretain.options.common import PlanOutput
+from kretain.render import data, plan
+from kretain.render.kit import screen
+from kretain.render.kit.reasons import MOST, print_reasons
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import count, gone, number, size
+from retention_cli.core.model import Decision
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
+from retention_cli.plan.value import Plan, Totals, row_as_json
 
 COLUMNS = ("cluster", *plan.COLUMNS)
 

@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen, trim
+from kretain.options.common import Output
+from kretain.render import data, trim
 from kretain.render.fleet import print_clusters, print_failures
-from kretain.render.reasons import print_reasons
-from kretain.render.screen import Column
-from kretain.render.words import count, gone, number, size
-from retention_cli.fleet.plan import Failure, nested_lines
-from retention_cli.fleet.report import OUTCOMES, FleetReport, fleet_report_head
-from retention_cli.plan import Plan, json_lines
-from retention_cli.trim_report import OutcomeName, TrimReport, report_as_json, row_as_json
+from kretain.render.kit import screen
+from kretain.render.kit.reasons import print_reasons
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import count, gone, number, size
+from retention_cli.engines.fleet.plan import Failure, nested_lines
+from retention_cli.engines.fleet.report import OUTCOMES, FleetReport, fleet_report_head
+from retention_cli.plan.value import Plan, json_lines
+from retention_cli.trim.report import OutcomeName, TrimReport, report_as_json, row_as_json
 
 COLUMNS = ("cluster", *trim.COLUMNS)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.screen import Column
-from kretain.render.words import count, number
-from retention_cli.group_list import GroupList, GroupSummary
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import count, number
+from retention_cli.reports.groups import GroupList, GroupSummary
 
 FORMAT = "kretain.groups/v1"
 COLUMNS = ("group", "type", "protocol_type", "state", "counts", "topics", "partitions", "lag")

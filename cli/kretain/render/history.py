@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.screen import Column
-from kretain.render.words import count, number, size
-from retention_cli.state.audit import Run
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import count, number, size
+from retention_cli.audit.log import Run
 
 FORMAT = "kretain.history/v1"
 COLUMNS = (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.screen import Column
-from retention_cli.own_topics import Initialized
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from retention_cli.memory.topics.make import Initialized
 
 FORMAT = "kretain.init/v1"
 COLUMNS = ("topic", "outcome", "partitions", "replicas", "problem")

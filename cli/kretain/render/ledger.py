@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.screen import Column
-from kretain.render.words import number
-from retention_cli.ledger_view import LedgerView, PartitionView, Seen
-from retention_cli.model import Sample
-from retention_cli.units import format_time, timestamp
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import number
+from retention_cli.core.model import Sample
+from retention_cli.core.units import format_time, timestamp
+from retention_cli.reports.ledger import LedgerView, PartitionView, Seen
 
 FORMAT = "kretain.ledger/v1"
 COLUMNS = (

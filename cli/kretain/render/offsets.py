@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.reasons import MOST, print_alike
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import NAMED_TOPICS, count, number
 from kretain.render.plan import SHOWN
-from kretain.render.reasons import MOST, print_alike
-from kretain.render.screen import Column
-from kretain.render.words import NAMED_TOPICS, count, number
-from retention_cli.positions import FloorRows, Positions, Row, has_no_floor
+from retention_cli.reports.offsets import FloorRows, Positions, Row, has_no_floor
 
 FORMAT = "kretain.offsets/v1"
 COLUMNS = (

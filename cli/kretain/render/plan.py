@@ -5,16 +5,17 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 
-from kretain.options import PlanOutput
-from kretain.render import data, screen
-from kretain.render.reasons import MOST, print_reasons
-from kretain.render.screen import Column
-from kretain.render.words import count, gone, number, size
-from retention_cli.disks.outcome import Space
-from retention_cli.model import Decision
-from retention_cli.plan import NO_FILE, Plan, as_json, delete_records_json, head_as_json, row_as_json
+from kretain.options.common import PlanOutput
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.reasons import MOST, print_reasons
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import count, gone, number, size
+from retention_cli.core.model import Decision
+from retention_cli.core.units import format_duration, format_time
+from retention_cli.disks.solve.outcome import Space
+from retention_cli.plan.value import NO_FILE, Plan, as_json, delete_records_json, head_as_json, row_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
-from retention_cli.units import format_duration, format_time
 
 SHOWN = 40
 """More rows than these are not a table any more: then the totals, the holds and the largest rows are."""

@@ -6,15 +6,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.screen import Column
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from retention_cli.core.units import format_duration, format_time
+from retention_cli.memory.topics.policy import Changed
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.live_edit import LiveList, LiveRow
 from retention_cli.policy.model import LIVE, NOT_READ, Policy
 from retention_cli.policy.settings import Origin, Settings
-from retention_cli.policy_topic import Changed
-from retention_cli.units import format_duration, format_time
 
 FORMAT = "kretain.settings/v1"
 COLUMNS = ("key", "value", "origin")

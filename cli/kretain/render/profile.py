@@ -6,14 +6,15 @@ import shutil
 from collections.abc import Iterator
 from typing import Any, Final
 
-from kretain.options import Output
-from kretain.render import data, histogram, screen
-from kretain.render.words import count, size
+from kretain.options.common import Output
+from kretain.render import data, histogram
+from kretain.render.kit import screen
+from kretain.render.kit.text import count, size
 from retention_cli.advise.words import moment, span
-from retention_cli.model import TopicPartition
-from retention_cli.profiling.reading import Profile, TopicHours
-from retention_cli.profiling.rows import COLUMNS, all_rows, as_json, head
-from retention_cli.profiling.summary import RETENTIONS_MS, At, Kept, Summary, binned, summarize
+from retention_cli.core.model import TopicPartition
+from retention_cli.profile.reading import Profile, TopicHours
+from retention_cli.profile.rows import COLUMNS, all_rows, as_json, head
+from retention_cli.profile.summary import RETENTIONS_MS, At, Kept, Summary, binned, summarize
 
 _WIDTH_IN_A_PIPE: Final = 80
 _WIDEST: Final = 120

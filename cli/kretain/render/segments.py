@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.screen import Column
-from kretain.render.words import count, number, size
-from retention_cli.segments.inventory import Inventory, by_dir, by_topic
-from retention_cli.segments.scan import ScanReport
-from retention_cli.units import format_bytes, format_duration, format_time, timestamp
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import count, number, size
+from retention_cli.core.units import format_bytes, format_duration, format_time, timestamp
+from retention_cli.disks.inventory.inventory import Inventory, by_dir, by_topic
+from retention_cli.disks.inventory.scan import ScanReport
 
 SCAN_FORMAT = "kretain.segments-scan/v1"
 SHOW_FORMAT = "kretain.segments-show/v1"

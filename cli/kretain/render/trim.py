@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kretain.options import Output
-from kretain.render import data, screen
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.reasons import MOST, print_reasons
+from kretain.render.kit.screen import Column
+from kretain.render.kit.text import count, gone, number, size
 from kretain.render.plan import SHOWN
-from kretain.render.reasons import MOST, print_reasons
-from kretain.render.screen import Column
-from kretain.render.words import count, gone, number, size
-from retention_cli.model import Reason, TopicPartition
-from retention_cli.plan import Plan
-from retention_cli.trim_report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.plan.value import Plan
+from retention_cli.trim.report import OutcomeName, TrimReport, TrimRow, report_as_json, row_as_json
 
 COLUMNS = ("topic", "partition", "outcome", "target", "log_start", "records", "bytes", "reasons")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kretain.options import Output
-from kretain.render import data, screen
-from kretain.render.words import count
-from retention_cli.state.history import Verified
+from kretain.options.common import Output
+from kretain.render import data
+from kretain.render.kit import screen
+from kretain.render.kit.text import count
+from retention_cli.trim.history import Verified
 
 FORMAT = "kretain.audit/v1"
 COLUMNS = ("cluster", "file", "lines", "older", "since", "behind", "breaks")

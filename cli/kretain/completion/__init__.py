@@ -1,0 +1,1 @@
+"""Completion and overviews, made from the commands themselves."""

@@ -1,0 +1,135 @@
+"""Topic and group names for the shell, live from the cluster: within a second, or silently none."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from kretain import BEGAN
+
+WHOLE_S = 0.75
+"""From the start of the process to the answer, so that a TAB costs less than a second."""
+LEAST_S = 0.45
+"""What the cluster is given where starting alone takes long."""
+
+
+def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the topics that begin with what was typed."""
+
+    def topics(reader: Any) -> list[str]:
+        return sorted(name for name, topic in reader.metadata().topics.items() if not topic.internal)
+
+    return _names(ctx, incomplete, topics)
+
+
+def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return topics, and after a colon the topic's partitions."""
+    topic, colon, _ = incomplete.partition(":")
+    if not colon:
+        return complete_topics(ctx, incomplete)
+
+    def partitions(reader: Any) -> list[str]:
+        found = reader.metadata([topic]).topics.get(topic)
+        return [f"{topic}:{number}" for number in sorted(found.partitions)] if found is not None else []
+
+    return _names(ctx, incomplete, partitions)
+
+
+def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups that begin with what was typed."""
+    return _names(ctx, incomplete, lambda reader: sorted(one.name for one in reader.list_groups(reader.brokers())))
+
+
+def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the groups that this machine remembers and that are there no more."""
+
+    def gone(reader: Any) -> list[str]:
+        from retention_cli.core.state_dir import cluster_folder
+        from retention_cli.memory.ledger import Ledger
+        from retention_cli.memory.ledger_file import FILE_NAME
+
+        folder = cluster_folder(_resolved(ctx).state_dir, reader.metadata([]).cluster_id)
+        if not (folder / FILE_NAME).exists():
+            return []
+        there = {group.name for group in reader.list_groups(reader.brokers())}
+        with Ledger(folder) as ledger:
+            return [name for name, *_ in ledger.gone_groups(there, 0)]
+
+    return _names(ctx, incomplete, gone)
+
+
+def complete_contexts(incomplete: str) -> list[str]:
+    """Return the contexts of the configuration file."""
+    try:
+        from kretain.config import contexts
+
+        return sorted(name for name in contexts() if name.startswith(incomplete))
+    except Exception:  # noqa: BLE001  (a shell that completes must never be answered with an error)
+        return []
+
+
+def complete_clusters(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the clusters of the fleet file that the line names."""
+    try:
+        from pathlib import Path
+
+        from retention_cli.engines.fleet.file import load_fleet
+
+        file = ctx.params.get("fleet") or os.environ.get("KRETAIN_FLEET")
+        names = [] if file is None else [one.name for one in load_fleet(Path(file)).entries]
+        return [name for name in names if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001  (see above)
+        return []
+
+
+def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Any], list[str]]) -> list[str]:
+    found: list[str] = []
+
+    def work() -> None:
+        try:
+            with _reader(ctx) as reader:
+                names = [name for name in ask(reader) if name.startswith(incomplete)]
+            found.extend(name for name in names if name.isprintable())  # a name is a line to the shell
+        except Exception:  # noqa: BLE001  (see above: unreachable is silence)
+            found.clear()
+
+    # A name server or a broker that hangs must not hang the shell: the thread is left behind.
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(_patience())
+    return [] if worker.is_alive() else list(found)
+
+
+def _reader(ctx: typer.Context) -> Any:
+    from retention_cli.brokers.reader import ClusterReader
+
+    return ClusterReader(_resolved(ctx).settings(), _patience())
+
+
+def _resolved(ctx: typer.Context) -> Any:
+    from pathlib import Path
+
+    from kretain.config import resolve
+    from kretain.options.common import Common
+
+    def given(name: str) -> str | None:
+        value = ctx.params.get(name) or os.environ.get(f"KRETAIN_{name.upper()}")
+        return None if value is None else str(value)
+
+    file, state_dir = given("command_config"), given("state_dir")
+    common = Common(
+        bootstrap_server=given("bootstrap_server"),
+        command_config=None if file is None else Path(file),
+        context=given("context"),
+        state_dir=None if state_dir is None else Path(state_dir),
+    )
+    return resolve(common, policy_counts=False)
+
+
+def _patience() -> float:
+    return max(LEAST_S, WHOLE_S - (time.monotonic() - BEGAN))

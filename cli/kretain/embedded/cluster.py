@@ -1,0 +1,265 @@
+"""A real Kafka of 1 to N nodes on this machine, for the demo, the tests and the bench."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kretain.embedded import jars, reaper
+from kretain.embedded.errors import EmbeddedError
+from kretain.embedded.java import Java, find_java
+from kretain.embedded.node import Node, free_ports
+
+READY_SECONDS = 120
+
+_DEFAULTS = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "4194304",  # the default of 128 MiB is a quarter of such a broker's heap
+    "num.io.threads": "4",
+    "num.network.threads": "2",
+    "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.num.partitions": "10",
+    "transaction.state.log.num.partitions": "5",
+    "share.coordinator.state.topic.num.partitions": "3",
+    "unstable.api.versions.enable": "false",
+}
+
+
+def _silent(_line: str) -> None:
+    """Progress that nobody reads."""
+
+
+class EmbeddedKafka:
+    """A cluster of combined KRaft nodes. A context manager: leaving it ends what it started.
+
+    Args:
+        nodes: how many.
+        version: of Apache Kafka, as published to Maven.
+        log_dirs: folders for partitions, per node; a number makes that many inside ``directory``.
+        settings: any broker settings, which override ours.
+        secure_protocol: SSL, SASL_PLAINTEXT or SASL_SSL: each node gets a second listener, named
+            ``SECURE`` (its settings start with ``listener.name.secure.``), see ``secure_bootstrap``.
+        ports: of the plaintext listeners; free ones by default.
+        heap_mb: of each broker.
+        directory: where everything lies; a temporary one, removed at the end, by default.
+        progress: is told, in a line, what takes long.
+
+    Raises:
+        EmbeddedError: no Java, no network on first use, a port taken, a broker that died.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 1,
+        *,
+        version: str = jars.DEFAULT_VERSION,
+        log_dirs: int | Sequence[Sequence[Path]] = 1,
+        settings: Mapping[str, str] | None = None,
+        secure_protocol: str | None = None,
+        ports: Sequence[int] | None = None,
+        heap_mb: int = 512,
+        directory: Path | None = None,
+        progress: jars.Progress = _silent,
+    ) -> None:
+        if ports is not None and len(ports) != nodes:
+            raise EmbeddedError(f"{nodes} nodes need {nodes} ports, not {len(ports)}")
+        self.version = version
+        self.nodes: list[Node] = []
+        self._count = nodes
+        self._log_dirs = log_dirs
+        self._settings = dict(settings or {})
+        self._secure_protocol = secure_protocol
+        self._ports = ports
+        self._heap_mb = heap_mb
+        self._directory = directory
+        self._progress = progress
+        self._scratch: Path | None = None
+        self._reaper: subprocess.Popen[bytes] | None = None
+        # Kafka's ids are 16 bytes in base64; one that starts with "-" looks like an option to its tools.
+        self.cluster_id = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+
+    @property
+    def directory(self) -> Path:
+        """Where everything lies. A temporary one goes with the cluster, and what else was put there too."""
+        folder = self._directory or self._scratch
+        if folder is None:
+            raise EmbeddedError("this Kafka does not run: it has no folder")
+        return folder
+
+    @property
+    def bootstrap(self) -> str:
+        """The plaintext listeners, as ``host:port,…``."""
+        return ",".join(node.address for node in self.nodes)
+
+    @property
+    def secure_bootstrap(self) -> str:
+        """The second listeners (``secure_protocol``), as ``host:port,…``."""
+        return ",".join(f"127.0.0.1:{node.secure_port}" for node in self.nodes)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Start all nodes and return when each of them sees all the others."""
+        java = find_java()
+        lib = jars.resolve("kafka_2.13", self.version, java, self._progress)
+        try:
+            self._prepare(java, lib)
+            for node in self.nodes:
+                node.refuse_taken_ports()  # before the seconds that formatting takes
+            self._progress(f"starting {self._count} Kafka node{'s' if self._count > 1 else ''} ({self.version}) …")
+            formatting = [(node, node.begin_format(self.cluster_id)) for node in self.nodes]
+            for node, process in formatting:
+                node.finish_format(process)
+            for node in self.nodes:
+                self.start_node(node)
+            self.wait_until_ready()
+        except BaseException:  # Ctrl-C too: nothing of ours may stay behind
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End every node at once and remove the temporary folder. Harmless when repeated."""
+        for node in self.nodes:
+            with contextlib.suppress(OSError):
+                node.kill()  # the data goes too: there is nothing to shut down in order
+        if self._reaper is not None:
+            if self._reaper.stdin is not None:
+                with contextlib.suppress(OSError):
+                    self._reaper.stdin.close()
+            self._reaper.wait()
+            self._reaper = None
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
+
+    def node(self, node_id: int) -> Node:
+        """Return the node with that id (they count from 1)."""
+        return self.nodes[node_id - 1]
+
+    def start_node(self, node: Node) -> None:
+        """Start a node's process (again, after a kill); wait with :meth:`wait_until_ready`."""
+        node.start()
+        if node.pid is not None and self._reaper is not None and self._reaper.stdin is not None:
+            self._reaper.stdin.write(f"{node.pid} {reaper.start_time(node.pid)}\n".encode())
+            self._reaper.stdin.flush()
+
+    def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
+        """Ask every running node for the cluster until each names all running nodes.
+
+        Raises:
+            EmbeddedError: a node died, or it took longer than ``seconds``.
+        """
+        deadline = time.monotonic() + seconds
+        running = [node for node in self.nodes if node.process is not None]
+        waiting = list(running)
+        while waiting:
+            for node in list(waiting):
+                if node.pid is None:
+                    raise EmbeddedError(f"Kafka node {node.node_id} ended while starting: {node.last_words()}")
+                if _brokers_seen_by(node.address) >= len(running):
+                    waiting.remove(node)
+            if waiting and time.monotonic() > deadline:
+                late = ", ".join(str(node.node_id) for node in waiting)
+                raise EmbeddedError(
+                    f"Kafka was not ready after {seconds:.0f} s (node {late}): {waiting[0].last_words()}"
+                )
+
+    def _prepare(self, java: Java, lib: Path) -> None:
+        self.nodes.clear()  # of an earlier start
+        if self._directory is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="kretain-kafka-"))
+        root = self.directory
+        kinds = 3 if self._secure_protocol else 2
+        free = free_ports(self._count * kinds)
+        plain = list(self._ports) if self._ports is not None else free[: self._count]
+        control = free[self._count : 2 * self._count]
+        secure: list[int | None] = list(free[2 * self._count :]) if self._secure_protocol else [None] * self._count
+        voters = ",".join(f"{i + 1}@127.0.0.1:{port}" for i, port in enumerate(control))
+        for i in range(self._count):
+            home = root / f"node-{i + 1}"
+            dirs = (
+                [home / f"data-{d}" for d in range(self._log_dirs)]
+                if isinstance(self._log_dirs, int)
+                else [Path(d) for d in self._log_dirs[i]]
+            )
+            properties = self._properties(i + 1, plain[i], control[i], secure[i], voters, dirs)
+            self.nodes.append(
+                Node(i + 1, plain[i], control[i], secure[i], home, dirs, properties, java, lib, self._heap_mb)
+            )
+        self._reaper = subprocess.Popen(
+            [sys.executable, reaper.__file__, *([str(self._scratch)] if self._scratch is not None else [])],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def _properties(
+        self, node_id: int, port: int, control: int, secure: int | None, voters: str, dirs: Sequence[Path]
+    ) -> dict[str, str]:
+        copies = str(min(3, self._count))
+        listeners = f"PLAIN://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}"
+        advertised = f"PLAIN://127.0.0.1:{port}"
+        protocols = "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT"
+        if secure is not None:
+            listeners += f",SECURE://127.0.0.1:{secure}"
+            advertised += f",SECURE://127.0.0.1:{secure}"
+            protocols += f",SECURE:{self._secure_protocol}"
+        return {
+            **_DEFAULTS,
+            "process.roles": "broker,controller",
+            "node.id": str(node_id),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAIN",
+            "listeners": listeners,
+            "advertised.listeners": advertised,
+            "listener.security.protocol.map": protocols,
+            "log.dirs": ",".join(str(d) for d in dirs),
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": "1",
+            "default.replication.factor": copies,
+            **self._settings,
+        }
+
+
+def _brokers_seen_by(address: str) -> int:
+    """Return how many brokers the node at ``address`` names, 0 where it doesn't answer yet."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    client = AdminClient(
+        {"bootstrap.servers": address, "log_level": 0, "logger": _quiet_logger(), "socket.timeout.ms": 2000}
+    )
+    try:
+        return len(client.list_topics(timeout=2).brokers)
+    except KafkaException:
+        return 0
+
+
+def _quiet_logger() -> Any:
+    import logging
+
+    logger = logging.getLogger("kretain.embedded.readiness")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    return logger

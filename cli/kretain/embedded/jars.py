@@ -1,0 +1,143 @@
+"""A Kafka broker's jars, resolved by the Ivy inside PySpark's wheel and cached per user."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kretain.embedded.errors import EmbeddedError
+from kretain.embedded.java import Java
+
+DEFAULT_VERSION = "4.3.0"
+"""The Kafka that `kretain demo` and the tests run."""
+
+KAFKA = "org.apache.kafka"
+
+RESOLVE_SECONDS = 600
+
+SETTINGS_VARIABLE = "KRETAIN_IVY_SETTINGS"
+"""Names a settings file for Ivy, where a mirror serves the jars."""
+
+_SCRATCH = ".resolving-"
+_LOGGING = ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")
+
+Progress = Callable[[str], None]
+"""Takes one line for people: what is being waited for."""
+
+
+def cache_dir() -> Path:
+    """Return the user's cache folder for jars (``$XDG_CACHE_HOME/kretain`` or ``~/.cache/kretain``)."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "kretain"
+
+
+def resolve(
+    artifact: str, version: str, java: Java, progress: Progress, *, cache: Path | None = None, group: str = KAFKA
+) -> Path:
+    """Return a folder that holds ``group:artifact:version`` and all it needs, as jars.
+
+    Downloads on first use; afterwards it is a look at the disk. Safe for several processes at once. What
+    Ivy asks is its own default (Maven Central), or what the settings file in ``KRETAIN_IVY_SETTINGS`` says.
+
+    Raises:
+        EmbeddedError: no PySpark (its wheel carries Ivy), no network, or no such version.
+    """
+    root = (cache or cache_dir()) / "jars"
+    target = root / f"{artifact}-{version}"
+    if target.is_dir():  # it is renamed into place whole, so that a folder is a finished one
+        return target
+    root.mkdir(parents=True, exist_ok=True)
+    with _locked(root / ".lock"):
+        if not target.is_dir():
+            for left in root.glob(f"{_SCRATCH}*"):  # of a process that was killed: we hold the lock, so nobody's
+                shutil.rmtree(left, ignore_errors=True)
+            progress(f"downloading {_called(group, artifact)} {version} (once, about 45 MB) …")
+            _download(group, artifact, version, java, root, target)
+    return target
+
+
+def _called(group: str, artifact: str) -> str:
+    return "Kafka" if group == KAFKA else artifact
+
+
+def _download(group: str, artifact: str, version: str, java: Java, root: Path, target: Path) -> None:
+    called = _called(group, artifact)
+    settings = os.environ.get(SETTINGS_VARIABLE)
+    if settings and not Path(settings).is_file():
+        raise EmbeddedError(f"{settings} ({SETTINGS_VARIABLE}) is not there")
+    with tempfile.TemporaryDirectory(dir=root, prefix=_SCRATCH) as scratch:
+        lib = Path(scratch) / "lib"
+        command = [
+            *(str(java.executable), "-jar", str(_ivy_jar()), *(("-settings", settings) if settings else ())),
+            *("-cache", str(root / ".ivy"), "-dependency", group, artifact, version, "-confs", "default"),
+            *("-retrieve", f"{lib}/[artifact]-[revision](-[classifier]).[ext]"),
+            *("-types", "jar", "bundle", "maven-plugin"),
+        ]
+        try:
+            ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            raise EmbeddedError(
+                f"{called} {version} could not be downloaded within {RESOLVE_SECONDS} s: check the network, then try "
+                "again"
+            ) from None
+        # Ivy exits 0 on some failures: only the jars themselves prove that it worked.
+        whole = "UNRESOLVED DEPENDENCIES" not in ivy.stdout and "FAILED DOWNLOADS" not in ivy.stdout
+        if ivy.returncode != 0 or not whole or not list(lib.glob(f"{artifact}-{version}.jar")):
+            raise EmbeddedError(f"{called} {version} could not be downloaded: {_ivy_reason(ivy.stdout + ivy.stderr)}")
+        shutil.move(lib, target)
+
+
+def _ivy_reason(said: str) -> str:
+    """Return the line in which Ivy says why, and what to do about it."""
+    lines = [" ".join(line.strip(" :\t").split()) for line in said.splitlines()]
+    for line in lines:
+        if "SSLHandshake" in line or "certification path" in line:
+            return (
+                f"{line}. That Java does not trust who answered: let JAVA_HOME name one that does, or give it the "
+                "certificates (JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE)"
+            )
+        if any(sign in line for sign in ("Server access error", "UnknownHost", "Connection", "timed out", "[FAILED")):
+            return (
+                f"{line}. The first use needs the network, or a mirror: {SETTINGS_VARIABLE} names an Ivy settings file"
+            )
+    for line in lines:
+        if line.startswith(("module not found", "[NOT FOUND")):
+            return f"{line}. There is no such version there, or a part of it was never published"
+    return next((line for line in reversed(lines) if line), "Ivy said nothing")
+
+
+def _ivy_jar() -> Path:
+    found = sorted(_pyspark_jars().glob("ivy-*.jar"))
+    if not found:
+        raise EmbeddedError(f"no ivy-*.jar in {_pyspark_jars()}: reinstall PySpark")
+    return found[-1]
+
+
+def logging_jars() -> list[Path]:
+    """Return what a broker's jars lack to say anything at all: a logger behind SLF4J, which prints errors."""
+    try:
+        folder = _pyspark_jars()
+    except EmbeddedError:  # the broker runs without, and dies in silence if it must
+        return []
+    return [jar for name in _LOGGING for jar in sorted(folder.glob(f"{name}-[0-9]*.jar"))[-1:]]
+
+
+def _pyspark_jars() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise EmbeddedError("the embedded Kafka needs PySpark's wheel, which carries Ivy: pip install 'kretain[demo]'")
+    return Path(spec.origin).parent / "jars"
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

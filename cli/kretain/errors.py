@@ -1,0 +1,174 @@
+"""Exit codes (README.md), and which error comes to which. The one place that says so."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What kretain leaves with."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    HAS_CHANGES = 3
+    ON_HOLD = 4
+    PARTIAL = 5
+    REFUSED = 6
+    INTERRUPTED = 130
+
+
+PRECEDENCE = (
+    Exit.INTERRUPTED,
+    Exit.FAILED,
+    Exit.REFUSED,
+    Exit.PARTIAL,
+    Exit.ON_HOLD,
+    Exit.HAS_CHANGES,
+)
+"""The first of these that applies is what we leave with."""
+
+
+def worst(*codes: Exit) -> Exit:
+    """Return the code that takes precedence, DONE where none of them applies."""
+    return next((code for code in PRECEDENCE if code in codes), Exit.DONE)
+
+
+def of_many(codes: Sequence[Exit]) -> Exit:
+    """Return what a run over several clusters leaves with, by each one's own code.
+
+    What failed or was refused in one cluster while others were planned or trimmed is partial: 1 and 6 say that
+    nothing was trimmed, so they need all clusters.
+    """
+    if Exit.INTERRUPTED in codes:
+        return Exit.INTERRUPTED
+    lost = sum(code in (Exit.FAILED, Exit.REFUSED) for code in codes)
+    return Exit.PARTIAL if 0 < lost < len(codes) else worst(*codes)
+
+
+class UsageError(Exception):
+    """The arguments don't go together; exit 2."""
+
+
+class RefusedError(Exception):
+    """A trim that must not go ahead; exit 6. Nothing was trimmed."""
+
+
+@dataclass(slots=True)
+class Deeds:
+    """What a command has deleted: from the first of it on, no failure may leave with 1, which says that nothing was.
+
+    ``failed``: something went wrong behind it, and was said.
+    """
+
+    failed: bool = False
+    _lines: list[str] = field(default_factory=list)
+
+    def note(self, line: str) -> None:
+        """Remember what was deleted, in words that stand alone: the run's name and its totals."""
+        self._lines.append(line)
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def __str__(self) -> str:
+        return "; ".join(self._lines)
+
+    def fail(self, error: Exception, verbosity: int) -> None:
+        """Say what went wrong behind a delete, and go on: the report is yet to come."""
+        self.failed = True
+        report(in_our_words(error), verbosity)
+
+    @contextlib.contextmanager
+    def behind(self, verbosity: int) -> Iterator[None]:
+        """Let what fails in here, behind a delete, be said and go no further; before one it is raised as ever."""
+        try:
+            yield
+        except Exception as error:
+            if not self:
+                raise
+            self.fail(error, verbosity)
+
+    def leave_with(self, code: Exit) -> Exit:
+        """Return the code to leave with where the command would leave with ``code``."""
+        if self and code in (Exit.FAILED, Exit.REFUSED):
+            return Exit.PARTIAL
+        return worst(code, Exit.PARTIAL) if self.failed else code
+
+
+def exit_code_for(error: BaseException) -> Exit:
+    """Return the exit code that an error means."""
+    if isinstance(error, KeyboardInterrupt):
+        return Exit.INTERRUPTED
+    if isinstance(error, UsageError):
+        return Exit.USAGE
+    if isinstance(error, RefusedError) or _is_refusal(error):
+        return Exit.REFUSED
+    return Exit.FAILED
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Tell the engine's own refusals. A module that was never imported raised nothing."""
+    refusals = (
+        ("retention_cli.trim.batches", "RefusedError"),
+        ("retention_cli.trim.run", "PlanRefusedError"),
+        ("retention_cli.audit.lock", "LockedError"),
+        ("retention_cli.archive.restore", "RestoreRefusedError"),
+    )
+    return any(
+        module in sys.modules and isinstance(error, getattr(sys.modules[module], name)) for module, name in refusals
+    )
+
+
+def in_our_words(error: BaseException) -> BaseException:
+    """Return the error that people are told of: Spark's own, whatever raised it, is the engine's SparkError."""
+    if "pyspark" not in sys.modules:
+        return error
+    from retention_cli.engines.spark.failures import as_spark_error
+
+    known = as_spark_error(error)
+    if known is None:
+        return error
+    known.__cause__ = error
+    return known
+
+
+def report(error: BaseException, verbosity: int) -> None:
+    """Say on stderr what went wrong, in one line (a line each, of a policy); with ``-vv`` also where."""
+    if verbosity >= 2:
+        traceback.print_exception(error, file=sys.stderr)
+    if isinstance(error, KeyboardInterrupt):
+        tell("kretain: interrupted")
+        return
+    for problem in getattr(error, "problems", None) or (line_of(error),):  # a policy has a line for each of its own
+        tell(f"kretain: {problem}")
+
+
+def tell(line: str, *, end: str = "\n") -> None:
+    """Print a line to stderr; in a terminal it is broken at words, in a pipe it stays one."""
+    if sys.stderr.isatty():
+        import shutil
+        import textwrap
+
+        width = shutil.get_terminal_size((100, 24)).columns
+        line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    print(line, end=end, file=sys.stderr, flush=True)
+
+
+def line_of(error: BaseException) -> str:
+    """Return what went wrong, in one line."""
+    text = " ".join(str(error).split())
+    if _is_ours(error):
+        return text
+    return f"internal error: {type(error).__name__}: {text} (run again with -vv and report what it shows)"
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Tell errors that were written for people from those that nobody expected."""
+    module = type(error).__module__
+    return module.startswith(("retention_cli.", "kretain."))

@@ -1,0 +1,59 @@
+"""Which archive is meant: a URL that was typed, or those that the policy names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kretain.errors import UsageError
+
+
+def archive_url(text: str) -> str:
+    """Return a URL as typed, or a path made absolute.
+
+    Raises:
+        UsageError: it is none, or has a password in it; the text does not repeat it.
+    """
+    from retention_cli.policy.archive_url import ArchiveUrlError, check_url
+
+    try:
+        return check_url(text if "://" in text else str(Path(text).absolute()))
+    except ArchiveUrlError as error:
+        raise UsageError(f"the archive's URL {error}") from None
+
+
+def split(where: Sequence[str], policy: Path | None) -> tuple[list[str], list[str]]:
+    """Return the URLs and the topics that are meant. What has a slash is a URL, as no topic's name has one.
+
+    Raises:
+        UsageError: no URL is given, and no policy names one.
+        PolicyError: the policy is wrong.
+    """
+    urls = [archive_url(one) for one in where if "/" in one]
+    topics = [one for one in where if "/" not in one]
+    return urls or in_policy(policy), topics
+
+
+def in_policy(policy: Path | None, topic: str | None = None) -> list[str]:
+    """Return the URLs that a policy names, for one topic or for all.
+
+    Raises:
+        UsageError: there is no policy, or it names none.
+        PolicyError: it is wrong.
+    """
+    from retention_cli.policy.archive_url import NONE
+    from retention_cli.policy.load import load_policy
+
+    if policy is None:
+        raise UsageError("say where the archive is: a URL (a path has a slash: ./archive), or a policy that names one")
+    loaded = load_policy(policy)
+    if topic is not None:
+        settings = loaded.settings_for(topic)
+        named = [] if settings is None or settings.archive is None else [settings.archive]
+    else:
+        named = [str(entry.values["archive"]) for entry in loaded.entries if "archive" in entry.values]
+    found = list(dict.fromkeys(one for one in named if one != NONE))
+    if not found:
+        what = "names no archive" if topic is None else f"names no archive for topic {topic}"
+        raise UsageError(f"{policy} {what}: give its URL")
+    return found

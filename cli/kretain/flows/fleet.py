@@ -1,0 +1,232 @@
+"""Several clusters from the command line: ``--fleet FILE``, or a ``--context`` that is a glob; and planning them."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from kretain.completion.complete import complete_clusters
+from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell, worst
+from kretain.flows.spark import SharedSpark, SparkFlags, fleet_engine
+from kretain.options import rules
+from kretain.options.common import CONNECTION, Common, OptionGroup, PlanOutput, option
+
+if TYPE_CHECKING:  # --help must not wait for the brokers' client
+    from kretain.config import Resolved
+    from retention_cli.engines.fleet.plan import Failure, FleetPlan
+    from retention_cli.engines.fleet.planning import Member
+    from retention_cli.policy.settings import OneOff
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFlags(OptionGroup):
+    """Which clusters, where there may be several."""
+
+    fleet: Annotated[
+        Path | None,
+        option("--fleet", metavar="FILE", panel=CONNECTION, help="Several clusters: the file that names them."),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        option(
+            "--cluster",
+            metavar="NAME",
+            panel=CONNECTION,
+            help="This one of the fleet alone.",
+            autocompletion=complete_clusters,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Several clusters, each with its settings, in the order of their file. ``digest`` is the file's, if any."""
+
+    source: str
+    digest: str | None
+    clusters: dict[str, Resolved]
+
+    def members(self, topics: list[str] | None, one_off: OneOff) -> list[Member]:
+        """Return the clusters as the engine takes them, after every policy and every client file was read once.
+
+        Raises:
+            UsageError: one of them has no policy, and there is no one-off rule.
+            PolicyError, SettingsError: a policy or a connection's settings are wrong.
+            SameClusterError: two of them are reached by the same address.
+        """
+        from retention_cli.brokers.errors import SettingsError
+        from retention_cli.engines.fleet.planning import Member, check_addresses
+
+        found = []
+        for name, resolved in self.clusters.items():
+            if resolved.policy is None and not one_off.any_trigger:
+                raise UsageError(f"{name} has no policy: {self.source} names none for it; give one there, or -p FILE")
+
+            def selection(file: Path | None = resolved.policy) -> Any:
+                return rules.selection(file, topics, one_off)
+
+            selection()
+            try:
+                settings = resolved.settings()
+            except SettingsError as error:
+                raise SettingsError(f"{name}: {error}") from None
+            found.append(Member(name, settings, resolved.timeout_s, resolved.state_dir, selection))
+        check_addresses(found)
+        return found
+
+
+def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
+    """Return the one cluster that a command is about, or the several.
+
+    Raises:
+        UsageError: the options name clusters in more than one way, or --cluster names none of them.
+        FleetFileError, ConfigError: a file is wrong, or no context matches.
+    """
+    from kretain.config import resolve
+
+    fleet = _fleet(common, flags)
+    if fleet is None:
+        if flags.cluster is not None:
+            raise UsageError("--cluster names one of several: give --fleet FILE too, or a --context such as 'prod-*'")
+        return resolve(common)
+    if flags.cluster is None:
+        return fleet
+    if flags.cluster not in fleet.clusters:
+        raise UsageError(f"{fleet.source} has no cluster {flags.cluster!r}; {_near(flags.cluster, fleet.clusters)}")
+    return fleet.clusters[flags.cluster]
+
+
+def _fleet(common: Common, flags: FleetFlags) -> Fleet | None:
+    from kretain.config import contexts
+
+    if flags.fleet is not None:
+        _alone(common, "--fleet", "bootstrap_server", "command_config", "context")
+        return _from_file(common, flags.fleet)
+    pattern = common.context
+    if pattern is None or not any(sign in pattern for sign in "*?[") or pattern in contexts():
+        return None
+    _alone(common, f"--context {pattern}", "bootstrap_server", "command_config")
+    return _from_contexts(common, pattern)
+
+
+def _from_file(common: Common, path: Path) -> Fleet:
+    from kretain.config import context_of, resolve
+    from retention_cli.engines.fleet.file import load_fleet
+
+    file = load_fleet(path)
+    if common.policy is not None and file.names_policies:
+        raise UsageError(
+            f"{file.source} names policies: leave {_spelled(common, 'policy')} out, or take them out there"
+        )
+    clusters = {}
+    for entry in file.entries:
+        values: dict[str, Any] = {} if entry.context is None else context_of(entry.context)[0]
+        clusters[entry.name] = resolve(common, ({**values, **entry.values}, f"{file.source}: {entry.name}"))
+    return Fleet(file.source, file.digest, clusters)
+
+
+def _from_contexts(common: Common, pattern: str) -> Fleet:
+    from fnmatch import fnmatchcase
+
+    from kretain.config import ConfigError, config_path, context_of, contexts, resolve
+
+    known = contexts()
+    names = [name for name in known if fnmatchcase(name, pattern)]
+    if not names:
+        raise ConfigError(f"{config_path()}: no context matches {pattern!r}; {_near(pattern, known)}")
+    return Fleet(f"context {pattern}", None, {name: resolve(common, context_of(name)) for name in names})
+
+
+def _alone(common: Common, given: str, *others: str) -> None:
+    for key in others:
+        if getattr(common, key) is not None:
+            raise UsageError(f"{given} names several clusters and {_spelled(common, key)} one: leave one of them out")
+
+
+def _spelled(common: Common, key: str) -> str:
+    return f"KRETAIN_{key.upper()}" if common.given_by.get(key) == "variable" else "--" + key.replace("_", "-")
+
+
+def _near(name: str, known: dict[str, Any]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+
+
+def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpark, *, quiet: bool) -> FleetPlan:
+    """Plan all clusters; say each one's notes, and of those that failed, why."""
+    from kretain.render.kit.progress import shown_by_name
+    from kretain.render.kit.screen import warn
+    from retention_cli.engines.fleet.planning import make_fleet_plan
+
+    with fleet_engine(shared, quiet=quiet) as engine, shown_by_name(quiet=quiet) as watch:
+        made = make_fleet_plan(engine, members, now_ms, source=fleet.source, digest=fleet.digest, watch=watch)
+    for name, plan in made.plans.items():
+        for note in () if quiet else plan.notes:
+            warn(f"{name}: {note.text}")
+    tell_failures(made.failures)
+    return made
+
+
+def tell_failures(failures: dict[str, Failure]) -> None:
+    """Say of each cluster that failed why, a line each, also where warnings are not wanted."""
+    for name, failure in failures.items():
+        tell(f"kretain: {name}: {failure.error}")
+
+
+def code_of_failure(failure: Failure) -> Exit:
+    """Return the exit code that a cluster's failure would be, were it alone."""
+    return Exit.FAILED if failure.cause is None else exit_code_for(failure.cause)
+
+
+def plan_fleet(
+    fleet: Fleet,
+    topics: list[str] | None,
+    one_off: OneOff,
+    spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
+    *,
+    out: Path | None,
+    output: PlanOutput,
+    quiet: bool,
+    every_row: bool,
+    detailed_exitcode: bool,
+    fail_on_hold: bool,
+) -> Exit:
+    """Plan several clusters, save and show it."""
+    from kretain.render.fleet import print_fleet_plan
+
+    if output == PlanOutput.delete_records:
+        raise UsageError("-o delete-records is for one cluster: name it with --cluster NAME")
+    with SharedSpark(spark) as shared:
+        made = planned(fleet, fleet.members(topics, one_off), time.time_ns() // 1_000_000, shared, quiet=quiet)
+    if out is not None and made.plans:
+        save(made, out, quiet=quiet)
+    print_fleet_plan(made, output, every_row=every_row)
+    totals = made.totals
+    codes = [code_of_failure(one) for one in made.failures.values()] + [Exit.DONE] * len(made.plans)
+    return worst(
+        of_many(codes),
+        Exit.ON_HOLD if fail_on_hold and totals.hold else Exit.DONE,
+        Exit.HAS_CHANGES if detailed_exitcode and totals.trim else Exit.DONE,
+    )
+
+
+def save(made: FleetPlan, out: Path, *, quiet: bool) -> None:
+    """Save a fleet's plan, as Parquet where the file is called so."""
+    from kretain.render.kit.screen import warn
+    from kretain.system.files import whole, write_whole
+    from retention_cli.engines.fleet.plan import fleet_lines
+    from retention_cli.engines.fleet.saved import write_fleet
+
+    if out.suffix == ".parquet":
+        with whole(out) as scratch:
+            write_fleet(scratch, made)
+    else:
+        write_whole(out, fleet_lines(made))
+    if not quiet:
+        again = "with the same --fleet or --context, by the same policies"
+        warn(f"saved in {out}; kretain trim --plan {shlex.quote(str(out))} carries it out, {again}")

@@ -1,0 +1,183 @@
+"""Trimming several clusters: one after the other, after one question; a failure in one does not stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, of_many
+from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
+from kretain.flows.spark import SharedSpark
+from kretain.flows.trims import code_of, confirm, note_deeds, now_ms, warn_of_log
+from kretain.options import rules
+from kretain.options.common import Output, PlanOutput
+
+if TYPE_CHECKING:
+    from retention_cli.engines.fleet.plan import Failure
+    from retention_cli.engines.fleet.planning import Member
+    from retention_cli.plan.value import Plan
+    from retention_cli.policy.settings import OneOff
+    from retention_cli.trim.report import TrimReport
+
+
+@dataclass(frozen=True, slots=True)
+class TrimFlags:
+    """How a fleet's trim is to go, as ``kretain trim`` was given it."""
+
+    plan: Path | None
+    dry_run: bool
+    yes: bool
+    max_age_ms: int
+    max_partitions: int | None
+    fail_on_hold: bool
+    output: Output
+    every_row: bool
+    quiet: bool
+    spark: SharedSpark
+    verbose: int = 0
+    deeds: Deeds = field(default_factory=Deeds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wishes:
+    """A fleet's plans, each given when its turn comes, and what could not be planned.
+
+    ``show`` prints the plan for the person who is asked.
+    """
+
+    plans: dict[str, Callable[[], Plan]]
+    failures: dict[str, Failure]
+    show: Callable[[], None]
+
+
+def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: TrimFlags) -> Exit:
+    """Plan (or read a saved plan), ask once, and trim each cluster under its own lock and audit log."""
+    from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
+    from retention_cli.engines.fleet.report import FleetReport
+
+    if flags.plan is None:
+        members = fleet.members(topics, one_off)
+        wishes = _fresh(fleet, members, flags)
+    else:
+        wishes = _saved(fleet, topics, one_off, flags.plan, flags.max_age_ms)
+        members = fleet.members(topics, one_off)
+    # All of a saved plan is read and doubted before the first request; rows are not kept.
+    shares = [fleet_share(name, plan(), flags.max_partitions) for name, plan in wishes.plans.items()]
+    if not flags.dry_run and not flags.yes and any(share.partitions for share in shares):
+        show = wishes.show if flags.output == Output.table else lambda: None
+        confirm(lambda: fleet_question(shares, list(wishes.failures)), show)
+    found = dict(_each(members, wishes, flags))
+    report = FleetReport(fleet.source, fleet.digest, {name: found[name] for name in fleet.clusters if name in found})
+    print_fleet_report(report, flags.output, every_row=flags.every_row)
+    tell_failures({name: one for name, one in report.failures.items() if name not in wishes.failures})
+    for name, one in report.reports.items():
+        warn_of_log(one, quiet=flags.quiet, of=name)
+    codes = [code_of_failure(one) for one in report.failures.values()]
+    codes += [code_of(one, fail_on_hold=flags.fail_on_hold) for one in report.reports.values()]
+    return of_many(codes)
+
+
+def _each(members: list[Member], wishes: _Wishes, flags: TrimFlags) -> Iterator[tuple[str, TrimReport | Failure]]:
+    """Trim cluster by cluster. A Ctrl-C ends the one under way in good order, and leaves the later ones alone."""
+    from retention_cli.engines.fleet.plan import Failure
+
+    stopped = False
+    for member in members:
+        if member.name in wishes.failures:
+            yield member.name, wishes.failures[member.name]
+        elif member.name in wishes.plans:
+            if stopped:
+                yield member.name, Failure("interrupted before its turn", KeyboardInterrupt())
+                continue
+            sent: list[TrimReport] = []  # that of this cluster, once something was sent to it
+            try:
+                report = _trim(member, wishes.plans[member.name](), flags, sent)
+            except KeyboardInterrupt as error:
+                stopped = True
+                yield member.name, replace(sent[0], interrupted=True) if sent else Failure("interrupted", error)
+            except Exception as error:  # noqa: BLE001  (said in one line, with its exit code; the others go on)
+                if sent:
+                    flags.deeds.fail(error, flags.verbose)
+                yield member.name, sent[0] if sent else Failure(line_of(error), error)
+            else:
+                stopped = report.interrupted
+                if report.stopped_by is not None:
+                    flags.deeds.fail(report.stopped_by, flags.verbose)
+                yield member.name, report
+
+
+def _trim(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport]) -> TrimReport:
+    from kretain.render.kit.progress import shown_by_name
+    from kretain.render.kit.screen import warn
+    from retention_cli.engines.fleet.trimming import trim_member
+
+    def code_for(result: TrimReport | BaseException) -> int:
+        if isinstance(result, BaseException):
+            return int(exit_code_for(result))
+        return int(code_of(result, fail_on_hold=flags.fail_on_hold))
+
+    def keep(report: TrimReport) -> None:
+        note_deeds(flags.deeds, report, member.name)
+        if report.sent:
+            sent.append(report)
+
+    with shown_by_name(quiet=flags.quiet) as watch, watch(member.name) as progress:
+        report, notes = trim_member(
+            member,
+            plan,
+            clock_ms=now_ms,
+            exit_code_for=code_for,
+            dry_run=flags.dry_run,
+            max_partitions=flags.max_partitions,
+            source=None if flags.plan is None else str(flags.plan),
+            archiver=flags.spark.archiver(),
+            progress=progress,
+            on_report=keep,
+        )
+    for note in () if flags.quiet else notes:
+        warn(f"{member.name}: {note.text}")
+    return report
+
+
+def _fresh(fleet: Fleet, members: list[Member], flags: TrimFlags) -> _Wishes:
+    from kretain.render.fleet import print_fleet_plan
+
+    made = planned(fleet, members, now_ms(), flags.spark, quiet=flags.quiet)
+    plans = {name: _giver(plan) for name, plan in made.plans.items()}
+    return _Wishes(plans, made.failures, lambda: print_fleet_plan(made, PlanOutput.table, every_row=False))
+
+
+def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> _Wishes:
+    """Read a fleet's saved plan.
+
+    Raises:
+        SavedPlanError: it is none that can be carried out.
+        PlanRefusedError, RefusedError: it is too old, made with other rules, or has clusters that the fleet has not.
+    """
+    from kretain.render.fleet_trim import print_saved_fleet
+    from retention_cli.engines.fleet.plan import Failure
+    from retention_cli.engines.fleet.saved import read_fleet
+    from retention_cli.plan.make import Selection
+    from retention_cli.trim.run import check_saved
+
+    saved = read_fleet(path)
+    for name in (*saved.plans, *saved.failures):
+        if name not in fleet.clusters:
+            raise RefusedError(f"{path} has a plan for {name}, which {fleet.source} does not name; nothing was trimmed")
+    for name, give in saved.plans.items():
+        plan = give()
+        alone = plan.flags and not one_off.any_rule  # said before "there is no policy"
+        selection: Any = (
+            Selection(rules.flags_alone(one_off), ())
+            if alone
+            else rules.selection(fleet.clusters[name].policy, topics, one_off)
+        )
+        check_saved(plan, selection, now_ms(), max_age_ms)
+    failures = {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()}
+    return _Wishes(dict(saved.plans), failures, lambda: print_saved_fleet(saved.plans))
+
+
+def _giver(plan: Plan) -> Callable[[], Plan]:
+    return lambda: plan

@@ -1,0 +1,100 @@
+"""The options ``--inventory`` and ``--exact-bytes``, and what is read for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from kretain.errors import UsageError
+from kretain.options.common import option
+
+if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
+    from retention_cli.disks.batch_sizes import BatchSizes
+    from retention_cli.disks.solve.inventory_view import Stock
+    from retention_cli.policy.model import Policy
+
+Inventories = Annotated[
+    list[Path] | None,
+    option(
+        "--inventory",
+        metavar="FILE",
+        help="Segments as kretain segments scan wrote them, a file per broker or a folder of files. Repeat it.",
+    ),
+]
+
+
+ExactBytes = Annotated[
+    bool,
+    option(
+        "--exact-bytes",
+        help="Without an inventory: read what partitions and topics hold that are above retention.bytes or "
+        "retention.topic.bytes, all of it, instead of estimating it.",
+    ),
+]
+
+
+def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False) -> None:
+    """Refuse, of several clusters, what is about the disks of one.
+
+    Raises:
+        UsageError: it was given.
+    """
+    for given, name in ((paths, "--inventory"), (exact_bytes, "--exact-bytes"), (wait, "--wait")):
+        if given:
+            raise UsageError(f"{name} is for one cluster: name it with --cluster NAME")
+
+
+class Given:
+    """The inventory that ``--inventory`` names, else the policy does: its files, and what this process reads of them.
+
+    ``batches`` reads logs instead, where there is no inventory and ``--exact-bytes`` asks for it.
+
+    Raises:
+        InventoryError: the policy names files that are not there.
+    """
+
+    def __init__(self, paths: list[Path] | None, policy: Policy, *, exact_bytes: bool = False) -> None:
+        self.paths = paths or _of_policy(policy)
+        self.batches: BatchSizes | None = None
+        if exact_bytes and not self.paths:
+            from retention_cli.disks.batch_sizes import BatchSizes
+
+            self.batches = BatchSizes()
+        self._stock: Stock | None = None
+
+    def stock(self) -> Stock | BatchSizes | None:
+        """Return what they say; where none is named, what reads batches, or None.
+
+        Raises:
+            InventoryError: it can't be read.
+            MissingPartError: pyarrow or numpy is not installed.
+        """
+        if self._stock is None and self.paths:
+            from retention_cli.core.extras import arrow
+
+            arrow("numpy")
+            from retention_cli.disks.inventory.inventory import read_inventory
+            from retention_cli.disks.solve.inventory_view import COLUMNS, Stock
+
+            self._stock = Stock(read_inventory(self.paths, COLUMNS))
+        return self._stock or self.batches
+
+
+def _of_policy(policy: Policy) -> list[Path]:
+    """Return the files and folders that ``disks.inventory`` names, from the policy file's folder."""
+    folder = Path(policy.source).parent
+    found: list[Path] = []
+    for text in policy.disks.inventory:
+        path = folder / text  # an absolute one stays what it is
+        if path.exists() or not any(sign in text for sign in "*?["):
+            found.append(path)
+            continue
+        matching = sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+        if not matching:
+            from retention_cli.disks.inventory.inventory import InventoryError
+
+            raise InventoryError(
+                f"{policy.source}: disks.inventory: {text} matches no file: make one with kretain segments scan --out"
+            )
+        found += matching
+    return found

@@ -1,0 +1,301 @@
+"""``--spark``: the options, and a session for as long as a command needs it."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from kretain.errors import UsageError
+from kretain.options.common import OptionGroup, option
+
+if TYPE_CHECKING:
+    from kretain.flows.inventory import Given
+    from retention_cli.archive.interface import Archiver, ArchiverFor
+    from retention_cli.brokers.reader import ClusterReader
+    from retention_cli.brokers.security.settings import ConnectionSettings
+    from retention_cli.core.progress import Progress
+    from retention_cli.engines.fleet.planning import Engine
+    from retention_cli.engines.spark.connections import ConnectionRef
+    from retention_cli.memory.stores import Memories
+    from retention_cli.plan.make import PastDay, Selection
+    from retention_cli.plan.value import Plan
+    from retention_cli.profile.reading import Profile, Read
+    from retention_cli.reports.offsets import Positions
+
+SPARK = "Spark"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFlags(OptionGroup):
+    """Whether the work is spread over Spark, and over which."""
+
+    spark: Annotated[
+        bool,
+        option(
+            "--spark",
+            panel=SPARK,
+            help="Spread the analysis, and a trim's archiving, over Spark; deletes stay with this process.",
+        ),
+    ] = False
+    master: Annotated[
+        str | None,
+        option(
+            "--master",
+            metavar="URL",
+            panel=SPARK,
+            help="local[2], spark://…, yarn, k8s://…, sc://…. Default: Spark's own configuration, else local.",
+        ),
+    ] = None
+    spark_conf: Annotated[
+        list[str] | None,
+        option("--spark-conf", metavar="KEY=VALUE", panel=SPARK, help="A setting of Spark; may be given again."),
+    ] = None
+    executor_command_config: Annotated[
+        str | None,
+        option(
+            "--executor-command-config",
+            metavar="FILE",
+            panel=SPARK,
+            help="Connection settings that lie at this path on every executor. Default: they are sent as a file.",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse Spark's options without Spark.
+
+        Raises:
+            UsageError: ``--spark`` is missing, or a setting is no KEY=VALUE.
+        """
+        if not self.spark and (self.spark_conf or self.executor_command_config):
+            raise UsageError("--spark-conf and --executor-command-config need --spark")
+        self.conf()
+
+    def conf(self) -> dict[str, str]:
+        """Return the settings of Spark that were given."""
+        found = {}
+        for one in self.spark_conf or ():
+            key, equals, value = one.partition("=")
+            if not equals or not key.startswith("spark."):
+                raise UsageError(f"--spark-conf {key}: is not spark.….=VALUE")
+            found[key] = value
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSpark:
+    """A session, and how executors come to connections' settings."""
+
+    session: Any
+    folder: Path
+    flags: SparkFlags
+
+    def connection(self, settings: ConnectionSettings) -> ConnectionRef:
+        """Return where executors find a cluster's settings, once they are there."""
+        from retention_cli.engines.spark.connections import ConnectionRef, write_connection
+        from retention_cli.engines.spark.session import runs_here, ship_file
+
+        if self.flags.executor_command_config is not None:
+            return ConnectionRef(path=self.flags.executor_command_config, bootstrap=settings.bootstrap)
+        number = sum(1 for _ in self.folder.glob("kretain-connection-*"))
+        path = write_connection(settings, self.folder, f"kretain-connection-{self.folder.name}-{number}.json")
+        if runs_here(self.session):
+            return ConnectionRef(path=str(path))
+        ship_file(self.session, path)
+        return ConnectionRef(shipped=path.name)
+
+
+@contextmanager
+def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
+    """Open Spark, check what executors have, and let go of it in the end.
+
+    Raises:
+        SparkError: Spark can't be used, or an executor lacks something.
+    """
+    from retention_cli.engines.spark.session import is_connect, open_session, runs_here, stop_session
+
+    with tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        progress(f"starting Spark ({flags.master or 'its own configuration'})")
+        session = open_session(flags.master, flags.conf(), folder)
+        try:
+            if not runs_here(session):
+                from retention_cli.engines.spark.environment import check_executors
+
+                progress("Spark's executors")
+                tasks = 4 if is_connect(flags.master) else max(2, session.sparkContext.defaultParallelism)
+                check_executors(session, tasks)
+            yield OpenSpark(session, folder, flags)
+        finally:
+            stop_session(session)
+
+
+class SharedSpark:
+    """One session for all that a command does, opened when the first of it needs it. A context manager.
+
+    Raises:
+        UsageError: Spark's options don't go together.
+    """
+
+    def __init__(self, flags: SparkFlags) -> None:
+        flags.check()
+        self.flags = flags
+        self._stack = contextlib.ExitStack()
+        self._open: OpenSpark | None = None
+        self._connections: dict[str, ConnectionRef] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *told: object) -> None:
+        self._stack.close()
+
+    def get(self, progress: Progress) -> OpenSpark:
+        """Return the session.
+
+        Raises:
+            SparkError: Spark can't be used, or an executor lacks something.
+        """
+        if self._open is None:
+            self._open = self._stack.enter_context(opened(self.flags, progress))
+        return self._open
+
+    def archiver(self) -> ArchiverFor | None:
+        """Return what archives over this session, None where Spark is not asked for."""
+        return self._archiver if self.flags.spark else None
+
+    def _archiver(self, reader: ClusterReader, cluster_id: str) -> Archiver:
+        from retention_cli.engines.spark.archiver import SparkArchiver
+
+        def connect(progress: Progress) -> tuple[Any, ConnectionRef]:
+            spark = self.get(progress)
+            if cluster_id not in self._connections:
+                self._connections[cluster_id] = spark.connection(reader.settings)
+            return spark.session, self._connections[cluster_id]
+
+        return SparkArchiver(reader, cluster_id, connect)
+
+
+def plan_one(
+    spark: OpenSpark,
+    reader: ClusterReader,
+    selection: Selection,
+    now_ms: int,
+    given: Given,
+    *,
+    past_day: PastDay,
+    memories: Memories | None,
+    progress: Progress,
+) -> Plan:
+    """Return one cluster's plan with its rows, as :func:`retention_cli.plan.make.make_plan` does."""
+    from dataclasses import replace
+
+    from retention_cli.engines.spark.engine import make_plans
+    from retention_cli.engines.spark.prepare import Target
+
+    connection = spark.connection(reader.settings)
+    if given.batches is not None:
+        from retention_cli.engines.spark.batch_runs import SparkRuns
+
+        given.batches.read = SparkRuns(spark.session, connection)
+    target = Target("", reader, selection, connection, past_day, memories, given.paths, given.batches)
+    with make_plans(spark.session, [target], now_ms, progress) as made:
+        if "" in made.failures:
+            raise made.failures[""]
+        plan = made.plans[""]
+        return replace(plan, decisions=made.decisions(plan))
+
+
+@contextmanager
+def fleet_engine(shared: SharedSpark, *, quiet: bool) -> Iterator[Engine]:
+    """Give what plans several clusters: this process by itself, or Spark."""
+    if not shared.flags.spark:
+        from retention_cli.engines.fleet.planning import LocalEngine
+
+        yield LocalEngine()
+        return
+    from kretain.render.kit.progress import shown
+    from retention_cli.engines.spark.fleet import SparkEngine
+
+    with shown(quiet=quiet) as progress:
+        spark = shared.get(progress)
+    yield SparkEngine(spark.session, spark.connection)
+
+
+@contextmanager
+def positions_of(
+    flags: SparkFlags,
+    reader: ClusterReader,
+    selection: Selection,
+    now_ms: int,
+    groups: Sequence[str],
+    memories: Memories,
+    *,
+    quiet: bool,
+) -> Iterator[Positions]:
+    """Give where consumers stand, read by this process or over Spark: its rows come when they are looked at.
+
+    Raises:
+        SparkError: Spark can't be used, or an executor lacks something.
+        BrokerError, NothingMatchesError: as :func:`retention_cli.reports.offsets.read_positions`.
+    """
+    from kretain.render.kit.progress import shown
+
+    with contextlib.ExitStack() as stack:
+        with shown(quiet=quiet) as progress:
+            if not flags.spark:
+                from retention_cli.reports.offsets import read_positions
+
+                found = read_positions(reader, selection, now_ms, groups=groups, memories=memories, progress=progress)
+            else:
+                from retention_cli.decide.guards.limits import Amount
+                from retention_cli.engines.spark import positions
+                from retention_cli.engines.spark.prepare import Target
+
+                spark = stack.enter_context(opened(flags, progress))
+                connection = spark.connection(reader.settings)
+                target = Target("", reader, selection, connection, lambda _cluster: Amount(), memories)
+                reading = positions.read_positions(spark.session, target, now_ms, groups=groups, progress=progress)
+                found = stack.enter_context(reading)
+        yield found
+
+
+@contextmanager
+def record_reader(
+    flags: SparkFlags, reader: ClusterReader, found: Profile, progress: Progress
+) -> Iterator[Read | None]:
+    """Give what reads a profile's records: Spark, or None, for this process by itself.
+
+    Raises:
+        SparkError: Spark can't be used, or an executor lacks something.
+    """
+    if not flags.spark or not any(one.start < one.end for one in found.ranges.values()):
+        yield None
+        return
+    from retention_cli.engines.spark.profile import SparkReading
+
+    with opened(flags, progress) as spark:
+        yield SparkReading(spark.session, reader, spark.connection(reader.settings))
+
+
+def maker(shared: SharedSpark, inventory: Given) -> Callable[..., Plan]:
+    """Return what makes a plan: this process by itself, or Spark.
+
+    Raises:
+        InventoryError: this process is to read it, and can't.
+    """
+    if not shared.flags.spark:
+        from retention_cli.plan.make import make_plan
+
+        return partial(make_plan, stock=inventory.stock())
+
+    def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
+        spark = shared.get(progress)
+        return plan_one(spark, reader, selection, now_ms, inventory, progress=progress, **more)
+
+    return make

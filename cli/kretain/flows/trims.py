@@ -1,0 +1,91 @@
+"""What the trim of one cluster and that of a fleet share: the question, the clock and the exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kretain.errors import Deeds, Exit, RefusedError, tell, worst
+
+if TYPE_CHECKING:
+    from retention_cli.brokers.reader import ClusterReader
+    from retention_cli.core.model import Reason
+    from retention_cli.core.progress import Progress
+    from retention_cli.plan.make import Selection
+    from retention_cli.trim.report import TrimReport
+
+
+def now_ms() -> int:
+    """Return our clock, Unix ms."""
+    return time.time_ns() // 1_000_000
+
+
+def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
+    """Return what a trim's report means."""
+    lost = report.count("failed") or report.count("unverified")
+    return worst(
+        Exit.INTERRUPTED if report.interrupted else Exit.DONE,
+        Exit.PARTIAL if lost or report.audit_problem or report.stopped_by or report.short else Exit.DONE,
+        Exit.ON_HOLD if fail_on_hold and report.count("held") else Exit.DONE,
+    )
+
+
+def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
+    """Show the plan and ask a person.
+
+    Raises:
+        RefusedError: there is nobody to ask, or the answer is not yes; nothing was trimmed.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise RefusedError(
+            "there is no terminal to ask on: give --yes to trim, or --dry-run to rehearse; nothing was trimmed"
+        )
+    show()
+    print(file=sys.stderr)
+    tell(f"{question()} [y/N] ", end=" ")
+    answer = sys.stdin.readline().strip().lower()
+    print(file=sys.stderr)
+    if answer not in ("y", "yes"):
+        raise RefusedError("not confirmed; nothing was trimmed")
+
+
+def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
+    """Note what a trim (of a cluster) has deleted, as one line that needs no report beside it."""
+    if not report.sent:
+        return
+    from kretain.render.kit.text import count
+
+    rows = [f"{report.count(name):,} {name}" for name in ("failed", "unverified") if report.count(name)]
+    partitions = ", ".join([f"{count(report.count('trimmed'), 'partition')} trimmed", *rows])
+    went = f"{count(report.trimmed.records, 'record')} went"
+    deeds.note(f"{of and f'{of}: '}run {report.run}: {partitions}; {went} (kretain history --run {report.run})")
+
+
+def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
+    """Say what is wrong with the audit log (of a cluster): it was broken before, or it lacks some of this run."""
+    before, there = (f"{of}: ", " there") if of else ("", "")
+    if (broken := report.audit_broken) is not None and not quiet:
+        tell(f"kretain: {before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
+    if (problem := report.audit_problem) is not None:
+        tell(f"kretain: {before}the audit log is not whole, and nothing more was trimmed{there}: {problem}")
+
+
+def waited(
+    reader: ClusterReader, report: TrimReport, selection: Callable[[], Selection], at_most_ms: int, progress: Progress
+) -> list[Reason]:
+    """Wait for the space, and return what is not back."""
+    from retention_cli.core.model import Reason
+    from retention_cli.disks.replica_sizes import longest_delay_ms
+    from retention_cli.trim.wait import wait_for_space
+
+    if not any(one.unknown is None and one.percent is not None for one in report.disks):
+        text = "--wait knows what to wait for by disks.log.retention.disk.usage.percent alone"
+        return [Reason("disk", text)]
+    if report.interrupted or any(row.outcome in ("failed", "unverified") for row in report.rows):
+        return [Reason("disk", "not waited for: the trim is not whole")]
+    deadline = time.monotonic() + at_most_ms / 1000
+    topics = sorted({row.topic for row in report.rows if row.outcome == "trimmed"})
+    delay_s = longest_delay_ms(reader, topics) / 1000 + 5  # brokers delete in the background, when they come to it
+    return wait_for_space(reader, report.disks, selection().policy.disks, deadline, progress, delay_s=delay_s)

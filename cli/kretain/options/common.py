@@ -1,0 +1,261 @@
+"""The options that every command shares, and how a command is run.
+
+``command`` adds them to a function's own, so that each stands in one place, has its ``KRETAIN_…`` variable
+and may stand before or after the arguments; it also maps errors to exit codes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from kretain.errors import Deeds, Exit, UsageError, exit_code_for, in_our_words, report, tell, worst
+from kretain.system import stdio
+
+CONNECTION = "Connection"
+COMMON = "Common"
+
+
+class Output(StrEnum):
+    """Formats that every command can print."""
+
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+    csv = "csv"
+
+
+class PlanOutput(StrEnum):
+    """Formats of a plan."""
+
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+    csv = "csv"
+    jsonl = "jsonl"
+    markdown = "markdown"
+    delete_records = "delete-records"
+
+
+def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any:  # noqa: A002  (typer's own word)
+    """Return a typer option with its variable: ``--max-age`` is ``KRETAIN_MAX_AGE``."""
+    long = next(name for name in names if name.startswith("--"))
+    variable = "KRETAIN_" + long.partition("/")[0].removeprefix("--").upper().replace("-", "_")
+    return typer.Option(*names, help=help, envvar=variable, show_envvar=False, rich_help_panel=panel, **more)
+
+
+def time_ms(text: str) -> int:
+    """Read a moment such as ``2026-11-01T00:00:00Z`` or Unix ms from the command line."""
+    from retention_cli.core.units import UnitError, parse_time_ms
+
+    try:
+        return parse_time_ms(text)
+    except UnitError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def duration_ms(text: str) -> int:
+    """Read a duration such as ``3d`` from the command line."""
+    from retention_cli.core.units import UnitError, parse_duration_ms
+
+    try:
+        return parse_duration_ms(text)
+    except UnitError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What every command is given beside its own. ``given_by`` says who gave each value: flag, variable or nobody.
+
+    ``deeds`` is where a command that deletes notes what it has deleted.
+    """
+
+    bootstrap_server: str | None = None
+    command_config: Path | None = None
+    context: str | None = None
+    policy: Path | None = None
+    state_dir: Path | None = None
+    timeout: int | None = None
+    quiet: bool = False
+    verbose: int = 0
+    given_by: dict[str, str] = field(default_factory=dict)
+    deeds: Deeds = field(default_factory=Deeds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    bootstrap_server: Annotated[
+        str | None,
+        option(
+            "--bootstrap-server", "-b", help="HOST:PORT of a broker, or several.", panel=CONNECTION, metavar="HOST:PORT"
+        ),
+    ] = None
+    command_config: Annotated[
+        Path | None,
+        option(
+            "--command-config",
+            "-c",
+            metavar="FILE",
+            panel=CONNECTION,
+            help="Connection settings: librdkafka's keys, or a Java client's .properties as it is.",
+        ),
+    ] = None
+    context: Annotated[
+        str | None,
+        option(
+            "--context",
+            metavar="NAME",
+            panel=CONNECTION,
+            help="A cluster from the configuration file; for plan and trim a glob is several.",
+        ),
+    ] = None
+    timeout: Annotated[
+        int | None,
+        option(
+            "--timeout",
+            metavar="DURATION",
+            panel=CONNECTION,
+            parser=duration_ms,
+            help="For one request, and for what moves meanwhile. Default: 30s.",
+        ),
+    ] = None
+    policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", panel=COMMON, help="The policy file.")] = (
+        None
+    )
+    state_dir: Annotated[
+        Path | None,
+        option(
+            "--state-dir",
+            metavar="DIR",
+            panel=COMMON,
+            help="Audit log, lock and what is remembered. Default: ~/.local/state/kretain.",
+        ),
+    ] = None
+    quiet: Annotated[bool, option("--quiet", "-q", panel=COMMON, help="No progress, no warnings.")] = False
+    verbose: Annotated[
+        int,
+        option(
+            "--verbose",
+            "-v",
+            count=True,
+            panel=COMMON,
+            show_default=False,
+            help="Say where each setting comes from; twice: show a traceback where something fails.",
+        ),
+    ] = 0
+
+
+class OptionGroup:
+    """A frozen dataclass of options that several commands have; each field's default is the option's."""
+
+
+def _parameters(group: type) -> list[inspect.Parameter]:
+    return [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=getattr(group(), key), annotation=hint)
+        for key, hint in get_type_hints(group, include_extras=True).items()
+    ]
+
+
+def command(
+    app: typer.Typer, name: str | None = None, *, callback: bool = False, **settings: Any
+) -> Callable[[Callable[..., Exit | None]], Any]:
+    """Register a function as a command: its first parameter is :class:`Common`, the rest are its own options.
+
+    A parameter that is an :class:`OptionGroup` stands for all of its options. ``callback``: it is what a command
+    with subcommands does where none of them is given.
+    """
+
+    def register(function: Callable[..., Exit | None]) -> Callable[..., None]:
+        groups: dict[str, type] = {}
+        own = []
+        for one in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
+            if isinstance(one.annotation, type) and issubclass(one.annotation, OptionGroup):
+                groups[one.name] = one.annotation
+                own.extend(_parameters(one.annotation))
+            else:
+                own.append(one)
+        shared = _parameters(_Shared)
+        context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+        @functools.wraps(function)
+        def run(**values: Any) -> None:
+            ctx: typer.Context = values.pop("ctx")
+            if callback and ctx.invoked_subcommand is not None:
+                return
+            mine = {one.name: values.pop(one.name) for one in shared}
+            for parameter, group in groups.items():
+                values[parameter] = group(**{one.name: values.pop(one.name) for one in _parameters(group)})
+            given = {key: _giver(ctx, key) for key in mine}
+            for key in mine:  # kretain groups -b … forget … means the same as kretain groups forget … -b …
+                if given[key] != "flag" and ctx.parent is not None and _giver(ctx.parent, key) == "flag":
+                    mine[key], given[key] = ctx.parent.params[key], "flag"
+            common = Common(**mine, given_by={key: who for key, who in given.items() if who})
+            raise typer.Exit(int(guarded(lambda: function(common, **values), common.verbose, common.deeds)))
+
+        signature = inspect.Signature(
+            [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared, context]
+        )
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
+        help_text = prose(function.__doc__ or "")
+        if callback:
+            app.callback(invoke_without_command=True, help=help_text, **settings)(run)
+        else:
+            app.command(name, help=help_text, **settings)(run)
+        return run
+
+    return register
+
+
+def prose(docstring: str) -> str:
+    """Return a help text whose paragraphs are a line each, for the terminal to wrap; examples stay as they are."""
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs)
+
+
+def _giver(ctx: Any, key: str) -> str:
+    source = ctx.get_parameter_source(key)
+    return {"COMMANDLINE": "flag", "ENVIRONMENT": "variable"}.get(source.name if source is not None else "", "")
+
+
+def guarded(work: Callable[[], Exit | None], verbosity: int, deeds: Deeds | None = None) -> Exit:
+    """Run a command and return its exit code; say in one line what went wrong, and that a result was not printed.
+
+    Once something was deleted, whatever fails behind it is partial (5), and what was deleted is said on stderr.
+    """
+    deeds = Deeds() if deeds is None else deeds  # an empty one is false, and may yet be filled
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup wants us deaf to it
+        signal.signal(signal.SIGHUP, _as_interrupt)  # a terminal that is closed
+    try:
+        code = work() or Exit.DONE
+        sys.stdout.flush()
+    except (typer.Exit, typer.Abort):
+        raise
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from None
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (said in one line, with its exit code)
+        known = in_our_words(error)
+        report(known, verbosity)
+        if deeds:
+            tell(f"kretain: before that: {deeds}")
+        return deeds.leave_with(exit_code_for(known))
+    code = deeds.leave_with(code)
+    if (why := stdio.unprinted()) is None:
+        return code
+    tell(f"kretain: the result could not be printed: {why}{f'; {deeds}' if deeds else ''}")
+    return worst(code, Exit.PARTIAL if deeds else Exit.FAILED)
+
+
+def _as_interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,174 @@
+"""The TOPIC argument and the one-off rules, and the selection that they and the policy file come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kretain.completion.complete import complete_groups, complete_topics
+from kretain.errors import UsageError
+from kretain.options.common import OptionGroup, duration_ms, option, time_ms
+from retention_cli.policy.settings import OneOff
+from retention_cli.policy.shown import shown
+
+if TYPE_CHECKING:  # --help must not wait for the brokers' client
+    from retention_cli.plan.make import Selection
+
+ONE_OFF = "One-off rules (in place of the policy file's; its guards and limits stay)"
+_LAST_MS = 2**63 - 1
+
+
+class Unconsumed(StrEnum):
+    """What may happen to records that nobody has read."""
+
+    hold = "hold"
+    trim = "trim"
+
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TOPIC",
+        show_default=False,
+        autocompletion=complete_topics,
+        help="Topic names, globs ('orders.*', '*') or re:^…$; default: all that the policy matches.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFlags(OptionGroup):
+    """The one-off rules."""
+
+    consumed_after: Annotated[
+        int | None,
+        option(
+            "--consumed-after",
+            metavar="DURATION",
+            panel=ONE_OFF,
+            parser=duration_ms,
+            help="Trim what every consumer has read and is older than this (R1).",
+        ),
+    ] = None
+    event_time: Annotated[
+        int | None,
+        option(
+            "--event-time",
+            metavar="DURATION",
+            panel=ONE_OFF,
+            parser=duration_ms,
+            help="Trim what is this much older, in event time, than the newest record ever seen (R2).",
+        ),
+    ] = None
+    before: Annotated[
+        int | None,
+        option(
+            "--before",
+            metavar="TIME",
+            panel=ONE_OFF,
+            parser=time_ms,
+            help="Trim what is stamped before this moment: ISO 8601, or Unix ms (R3).",
+        ),
+    ] = None
+    older_than: Annotated[
+        int | None,
+        option(
+            "--older-than",
+            metavar="DURATION",
+            panel=ONE_OFF,
+            parser=duration_ms,
+            help="Trim what is older than this (R4), but not what somebody has yet to read (G2).",
+        ),
+    ] = None
+    unconsumed: Annotated[
+        Unconsumed | None,
+        option("--unconsumed", panel=ONE_OFF, help="trim: also what nobody has read yet. Default: hold."),
+    ] = None
+
+    def for_topics(self, topics: list[str] | None) -> OneOff:
+        """Return the flags as the engine takes them.
+
+        Raises:
+            UsageError: --before is a moment that Kafka has no room for.
+        """
+        if self.before is not None and self.before > _LAST_MS:
+            raise UsageError(f"--before: {shown(self.before)} is not a time in Unix ms")
+        return OneOff(
+            patterns=tuple(topics or ()),
+            consumed_after_ms=self.consumed_after,
+            older_than_ms=self.older_than,
+            event_time_ms=self.event_time,
+            before_ms=self.before,
+            unconsumed=None if self.unconsumed is None else self.unconsumed.value,
+        )
+
+
+GroupsOption = Annotated[
+    list[str] | None,
+    option(
+        "--group",
+        metavar="GROUP",
+        help="These groups alone: names or globs; may be given again.",
+        autocompletion=complete_groups,
+    ),
+]
+
+
+def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff) -> Selection:
+    """Return the policy with the flags laid over it, and the topics chosen.
+
+    Raises:
+        UsageError: there is neither a policy file nor a one-off rule with a TOPIC.
+        PolicyError: the file is wrong.
+    """
+    from retention_cli.plan.make import Selection
+
+    check_patterns(topics)
+    if policy_file is not None:
+        from retention_cli.policy.load import load_policy
+
+        policy = load_policy(policy_file)
+    else:
+        if not flags.any_trigger:
+            raise UsageError(
+                "there is no policy: give -p FILE (KRETAIN_POLICY, or a context's), or a TOPIC with a one-off rule "
+                "such as --consumed-after 3d"
+            )
+        if not topics:
+            raise UsageError("a one-off rule without a policy file needs a TOPIC (a glob; '*' for all)")
+        policy = flags_alone(flags)
+    return Selection(policy.with_one_off(flags), tuple(topics or ()))
+
+
+def flags_alone(flags: OneOff) -> Any:
+    """Return a policy that consists of flags."""
+    import hashlib
+    import json
+
+    from retention_cli.plan.value import NO_FILE
+    from retention_cli.policy.model import Policy
+
+    digest = hashlib.sha256(json.dumps([flags.flags(), flags.patterns], sort_keys=True).encode()).hexdigest()
+    return Policy(source=NO_FILE, digest=f"sha256:{digest}")
+
+
+def check_patterns(topics: list[str] | None) -> None:
+    """Look whether each TOPIC can be one.
+
+    Raises:
+        UsageError: it is empty, or a broken regular expression.
+    """
+    import re
+
+    for pattern in topics or ():
+        if pattern.startswith("re:"):
+            try:
+                re.compile(pattern[3:])
+            except (re.error, OverflowError, RecursionError) as error:
+                raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
+        elif not pattern:
+            raise UsageError("a TOPIC is empty")

@@ -1,0 +1,135 @@
+"""Progress on stderr: a bar in a terminal, nothing in a pipe, and nothing for what takes less than a second."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from retention_cli.core.progress import Progress, silent
+
+_QUIET_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def shown(*, quiet: bool) -> Iterator[Progress]:
+    """Give a progress whose reports are drawn, where somebody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield silent
+        return
+    bar = _Bar()
+    try:
+        yield bar.report
+    finally:
+        bar.close()
+
+
+@contextlib.contextmanager
+def shown_by_name(*, quiet: bool) -> Iterator[Callable[[str], contextlib.AbstractContextManager[Progress]]]:
+    """Give what gives each cluster a line of its own, for as long as it is being worked on."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _name: contextlib.nullcontext(silent)
+        return
+    bar = _Bar()
+    late = threading.Timer(_QUIET_SECONDS, bar.show_waiting)  # a cluster that does not answer reports nothing
+    late.daemon = True
+    late.start()
+    try:
+        yield bar.named
+    finally:
+        late.cancel()
+        bar.close()
+
+
+class _Bar:
+    """Draws the newest report of each name. Nothing is imported or drawn within the first second."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._live: Any = None
+        self._tasks: dict[str, Any] = {}
+        self._phases: dict[str, str] = {}
+        self._connecting: dict[str, None] = {}
+        self._closed = False
+
+    def report(self, phase: str, done: int = 0, total: int | None = None) -> None:
+        self._report("", phase, done, total)
+
+    @contextlib.contextmanager
+    def named(self, name: str) -> Iterator[Progress]:
+        def report(phase: str, done: int = 0, total: int | None = None) -> None:
+            self._connecting.pop(name, None)
+            self._report(name, f"{name}: {phase}", done, total)
+
+        try:
+            report("connecting")
+            self._connecting[name] = None
+            yield report
+        finally:
+            self._connecting.pop(name, None)
+            with self._lock:
+                if (task := self._tasks.pop(name, None)) is not None and not self._closed:
+                    self._live.remove_task(task)
+
+    def show_waiting(self) -> None:
+        for name in list(self._connecting):
+            self._report(name, f"{name}: connecting", 0, None)
+
+    def _report(self, name: str, phase: str, done: int, total: int | None) -> None:
+        if self._live is None and time.monotonic() - self._began < _QUIET_SECONDS:
+            return
+        with self._lock:
+            if self._closed:
+                return
+            if self._live is None:
+                self._open()
+            if name not in self._tasks:
+                self._tasks[name] = self._live.add_task(phase, total=None)
+            if phase != self._phases.get(name):  # another phase has a rate and an end of its own
+                self._phases[name] = phase
+                self._live.reset(self._tasks[name], description=phase, completed=done, total=total)
+            self._live.update(self._tasks[name], completed=done, total=total)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._live is not None:
+                self._live.stop()
+
+    def _open(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            ProgressColumn,
+            SpinnerColumn,
+            Task,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as RichProgress
+        from rich.text import Text
+
+        class Rate(ProgressColumn):
+            """How many a second."""
+
+            def render(self, task: Task) -> Text:
+                return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
+
+        self._live = RichProgress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            Rate(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._live.start()

@@ -1,0 +1,39 @@
+"""Reasons for people: partitions with the same ones stand together, the most frequent first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kretain.render.kit import screen
+from kretain.render.kit.text import partitions
+from retention_cli.core.grouping import Alike, alike
+from retention_cli.core.model import Reason, TopicPartition
+
+MOST = 20
+
+
+def print_reasons(
+    title: str,
+    rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]],
+    style: str | None = None,
+    *,
+    markdown: bool = False,
+) -> None:
+    """Print a heading, then the partitions and their reasons; nothing where there are no rows."""
+    found = alike(rows)
+    print_alike(title, found[:MOST], len(found), style, markdown=markdown)
+
+
+def print_alike(
+    title: str, found: Sequence[Alike], kinds: int, style: str | None = None, *, markdown: bool = False
+) -> None:
+    """Print a heading, then the first of so many ``kinds`` of reasons with their partitions; nothing for none."""
+    if not found:
+        return
+    screen.heading(title, markdown=markdown)
+    for one in found:
+        screen.bullet(partitions(one.places, of_topics=one.topics), style, markdown=markdown)
+        for reason in one.reasons:
+            screen.bullet(f"{reason.code}  {reason.text}", indent=4, markdown=markdown)
+    if kinds > len(found):
+        screen.bullet(f"and {kinds - len(found):,} more (-o csv has each partition's)", markdown=markdown)

@@ -1,0 +1,1 @@
+"""Files, streams and signals of the machine it runs on."""

@@ -1,0 +1,72 @@
+"""One trim at a time per cluster and state: a lock that names its holder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from retention_cli.core.state_dir import StateError, make_folder
+
+
+class LockedError(Exception):
+    """Another trim runs; the text names it."""
+
+
+@contextlib.contextmanager
+def trim_lock(folder: Path, started_at: str) -> Iterator[None]:
+    """Hold the cluster's trim lock. It ends with the process, however that ends.
+
+    Raises:
+        LockedError: another process holds it.
+        StateError: the lock file can't be opened or written.
+    """
+    make_folder(folder)
+    path = folder / "trim.lock"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise StateError(f"{path} can't be opened: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder_said = os.pread(handle, 4096, 0)
+            raise LockedError(f"another trim of this cluster is running: {_holder(holder_said)}") from None
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "user": user_name(), "since": started_at}
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(holder).encode() + b"\n", 0)
+        except OSError as error:
+            raise StateError(f"{path} can't be written: {error.strerror}") from None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # the kernel's lock counts, not the name that stays behind
+                os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def user_name() -> str:
+    """Return the name of the uid that runs us, the number where it has none.
+
+    The environment is not asked: LOGNAME and USER are whatever the caller set them to.
+    """
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _holder(text: bytes) -> str:
+    try:
+        holder = json.loads(text)
+        return f"pid {holder['pid']} on {holder['host']}, by {holder['user']}, since {holder['since']}"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "its holder left no name"

@@ -1,0 +1,1 @@
+"""How to reach a cluster and as whom: client files, stores, settings."""

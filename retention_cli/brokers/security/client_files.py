@@ -1,0 +1,305 @@
+"""Connection settings as people have them: librdkafka's keys and a Java client's, in a file as it is.
+
+A file may hold either kind, or both: where they mean the same they come to the same. What bears on the
+connection and can't be carried over is an error that names the key and what to write instead; what only
+tunes a producer or a consumer is left out, and listed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.security.java_store import JavaStore, read_java_store
+from retention_cli.brokers.security.settings import ConnectionSettings
+
+_SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+_UNDERSTOOD: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "metadata.broker.list",
+        "client.id",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        "sasl.jaas.config",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.key.location",
+        "ssl.key.pem",
+        "ssl.key.password",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+        "ssl.truststore.certificates",
+        "ssl.endpoint.identification.algorithm",
+        "enable.ssl.certificate.verification",
+    }
+)
+
+_PEM_FILES: Final = "ssl.ca.location, ssl.certificate.location and ssl.key.location"
+_SUBSTITUTES: Final = {
+    "sasl.kerberos.service.name": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
+    "sasl.kerberos.principal": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
+    "sasl.kerberos.keytab": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
+    "sasl.kerberos.kinit.cmd": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
+    "sasl.oauthbearer.config": "OAUTHBEARER is not supported: use SCRAM, PLAIN or a client certificate",
+    "sasl.oauthbearer.method": "OAUTHBEARER is not supported: use SCRAM, PLAIN or a client certificate",
+    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not supported: use SCRAM, PLAIN or a client certificate",
+    "sasl.login.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
+    "sasl.client.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
+    "sasl.login.class": "no Java runs here: write sasl.username and sasl.password",
+    "ssl.engine.factory.class": f"no Java runs here: write {_PEM_FILES}",
+    "ssl.provider": "no Java runs here: take it out",
+    "ssl.keymanager.algorithm": "no Java runs here: take it out",
+    "ssl.trustmanager.algorithm": "no Java runs here: take it out",
+    "ssl.secure.random.implementation": "no Java runs here: take it out",
+    "ssl.cipher.suites": "take it out: the TLS library's own list is used, for TLS 1.2 and later",
+    "ssl.curves.list": "take it out: the TLS library's own list is used",
+    "ssl.sigalgs.list": "take it out: the TLS library's own list is used",
+    "ssl.crl.location": "revocation lists are not supported: use short-lived certificates",
+    "ssl.providers": f"not supported: write {_PEM_FILES}",
+    "ssl.engine.location": f"not supported: write {_PEM_FILES}",
+    "security.providers": "no Java runs here: take it out",
+    "socks5.proxy": "proxies are not supported: run kretain where the brokers can be reached",
+    "config.providers": "no Java runs here: write the values themselves, or a file that your secret store renders",
+}
+
+_TLS_VERSIONS: Final = frozenset({"TLS", "TLSv1.2", "TLSv1.3"})
+
+_LEFT_OUT: Final = re.compile(
+    r"(acks|allow\.auto\.create\.topics|api\.version\..*|auto\.(commit|offset)\..*|batch\..*|broker\.(address|version)\..*"
+    r"|buffer\.memory|check\.crcs|client\.(dns\.lookup|rack)|compression\..*|connections\.max\..*|debug"
+    r"|default\.(api|deserialization|key|production|value)\..*|delivery\.timeout\.ms|enable\.(auto|idempotence|metrics|partition).*"
+    r"|exclude\.internal\..*|fetch\..*|group\..*|heartbeat\..*|interceptor\.classes|internal\..*|isolation\.level"
+    r"|key\.(de)?serializer|linger\.ms|log\..*|max\..*|message\..*|metadata\.(max|recovery|refresh).*|topic\.metadata\..*"
+    r"|metric.*|partition(er|\.assignment).*|queue.*|reconnect\..*|retr(y|ies).*|receive\..*|request\..*|send\..*"
+    r"|session\.timeout\..*|socket\.(?!blocking).*|sasl\.(kerberos\.(min|ticket).*|login\.(connect|read|refresh|retry).*)"
+    r"|schema\..*|basic\.auth\..*|specific\.avro\..*|statistics\..*|transaction.*|value\.(de)?serializer)"
+)
+"""Keys that every client's file may carry and that change nothing in what we do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One given value and where it came from (a file, ``KRETAIN_…``, a flag)."""
+
+    value: str
+    origin: str
+
+
+def read_properties(path: Path) -> dict[str, Setting]:
+    """Read ``key=value`` lines: a Java client's ``.properties`` or librdkafka's keys, the same syntax.
+
+    Raises:
+        SettingsError: the file can't be read or holds an escape that is none.
+    """
+    import javaproperties
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        parsed = javaproperties.loads(text)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not a properties file: it is not UTF-8 text") from None
+    except ValueError:  # its text quotes what may be a password
+        raise SettingsError(f"{path} is not a properties file: it has a \\u that no four digits follow") from None
+    return {key: Setting(value.strip(), str(path)) for key, value in parsed.items() if key}
+
+
+def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
+    """Return what the given keys come to.
+
+    Raises:
+        SettingsError: a key that can't be carried over, is unknown, or contradicts another.
+    """
+    left_out = []
+    for key, setting in given.items():
+        if key in _UNDERSTOOD:
+            if setting.value.startswith("${"):
+                raise SettingsError(f"{setting.origin}: {key}: {_SUBSTITUTES['config.providers']}")
+            continue
+        if key in ("ssl.protocol", "ssl.enabled.protocols"):
+            _check_tls_versions(key, setting)
+        elif key in _SUBSTITUTES or key.startswith(("sasl.oauthbearer.", "config.providers.")):
+            text = (
+                _SUBSTITUTES.get(key)
+                or _SUBSTITUTES["sasl.oauthbearer.method" if key.startswith("sasl.") else "config.providers"]
+            )
+            raise SettingsError(f"{setting.origin}: {key}: {text}")
+        elif _LEFT_OUT.fullmatch(key) is None:
+            near = difflib.get_close_matches(key, sorted(_UNDERSTOOD), n=1, cutoff=0.75)
+            hint = (
+                f"did you mean {near[0]}?" if near else "it is neither a librdkafka nor a Java client setting we know"
+            )
+            raise SettingsError(f"{setting.origin}: {key}: unknown setting; {hint}")
+        left_out.append(key)
+    return _translate(given, tuple(sorted(left_out)))
+
+
+def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> ConnectionSettings:
+    def text(*keys: str) -> str | None:
+        return next((given[key].value for key in keys if key in given and given[key].value), None)
+
+    bootstrap = text("bootstrap.servers", "metadata.broker.list")
+    if bootstrap is None or not bootstrap.strip(" ,"):
+        raise SettingsError("no cluster is named: give -b HOST:PORT, KRETAIN_BOOTSTRAP_SERVER, --context or -c FILE")
+    _check_addresses(bootstrap)
+    protocol = (text("security.protocol") or "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise SettingsError(f"security.protocol: {protocol!r} is none of {', '.join(_PROTOCOLS)}")
+    mechanism = username = password = None
+    if protocol.startswith("SASL"):
+        mechanism, username, password = _sasl(given, text)
+    ca = certificate = key = None
+    if protocol.endswith("SSL"):
+        ca = _trusted(text)
+        certificate, key = _own_key(text)
+    algorithm = given.get("ssl.endpoint.identification.algorithm", Setting("https", "default")).value.lower()
+    if algorithm not in ("https", "", "none"):
+        raise SettingsError(f"ssl.endpoint.identification.algorithm: {algorithm!r} is neither https nor empty")
+    return ConnectionSettings(
+        bootstrap=bootstrap,
+        protocol=protocol,
+        mechanism=mechanism,
+        username=username,
+        password=password,
+        ca_pem=ca,
+        certificate_pem=certificate,
+        key_pem=key,
+        key_password=text("ssl.key.password") if key is not None and "ENCRYPTED" in key else None,
+        verify_certificate=(text("enable.ssl.certificate.verification") or "true").lower() != "false",
+        verify_hostname=algorithm == "https",
+        client_id=text("client.id") or "kretain",
+        left_out=left_out,
+    )
+
+
+def _check_addresses(bootstrap: str) -> None:
+    for address in filter(None, (one.strip() for one in bootstrap.split(","))):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise SettingsError(f"bootstrap.servers: {address!r} is not HOST:PORT")
+
+
+def _check_tls_versions(key: str, setting: Setting) -> None:
+    versions = {one.strip() for one in setting.value.split(",") if one.strip()}
+    if not versions <= _TLS_VERSIONS:
+        odd = ", ".join(sorted(versions - _TLS_VERSIONS))
+        raise SettingsError(f"{setting.origin}: {key}: {odd} is not spoken here; TLSv1.2 and TLSv1.3 are, take it out")
+
+
+def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str, str]:
+    mechanism = text("sasl.mechanism", "sasl.mechanisms")
+    jaas = text("sasl.jaas.config")
+    if mechanism is None:
+        raise SettingsError(f"sasl.mechanism is missing: write one of {', '.join(_SASL_MECHANISMS)}")
+    mechanism = mechanism.upper()
+    if mechanism not in _SASL_MECHANISMS:
+        raise SettingsError(
+            f"sasl.mechanism: {mechanism} is not supported; use one of {', '.join(_SASL_MECHANISMS)}, or a client "
+            f"certificate"
+        )
+    username, password = text("sasl.username"), text("sasl.password")
+    if jaas is not None:
+        username, password = _jaas(jaas, mechanism, given["sasl.jaas.config"].origin)
+    if username is None or password is None:
+        raise SettingsError("sasl.username and sasl.password are needed (or a Java client's sasl.jaas.config)")
+    return mechanism, username, password
+
+
+def _jaas(text: str, mechanism: str, origin: str) -> tuple[str, str]:
+    """Read ``org.apache.kafka…PlainLoginModule required username="…" password="…";``. Never quoted in errors."""
+    module, rest = (*text.split(None, 1), "", "")[:2]
+    wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
+    where = f"{origin}: sasl.jaas.config"
+    if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # whatever stands there may be the password
+        raise SettingsError(f"{where}: it names no login module; write sasl.username and sasl.password instead")
+    name = module.rpartition(".")[2]
+    if name not in ("PlainLoginModule", "ScramLoginModule"):
+        raise SettingsError(f"{where}: {name} is not supported; write sasl.username and sasl.password instead")
+    if name != wanted:
+        raise SettingsError(f"{where}: {name} does not fit sasl.mechanism={mechanism}, which wants {wanted}")
+    options = {
+        match[1]: next(
+            match[n] if n == 4 else re.sub(r"\\(.)", r"\1", match[n]) for n in (2, 3, 4) if match[n] is not None
+        )
+        for match in re.finditer(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", rest)
+    }
+    if "username" not in options or "password" not in options:
+        raise SettingsError(f"{where}: username or password is missing; write sasl.username and sasl.password instead")
+    return options["username"], options["password"]
+
+
+def _pem_file(path: str, setting: str) -> str:
+    try:
+        content = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{setting}: {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{setting}: {path} is not PEM text") from None
+    if "-----BEGIN" not in content:
+        raise SettingsError(f"{setting}: {path} is not PEM text")
+    return content
+
+
+def _store(text: Any, kind: str) -> JavaStore | str | None:
+    """Return a Java store, or the text of one that is PEM, or None where none is named."""
+    setting = f"ssl.{kind}store.location"
+    location = text(setting)
+    if location is None:
+        return None
+    if (text(f"ssl.{kind}store.type") or "").upper() == "PEM":
+        return _pem_file(location, setting)
+    return read_java_store(Path(location), text(f"ssl.{kind}store.password"), text("ssl.key.password"), setting)
+
+
+def _trusted(text: Any) -> str | None:
+    if (pem := text("ssl.ca.pem", "ssl.truststore.certificates")) is not None:
+        return str(pem)
+    location = text("ssl.ca.location")
+    if location is not None and location != "probe":
+        return _pem_file(location, "ssl.ca.location")
+    store = _store(text, "trust")
+    if isinstance(store, JavaStore):
+        if not store.certificates:
+            raise SettingsError(
+                f"ssl.truststore.location: {text('ssl.truststore.location')} holds no trusted certificate"
+            )
+        return store.certificates
+    return store
+
+
+def _own_key(text: Any) -> tuple[str | None, str | None]:
+    chain, key = text("ssl.certificate.pem", "ssl.keystore.certificate.chain"), text("ssl.key.pem", "ssl.keystore.key")
+    if chain is None and (location := text("ssl.certificate.location")) is not None:
+        chain = _pem_file(location, "ssl.certificate.location")
+    if key is None and (location := text("ssl.key.location")) is not None:
+        key = _pem_file(location, "ssl.key.location")
+    if chain is None and key is None:
+        store = _store(text, "key")
+        if isinstance(store, JavaStore):
+            if store.key is None:
+                raise SettingsError(f"ssl.keystore.location: {text('ssl.keystore.location')} holds no private key")
+            return store.chain, store.key
+        chain = key = store  # a PEM store holds both
+    if (chain is None) != (key is None):
+        raise SettingsError("a client certificate needs both: ssl.certificate.location and ssl.key.location")
+    return chain, key

@@ -1,0 +1,175 @@
+"""OffsetFetch answers, decoded in blocks of rows.
+
+A large cluster's answer is some hundred thousand rows of twenty bytes. The client's decoder makes an object of each,
+which was half of what a plan took; here ``struct`` reads a topic's rows at once, and only rows that carry metadata
+(Kafka Streams writes it) are walked one by one. tests/unit/test_commit_answers.py holds both decoders together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
+
+from retention_cli.brokers.wire.response_bytes import after_tags, decoded_by, length, short, string, whole
+
+STABLE_VERSION: Final = 7
+"""The first version that can ask for stable offsets alone."""
+BATCHED_VERSION: Final = 8
+"""The first version that takes several groups. Later ones name topics by id, not by name."""
+
+Commit = tuple[int, int, int | None]
+"""Partition, committed offset, and the leader epoch of the record before it (None: the commit carries none)."""
+
+_START: Final = Struct(">iqi")
+_ROW: Final = Struct(">iqi4x")
+_OFFSET: Final = Struct(">iq8x")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAnswer:
+    """One group's answer; ``group`` is None where one alone was asked.
+
+    ``error_code`` is the protocol's, 0 for none. ``commits`` has each topic's rows with an offset, of ``rows`` that
+    came in all. ``failed`` is the first row that carries an error instead: its topic, its partition and the
+    protocol's code.
+    """
+
+    group: str | None
+    error_code: int
+    commits: dict[str, list[Commit]]
+    rows: int = 0
+    failed: tuple[str, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A broker's answer, of one group alone in version 7."""
+
+    throttle_time_ms: int
+    groups: list[GroupAnswer]
+
+
+def decode(data: bytes, version: int) -> Answer:
+    """Decode the body of an OffsetFetch response of version 7 or 8.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return whole("OffsetFetch", data, partial(_answer, version=version))
+
+
+def request(names: list[str] | str) -> Any:
+    """Ask for all offsets of groups (topics: null), stable ones only; of one group alone where it is no list."""
+    if isinstance(names, str):
+        return _Request(group_id=names, topics=None, require_stable=True, **_exactly(STABLE_VERSION))
+    groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    return _Request(groups=groups, require_stable=True, **_exactly(BATCHED_VERSION))
+
+
+def _exactly(version: int) -> dict[str, int]:
+    return {"min_version": version, "max_version": version}
+
+
+_Request: Final = decoded_by(
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    {version: partial(decode, version=version) for version in (STABLE_VERSION, BATCHED_VERSION)},
+)
+
+
+def _answer(data: bytes, version: int) -> tuple[Answer, int]:
+    throttle_time_ms = int.from_bytes(data[:4], "big", signed=True)
+    if version < BATCHED_VERSION:
+        group, position = _group(data, 4, None)
+        return Answer(throttle_time_ms, [group]), position
+    count, position = length(data, 4)
+    groups = []
+    for _ in range(count):
+        name, position = string(data, position)
+        group, position = _group(data, position, name)
+        groups.append(group)
+    return Answer(throttle_time_ms, groups), after_tags(data, position)
+
+
+def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, int]:
+    """Read a group's topics and its error, with the tags behind them."""
+    count, position = length(data, position)
+    commits: dict[str, list[Commit]] = {}
+    all_rows, failed = 0, None
+    for _ in range(count):
+        name, position = string(data, position)
+        rows, position = length(data, position)
+        all_rows += rows
+        commits[name], wrong, position = _rows(data, position, rows)
+        if wrong is not None and failed is None:
+            failed = (name, *wrong)
+        position = after_tags(data, position)
+    if len(commits) < count:  # rows of the one would hide the other's
+        raise ValueError("an OffsetFetch response names a topic twice")
+    error, position = short(data, position)
+    return GroupAnswer(group, error, commits, all_rows, failed), after_tags(data, position)
+
+
+def _rows(data: bytes, position: int, count: int) -> tuple[list[Commit], tuple[int, int] | None, int]:
+    """Read a topic's rows: partition, offset, leader epoch, metadata, error, tags."""
+    end = position + count * _ROW.size
+    if end > len(data):
+        return _rows_one_by_one(data, position, count)
+    block = data[position:end]
+    masks = _masks(count)
+    bits = int.from_bytes(block, "big")  # one look at all rows, where one at each would cost more than they do
+    if bits & masks.not_plain:
+        return _rows_one_by_one(data, position, count)
+    if not bits & masks.absent:
+        return list(_ROW.iter_unpack(block)), None, end
+    if bits & masks.absent == masks.no_epoch:
+        return [(partition, offset, None) for partition, offset in _OFFSET.iter_unpack(block)], None, end
+    return [_commit(row) for row in _ROW.iter_unpack(block) if row[1] >= 0], None, end
+
+
+class _Masks(NamedTuple):
+    """Bits of so many rows, read as one number.
+
+    Those of ``not_plain`` are set where a row has metadata, an error or tags: without them all are of one size, and
+    each row found so says where the next one begins. ``absent`` has the signs of offsets and epochs, which are −1
+    where there is none, ``no_epoch`` those of epochs.
+    """
+
+    not_plain: int
+    absent: int
+    no_epoch: int
+
+
+@lru_cache(maxsize=32)
+def _masks(count: int) -> _Masks:
+    #               partition  offset            epoch       metadata, error, tags
+    rows = (
+        bytes(4) + bytes(8) + bytes(4) + b"\xfe\xff\xff\xff",
+        bytes(4) + b"\x80" + bytes(7) + b"\x80" + bytes(3) + bytes(4),
+        bytes(4) + bytes(8) + b"\x80" + bytes(3) + bytes(4),
+    )
+    return _Masks(*(int.from_bytes(row * count, "big") for row in rows))
+
+
+def _rows_one_by_one(data: bytes, position: int, count: int) -> tuple[list[Commit], tuple[int, int] | None, int]:
+    commits, failed = [], None
+    for _ in range(count):
+        if position + _START.size > len(data):
+            raise IndexError
+        row = _START.unpack_from(data, position)
+        metadata, position = length(data, position + _START.size)
+        error, position = short(data, position + metadata)
+        position = after_tags(data, position)
+        if error and failed is None:
+            failed = row[0], error
+        if not error and row[1] >= 0:
+            commits.append(_commit(row))
+    return commits, failed, position
+
+
+def _commit(row: tuple[int, int, int]) -> Commit:
+    return row if row[2] >= 0 else (row[0], row[1], None)

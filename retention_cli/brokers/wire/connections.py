@@ -1,0 +1,316 @@
+"""One client's connections to a cluster, and requests over them (kafka-python's connection manager).
+
+Everything here is a coroutine on the client's own event loop, in its own thread; :meth:`Wire.run` is the
+way in. No request is repeated here: who sends it knows whether that would be safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Self, TypeVar
+
+import kafka.errors as kafka_errors
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+
+from retention_cli.brokers.errors import (
+    BrokerError,
+    RequestFailedError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from retention_cli.brokers.security.settings import ConnectionSettings
+
+IN_FLIGHT: Final = 4
+"""Requests under way per broker: the client allows five on a connection."""
+
+MAX_RESPONSE_BYTES: Final = 1 << 30
+
+T = TypeVar("T")
+J = TypeVar("J")
+
+_REFUSED = (
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+    kafka_errors.IllegalSaslStateError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[J]):
+    """A request for one broker, and what it was about."""
+
+    request: Any
+    about: J
+
+
+class Pending(Generic[T]):
+    """Work that was begun on a client's loop."""
+
+    def __init__(self, future: Any, bootstrap: str) -> None:
+        self._future = future
+        self._bootstrap = bootstrap
+        self._done = threading.Event()
+        future.add_both(lambda _: self._done.set())
+
+    def result(self, timeout_s: float | None = None) -> T:
+        """Wait for what it returns; see :meth:`Wire.run`."""
+        if not self._done.wait(timeout_s):
+            raise UnreachableError(f"{self._bootstrap} did not answer within {timeout_s:g} s")
+        if self._future.exception is not None:
+            raise self._future.exception
+        return self._future.value  # type: ignore[no-any-return]
+
+
+class Wire:
+    """Open connections to the brokers of one cluster. Close it, or use it as a context manager.
+
+    Args:
+        settings: where and as whom.
+        timeout_s: for one request, and for reaching the cluster at all.
+    """
+
+    def __init__(self, settings: ConnectionSettings, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._settings = settings
+        self._heard = _Heard()
+        # The client logs each failed connection; we say it once, in our own words.
+        logger = logging.getLogger("kafka")
+        logger.addHandler(self._heard)
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+        configs = {
+            **settings.for_kafka_python(),
+            "request_timeout_ms": int(timeout_s * 1000),
+            "socket_connection_setup_timeout_ms": int(timeout_s * 1000),
+            "receive_message_max_bytes": MAX_RESPONSE_BYTES,
+            "reconnect_backoff_max_ms": 1000,
+        }
+        self._net = NetworkSelector(client_id=settings.client_id)
+        self._manager = KafkaConnectionManager(self._net, **configs)
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Reach one broker and learn the others.
+
+        Raises:
+            UnreachableError: none answered within the time-out.
+            UnauthorizedError: the cluster refused our name, password, certificate or mechanism.
+        """
+        self._net.start()
+        deadline = time.monotonic() + self.timeout_s
+        bootstrapped = self._manager.bootstrap_async(int(self.timeout_s * 1000))
+        done = threading.Event()
+        bootstrapped.add_both(lambda _: done.set())
+        while not done.wait(0.05):
+            # A refusal is final: the client itself would try again until the time-out.
+            if (refusal := self._heard.refusal) is not None:
+                self.close()
+                raise UnauthorizedError(f"{self._settings.bootstrap} refused the connection: {refusal}")
+            if time.monotonic() > deadline + 1:  # a name server that doesn't answer blocks the loop itself
+                break
+        if not bootstrapped.succeeded():
+            self.close()
+            if (refusal := self._heard.refusal) is not None:
+                raise UnauthorizedError(f"{self._settings.bootstrap} refused the connection: {refusal}")
+            said = self._heard.last or "no answer"
+            if said == "socket disconnected":  # all that is seen of a refusal, where the broker hangs up right after it
+                said += f"; is it a listener for {self._settings.protocol}"
+                said += ", and are name and password right?" if self._settings.mechanism else "?"
+            raise UnreachableError(
+                f"{self._settings.bootstrap} could not be reached within {self.timeout_s:g} s: {said}"
+            )
+
+    def close(self) -> None:
+        """End the connections. Harmless when repeated."""
+        logging.getLogger("kafka").removeHandler(self._heard)
+        loop: threading.Thread | None = self._net._io_thread  # noqa: SLF001  (nothing else says whether it has ended)
+        with contextlib.suppress(RuntimeError, OSError, kafka_errors.KafkaError):
+            self._net.call_soon_threadsafe(self._manager.close)
+            self._net.stop(timeout_ms=2000)
+            if loop is None or not loop.is_alive():  # a name server may still hold it up
+                self._net.close()
+
+    def run(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, timeout_s: float | None = None) -> T:
+        """Run a coroutine on the client's loop and return what it returns; Ctrl-C gets through.
+
+        Raises:
+            UnreachableError: it was not done within ``timeout_s``, where one is given.
+        """
+        return self.start(work, *args).result(timeout_s)
+
+    def start(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Pending[T]:
+        """Begin a coroutine on the client's loop, beside what else runs there, and return at once."""
+        return Pending(self._manager.call_soon(work, *args), self._settings.bootstrap)
+
+    def brokers(self) -> list[int]:
+        """Return the ids of the brokers that the cluster named last."""
+        return sorted(broker.node_id for broker in self._manager.cluster.brokers())
+
+    async def ask(self, request: Any, node: int | None = None, timeout_s: float | None = None) -> Any:
+        """Send one request and return its response; without a ``node``, to any broker that will take it.
+
+        Raises:
+            RequestFailedError: it was not sent, or not answered. The response's own error codes are the caller's.
+        """
+        return await self.settle(self.send(request, node, timeout_s))
+
+    def send(self, request: Any, node: int | None, timeout_s: float | None = None) -> Awaitable[Any]:
+        """Put a request on its way. Await it with :meth:`settle`."""
+        limit_ms = int((self.timeout_s if timeout_s is None else timeout_s) * 1000)
+        try:
+            return self._manager.send(request, node, request_timeout_ms=limit_ms)  # type: ignore[no-any-return]
+        except kafka_errors.KafkaError as error:
+            return _failed(error)
+
+    async def settle(self, sent: Awaitable[Any]) -> Any:
+        """Await a sent request; see :meth:`ask`."""
+        try:
+            return await sent
+        except kafka_errors.KafkaError as error:
+            raise _translated(error) from None
+
+    async def ask_any(self, request_for: Callable[[], Any], deadline: float) -> Any:
+        """Ask brokers in turn until one answers. ``request_for`` makes the request anew for each.
+
+        Raises:
+            UnreachableError: none had answered at the deadline (of ``time.monotonic``).
+            BrokerError: the cluster does not know this request.
+        """
+        while True:
+            try:
+                left = max(0.1, deadline - time.monotonic())
+                return await self.ask(request_for(), timeout_s=min(self.timeout_s, left))
+            except RequestFailedError as error:
+                if not error.retriable:
+                    raise
+                if time.monotonic() > deadline:
+                    raise UnreachableError(f"no broker answered: {error}") from None
+            await self.sleep(0.1)
+
+    async def fan_out(
+        self,
+        work: Mapping[int, Iterable[Job[J]]],
+        on_reply: Callable[[J, Any | RequestFailedError], None],
+        *,
+        in_flight: int = IN_FLIGHT,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Send each broker its jobs, some in flight together, and hand over each reply as it comes.
+
+        A job that fails is handed over as its error: one broker's end is not the others'. Replies of one
+        broker come in the order of its jobs; ``on_reply`` is never called twice at a time.
+        """
+
+        async def serve(node: int, jobs: Iterable[Job[J]]) -> None:
+            pending: deque[tuple[J, Awaitable[Any]]] = deque()
+            for job in jobs:
+                pending.append((job.about, self.send(job.request, node, timeout_s)))
+                if len(pending) >= in_flight:
+                    await hand_over(*pending.popleft())
+            while pending:
+                await hand_over(*pending.popleft())
+
+        async def hand_over(about: J, sent: Awaitable[Any]) -> None:
+            try:
+                reply = await self.settle(sent)
+            except RequestFailedError as error:
+                on_reply(about, error)
+            else:
+                on_reply(about, reply)
+
+        running = [self._manager.call_soon(serve, node, jobs) for node, jobs in work.items()]
+        for one in running:
+            await one
+
+    async def together(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
+        """Run coroutines at the same time and return what they return, in order."""
+        running = [self._manager.call_soon(one) for one in work]
+        return [await one for one in running]
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait without blocking the loop."""
+        await self._net.sleep(seconds)
+
+    async def learn_brokers(self) -> None:
+        """Ask the cluster for its brokers again: leaders may be on ones that have come since."""
+        with contextlib.suppress(kafka_errors.KafkaError):
+            await self._manager.cluster.refresh_metadata()
+
+    async def api_versions(self, node: int) -> Mapping[int, tuple[int, int]]:
+        """Return what one broker understands: API key to (lowest, highest) version.
+
+        Raises:
+            RequestFailedError: it could not be connected to.
+        """
+        try:
+            connection = await self._manager.get_connection(node)
+        except kafka_errors.KafkaError as error:
+            raise _translated(error) from None
+        return dict(connection.broker_version_data.api_versions)
+
+
+class _Heard(logging.Handler):
+    """Listens to the client's log for why it can't connect, and prints none of it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last: str | None = None
+        self.refusal: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        errors = [arg for arg in (record.args if isinstance(record.args, tuple) else ()) if isinstance(arg, Exception)]
+        for error in errors:
+            if "Unable to bootstrap" not in str(error):  # that is what we say ourselves; the cause came before it
+                self.last = _sentence(error)
+            if isinstance(error, _REFUSED):
+                self.refusal = self.last
+
+
+def _sentence(error: BaseException) -> str:
+    """Return a client's error as one short sentence, without its class's clutter."""
+    text = " ".join(str(error).split())
+    text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
+    for noise in ("KafkaConnectionError: ", "SaslAuthenticationFailedError: ", f"{type(error).__name__}: "):
+        text = text.removeprefix(noise)
+    if isinstance(error, kafka_errors.NodeNotReadyError) and text.isdigit():
+        return f"broker {text} can't be reached"
+    if match := re.fullmatch(r"(\d+) E[A-Z]+", text):  # 111 ECONNREFUSED
+        text = os.strerror(int(match[1])).lower()
+    return text or type(error).__name__
+
+
+def _translated(error: Exception) -> BrokerError:
+    if isinstance(error, _REFUSED):
+        return RequestFailedError(_sentence(error), retriable=False)
+    if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
+        return RequestFailedError("the broker is too old for this request", retriable=False)
+    return RequestFailedError(_sentence(error), retriable=True)
+
+
+async def _failed(error: Exception) -> Any:
+    raise error
+
+
+def error_named(code: int, message: str | None = None) -> RequestFailedError | None:
+    """Return a response's error code as an error with the protocol's name for it, None for 0."""
+    if code == 0:
+        return None
+    kind = kafka_errors.for_code(code)
+    name = getattr(kind, "message", None) or kind.__name__
+    retriable = bool(getattr(kind, "retriable", False)) or issubclass(kind, kafka_errors.RetriableError)
+    return RequestFailedError(f"{name} ({message})" if message else name, retriable=retriable, answered=True)

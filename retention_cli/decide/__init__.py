@@ -1,0 +1,1 @@
+"""Facts, settings and now: what may be trimmed. Pure."""

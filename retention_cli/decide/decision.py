@@ -1,0 +1,339 @@
+"""Triggers, each under its guards, come to one decision per partition (docs/rules.md, Deciding).
+
+Pure: no clock, no broker, no Spark. The same facts, settings and now give the same decision.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final, NamedTuple, assert_never
+
+from retention_cli.core.model import (
+    ANCIENT_MS,
+    Action,
+    Decision,
+    Floor,
+    GuardCode,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    Rule,
+    Unknown,
+    known,
+)
+from retention_cli.decide.guards import GUARDS, frozen, untouchable
+from retention_cli.decide.triggers import TRIGGERS, Bound, NotAsked, Trigger
+from retention_cli.policy.settings import Settings
+
+
+class Weighed(NamedTuple):
+    """A trigger's bound after its guards.
+
+    ``asked`` is the bound as the trigger gave it, ``allowed`` what its guards left of it: None where
+    nothing is asked (off, or not beyond S), unknown where the trigger or one of its guards is.
+    """
+
+    rule: Rule
+    code: str
+    asked: int | None
+    allowed: Maybe[int | None]
+    limited_by: GuardCode | None
+    notes: tuple[Reason, ...]
+
+
+class Wanted(NamedTuple):
+    """The times (Unix ms) whose ``offset_at`` a decision needs; ``data`` are those for ``data_lookups``.
+
+    ``front`` says that of 2000-01-01 it is only asked whether the first record is older (G9).
+    """
+
+    times: frozenset[int] = frozenset()
+    data: frozenset[int] = frozenset()
+    front: bool = False
+
+
+_NOTHING: Final = Wanted()
+_ANYWHERE: Final = 2**63 - 1
+
+
+def settled(facts: PartitionFacts, settings: Settings) -> bool:
+    """Return whether the decision is clear before any time is looked up: empty, frozen, skipped, or not readable."""
+    return (
+        facts.empty
+        or isinstance(facts.log_start, Unknown)
+        or isinstance(facts.high_watermark, Unknown)
+        or settings.unsettled is not None
+        or frozen(settings) is not None
+        or untouchable(facts.topic, settings) is not None
+    )
+
+
+def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wanted:
+    """Return the times whose ``offset_at`` the decision needs; ``facts.newest`` must have been read.
+
+    What can't matter is not asked for: nothing for a partition that is settled, or where no trigger could ask
+    for anything. What guards want (G3, G9) is asked together with the triggers' own times.
+    """
+    if settled(facts, settings):
+        return _NOTHING
+    on = [trigger for trigger in TRIGGERS if trigger.on(facts, settings)]
+    times = {time for trigger in on for time in trigger.cutoffs(facts, settings, now_ms)}
+    data = {time for trigger in on for time in trigger.data_cutoffs(facts, settings, now_ms)}
+    front = False
+    if times or data or facts.tails or not isinstance(facts.event_prefix, Unknown):
+        guarding = {time for guard in GUARDS for time in guard.cutoffs(facts, settings, now_ms)}
+        front = ANCIENT_MS in guarding
+        times |= guarding
+    return Wanted(frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0), front)
+
+
+def weigh(facts: PartitionFacts, settings: Settings, now_ms: int) -> list[Weighed]:
+    """Return what each trigger that is on comes to, in the rules' order."""
+    if isinstance(facts.log_start, Unknown):
+        return []
+    log_start = facts.log_start
+    on = [trigger for trigger in TRIGGERS if trigger.on(facts, settings)]
+    weighed = [_weigh(trigger, facts, log_start, settings, now_ms) for trigger in on]
+    return [one for one in weighed if one is not None]
+
+
+def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
+    """Return what is to happen to one partition.
+
+    Never past min(H, L); never past the floor where R1 or G2 asks for it; an unknown holds what depends
+    on it and leaves its reason.
+    """
+    stopped = _stopped(facts, settings)
+    return _weighed(facts, settings, now_ms) if stopped is None else stopped
+
+
+class Limit(NamedTuple):
+    """How far R6 may trim a partition, and which guard says so, in words."""
+
+    offset: int
+    guard: GuardCode
+    text: str
+
+
+def disk_limit(facts: PartitionFacts, settings: Settings, now_ms: int) -> Maybe[Limit]:
+    """Return how far the guards let R6 trim a partition; unknown, with why, where it may not at all."""
+    stopped = _stopped(facts, settings)
+    if stopped is not None:
+        return Unknown(stopped.reasons or (Reason("R6", "it is empty"),))
+    limit: Limit | None = None
+    for guard in GUARDS:
+        if guard.applies("R6", settings):
+            allowed = guard.limit(_ANYWHERE if limit is None else limit.offset, facts, settings, now_ms)
+            if isinstance(allowed, Unknown):
+                return allowed
+            if limit is None or allowed < limit.offset:
+                limit = Limit(allowed, guard.code, guard.holds_back(facts, settings))
+    return Unknown.because("R6", "no guard says where its log ends") if limit is None else limit
+
+
+def raised(
+    facts: PartitionFacts, settings: Settings, decision: Decision, bound: int, limit: Limit, why: Reason
+) -> Decision:
+    """Return the decision with R6's bound, where that goes further than what the other rules came to.
+
+    ``bound`` is within ``limit``; where it is ``limit``, that is what limited it.
+    """
+    log_start = known(facts.log_start)
+    if log_start is None or bound > limit.offset:
+        return decision
+    by = limit.guard if bound == limit.offset and bound < (known(facts.high_watermark) or 0) else None
+    one = Weighed("disk-usage", "R6", bound, bound, by, (why,))
+    if settings.whole_segments:
+        one = _whole_segments(one, facts, log_start)
+    if not isinstance(one.allowed, int):  # rounding to segments: unknown, or nothing is left
+        more = one.allowed.reasons if isinstance(one.allowed, Unknown) else one.notes
+        held = isinstance(one.allowed, Unknown) and decision.action == "keep"
+        reasons = _reasons((*decision.reasons, *more))
+        return decision._replace(action="hold" if held else decision.action, reasons=reasons)
+    if one.allowed <= max(log_start, decision.trim_to or 0):
+        return decision
+    reasons = _reasons((*one.notes, *decision.reasons))
+    return _decision(facts, "trim", one.allowed, rule="disk-usage", limited_by=by, reasons=reasons)
+
+
+def after_disks(
+    facts: PartitionFacts,
+    settings: Settings,
+    decision: Decision,
+    limit: Maybe[Limit],
+    asked: tuple[int, Reason] | None,
+    stopped: Unknown | None,
+) -> Decision:
+    """Return the decision after R6.
+
+    Args:
+        facts: the partition's.
+        settings: its topic's.
+        decision: what the other rules came to.
+        limit: how far the guards let R6 go (:func:`disk_limit`).
+        asked: R6's bound, and why; None where it asks for nothing.
+        stopped: why R6 is unknown, None where it is not, or has nothing to do with the partition.
+    """
+    if asked is not None and not isinstance(limit, Unknown):
+        bound, why = asked
+        decision = raised(facts, settings, decision, bound, limit, why)
+    return decision if stopped is None else held_by_disks(decision, stopped)
+
+
+def held_by_disks(decision: Decision, why: Unknown) -> Decision:
+    """Return the decision with the reason why R6 is unknown in it. What is settled without any rule stays so."""
+    if decision.action == "skip" or decision.log_start == decision.high_watermark or why.reasons == decision.reasons:
+        return decision
+    action: Action = "hold" if decision.action == "keep" else decision.action
+    return decision._replace(action=action, reasons=tuple(dict.fromkeys((*decision.reasons, *why.reasons))))
+
+
+def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
+    """Return the decision that needs no rule: skipped, frozen, empty, or not to be known."""
+    touch = untouchable(facts.topic, settings)
+    if isinstance(touch, Reason):
+        return _decision(facts, "skip", reasons=(touch,))
+    if (freeze := frozen(settings)) is not None:
+        return _decision(facts, "hold", reasons=(freeze,))
+    if facts.empty:
+        return _decision(facts, "keep", reasons=_lost(facts.floor))
+    missing = [
+        fact
+        for fact in (settings.unsettled, touch, facts.topic.topic_id, facts.log_start, facts.high_watermark)
+        if isinstance(fact, Unknown)
+    ]
+    if missing:
+        return _decision(facts, "hold", reasons=_reasons(reason for fact in missing for reason in fact.reasons))
+    return None
+
+
+def _lost(floor: Maybe[Floor]) -> tuple[Reason, ...]:
+    """Return what a group had yet to read when it went: told also where nothing is left (F5)."""
+    return () if isinstance(floor, Unknown) else tuple(note for note in floor.notes if note.code == "F5")
+
+
+def _weighed(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
+    weighed = weigh(facts, settings, now_ms)
+    unknown = _reasons(reason for one in weighed if isinstance(one.allowed, Unknown) for reason in one.allowed.reasons)
+    best: Weighed | None = None
+    best_offset = -1
+    for one in weighed:
+        if isinstance(one.allowed, int) and one.allowed > best_offset:
+            best, best_offset = one, one.allowed
+    if best is not None:
+        reasons = _reasons((*best.notes, *unknown))
+        return _decision(facts, "trim", best_offset, rule=best.rule, limited_by=best.limited_by, reasons=reasons)
+    notes = _reasons(note for one in weighed for note in one.notes)
+    return _decision(facts, "hold" if unknown else "keep", reasons=_reasons((*unknown, *notes)))
+
+
+def _weigh(trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int) -> Weighed | None:
+    asked = trigger.ask(facts, settings, now_ms)
+    match asked:
+        case NotAsked():
+            return None
+        case Unknown():
+            return Weighed(trigger.rule, trigger.code, None, asked, None, ())
+        case Bound(offset, notes):
+            if offset <= log_start:  # asks for nothing, and no guard is asked about it
+                return Weighed(trigger.rule, trigger.code, offset, None, None, notes)
+            guarded = _guarded(trigger, asked, facts, log_start, settings, now_ms)
+            return _whole_segments(guarded, facts, log_start) if settings.whole_segments else guarded
+        case _:
+            assert_never(asked)
+
+
+def _guarded(
+    trigger: Trigger, bound: Bound, facts: PartitionFacts, log_start: int, settings: Settings, now_ms: int
+) -> Weighed:
+    asked, notes = bound.offset, bound.notes
+    allowed, limited_by, held_back = asked, None, ""
+    stopped: list[Reason] = []
+    for guard in GUARDS:
+        if not guard.applies(trigger.code, settings):
+            continue
+        limit = guard.limit(asked, facts, settings, now_ms)
+        if isinstance(limit, Unknown):
+            stopped.extend(limit.reasons)
+        elif limit < allowed:
+            allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts, settings)
+    if allowed <= log_start and limited_by is not None:  # nothing is left to ask an unknown guard about
+        note = Reason(limited_by, f"{trigger.rule} would trim to {asked:,}, but {held_back}")
+        return Weighed(
+            trigger.rule, trigger.code, asked, None, limited_by, (*notes, note, *_of_floor(limited_by, facts))
+        )
+    if stopped:
+        return Weighed(trigger.rule, trigger.code, asked, Unknown(tuple(stopped)), limited_by, notes)
+    return Weighed(trigger.rule, trigger.code, asked, allowed, limited_by, (*notes, *_of_floor(limited_by, facts)))
+
+
+def _of_floor(limited_by: GuardCode | None, facts: PartitionFacts) -> tuple[Reason, ...]:
+    """Return what is odd about a floor that limits: whose consumer is gone, for one, and what to do (F6)."""
+    return facts.floor.notes if limited_by == "G2" and not isinstance(facts.floor, Unknown) else ()
+
+
+def _whole_segments(one: Weighed, facts: PartitionFacts, log_start: int) -> Weighed:
+    """Round what is allowed down to a segment's base offset, as ``granularity: segment`` wants it."""
+    if not isinstance(one.allowed, int):
+        return one
+    if isinstance(facts.segment_bases, Unknown):
+        return one._replace(allowed=facts.segment_bases)
+    place = bisect_right(facts.segment_bases, one.allowed)
+    base = facts.segment_bases[place - 1] if place else -1
+    if base > log_start:
+        return one._replace(allowed=base)
+    note = Reason("granularity", f"{one.rule} would trim to {one.allowed:,}, and no segment ends before that")
+    return one._replace(allowed=None, notes=(*one.notes, note))
+
+
+def _decision(
+    facts: PartitionFacts,
+    action: Action,
+    trim_to: int | None = None,
+    *,
+    rule: Rule | None = None,
+    limited_by: GuardCode | None = None,
+    reasons: tuple[Reason, ...] = (),
+) -> Decision:
+    floor = None if isinstance(facts.floor, Unknown) else facts.floor
+    start = known(facts.log_start)
+    end = known(facts.high_watermark)
+    records = unconsumed = 0
+    size: int | None = 0
+    if trim_to is not None and start is not None and end is not None:
+        records = trim_to - start
+        unconsumed = unread_below(trim_to, start, None if floor is None else floor.offset)
+        size = None if isinstance(facts.size_bytes, Unknown) else facts.size_bytes * records // (end - start)
+    return Decision(
+        topic=facts.topic.name,
+        topic_id=known(facts.topic.topic_id),
+        partition=facts.partition,
+        action=action,
+        log_start=start,
+        high_watermark=end,
+        last_stable_offset=known(facts.last_stable_offset),
+        min_commit=None if floor is None else floor.offset,
+        min_commit_by=None if floor is None else floor.by,
+        trim_to=trim_to,
+        records=records,
+        size_bytes=size,
+        unconsumed=unconsumed,
+        rule=rule,
+        limited_by=limited_by,
+        reasons=reasons,
+        leader_epoch=facts.leader_epoch,
+    )
+
+
+def unread_below(trim_to: int, log_start: int, floor: int | None) -> int:
+    """Return how many offsets below ``trim_to`` some counting consumer has not read (G2).
+
+    All of them where the floor is unknown (None).
+    """
+    return trim_to - (log_start if floor is None else min(max(log_start, floor), trim_to))
+
+
+def _reasons(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Return the reasons without repeats, in their first order."""
+    return tuple(dict.fromkeys(reasons))

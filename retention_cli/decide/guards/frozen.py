@@ -1,0 +1,11 @@
+"""G7: an entry's ``hold`` freezes its topics."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import Reason
+from retention_cli.policy.settings import Settings
+
+
+def frozen(settings: Settings) -> Reason | None:
+    """Return the reason of the freeze, or None."""
+    return None if settings.hold is None else Reason("G7", f"on hold: {settings.hold}")

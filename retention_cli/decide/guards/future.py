@@ -1,0 +1,39 @@
+"""G4: one bad clock must not erase a topic."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.core.units import format_duration, format_time
+from retention_cli.decide.guards.interface import Guard
+from retention_cli.policy.settings import Settings
+
+
+class Future(Guard):
+    """Stops R2 where maxEventTime lies further ahead of now than ``retention.timestamp.max.ahead.ms``."""
+
+    code: GuardCode = "G4"
+
+    def applies(self, trigger: str, settings: Settings) -> bool:
+        """Return whether it is R2."""
+        del settings
+        return trigger == "R2"
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
+        """Return the bound, or unknown, naming the record."""
+        newest = facts.newest
+        if isinstance(newest, Unknown):
+            return newest
+        if newest is None or newest.time_ms <= now_ms + settings.max_ahead_ms:
+            return bound
+        where = "a record that is gone" if newest.offset is None else f"the record at offset {newest.offset:,}"
+        return Unknown.because(
+            "G4",
+            f"{where} is stamped {format_time(newest.time_ms)}, more than {format_duration(settings.max_ahead_ms)} "
+            f"ahead of now: everything else would be too old by it; if that stamp is wrong, set "
+            f"retention.eventtime.ignore.future: true",
+        )
+
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
+        """Say what is ahead."""
+        del facts, settings
+        return "the largest event time lies in the future"

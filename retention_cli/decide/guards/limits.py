@@ -1,0 +1,66 @@
+"""G6: how much may go in a day, and in a run. Speaks of a whole plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from retention_cli.core.model import Reason
+from retention_cli.core.units import format_bytes
+from retention_cli.policy.settings import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Records and their bytes; None where the bytes can't be told."""
+
+    records: int = 0
+    size_bytes: int | None = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        both = None if self.size_bytes is None or other.size_bytes is None else self.size_bytes + other.size_bytes
+        return Amount(self.records + other.records, both)
+
+
+def total(amounts: Iterable[Amount]) -> Amount:
+    """Return the sum; its bytes are unknown where one's are."""
+    records, size_bytes = 0, 0
+    known = True
+    for amount in amounts:
+        records += amount.records
+        if amount.size_bytes is None:
+            known = False
+        else:
+            size_bytes += amount.size_bytes
+    return Amount(records, size_bytes if known else None)
+
+
+def over_limits(run: Amount, past_day: Amount, managed_records: int, limits: Limits) -> list[Reason]:
+    """Return which limits a run would exceed, none where it stays within all.
+
+    Args:
+        run: what the run trims.
+        past_day: what other runs trimmed in the last 24 hours, as the audit log has it.
+        managed_records: the sum of H − S over the managed partitions.
+        limits: the policy's.
+    """
+    found: list[Reason] = []
+    both = run + past_day
+    spent = f" (with {past_day.records:,} in the last 24 hours)" if past_day.records else ""
+    if run.records == 0:
+        return found
+    if limits.max_records is not None and both.records > limits.max_records:
+        text = f"{run.records:,} records{spent} are more than limits.max.records, {limits.max_records:,}"
+        found.append(Reason("G6", text))
+    if limits.max_bytes is not None:
+        if both.size_bytes is None:
+            found.append(Reason("G6", "limits.max.bytes is set, and the bytes of some of these records can't be told"))
+        elif both.size_bytes > limits.max_bytes:
+            most = format_bytes(limits.max_bytes)
+            text = f"{format_bytes(both.size_bytes)}{spent} are more than limits.max.bytes, {most}"
+            found.append(Reason("G6", text))
+    if limits.max_percent is not None and run.records * 100 > limits.max_percent * managed_records:
+        share = 100 * run.records / managed_records if managed_records else 100.0
+        text = f"{share:.1f} % of the managed records are more than limits.max.percent, {limits.max_percent:g} %"
+        found.append(Reason("G6", text))
+    return found

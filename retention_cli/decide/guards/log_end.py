@@ -1,0 +1,35 @@
+"""G1: never past the high watermark, nor past the last stable offset."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.decide.guards.interface import Guard
+from retention_cli.policy.settings import Settings
+
+
+class LogEnd(Guard):
+    """Limits every trigger to min(H, L): a broker does not protect an open transaction's records."""
+
+    code: GuardCode = "G1"
+
+    def applies(self, trigger: str, settings: Settings) -> bool:
+        """Return True: all are guarded."""
+        del trigger, settings
+        return True
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
+        """Return min(bound, H, L)."""
+        del settings, now_ms
+        for end in (facts.high_watermark, facts.last_stable_offset):
+            if isinstance(end, Unknown):
+                return end
+            bound = min(bound, end)
+        return bound
+
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
+        """Name the end that limits."""
+        del settings
+        high, stable = facts.high_watermark, facts.last_stable_offset
+        if not isinstance(high, Unknown) and not isinstance(stable, Unknown) and stable < high:
+            return f"an open transaction begins at {stable:,}"
+        return "the high watermark"

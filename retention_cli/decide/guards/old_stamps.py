@@ -1,0 +1,57 @@
+"""G9: a record stamped before 2000-01-01 at the front is a producer that writes seconds.
+
+Where event times are read out of records, R2 looks at those by itself (triggers/event_time.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from retention_cli.core.model import ANCIENT_MS, GuardCode, PartitionFacts, Unknown
+from retention_cli.core.units import format_time
+from retention_cli.decide.guards.interface import Guard
+from retention_cli.policy.settings import Settings
+
+_GUARDED = frozenset({"R1", "R2", "R3", "R4", "R7"})  # R7 is R1 and R4 with shorter times
+
+
+_SECONDS: Final = "a producer that writes seconds for milliseconds? If the times are right, set allow.ancient: true"
+
+
+class OldStamps(Guard):
+    """Stops the rules that go by time where the front of the log carries a time that can't be one."""
+
+    code: GuardCode = "G9"
+
+    def applies(self, trigger: str, settings: Settings) -> bool:
+        """Return whether the trigger goes by time and the policy doesn't vouch for old stamps."""
+        return trigger in _GUARDED and not settings.allow_ancient
+
+    def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return 2000-01-01, where old stamps are not vouched for."""
+        del facts, now_ms
+        return () if settings.allow_ancient else (ANCIENT_MS,)
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
+        """Return the bound, or unknown where ``offset_at(2000-01-01)`` lies beyond the log start.
+
+        It does so only where the first record at or after S was read, and is as old: a gap is no record.
+        """
+        del settings, now_ms
+        answer = facts.lookups.get(ANCIENT_MS)
+        if answer is None:
+            return Unknown.because("G9", "whether the first record is stamped before 2000-01-01 was not looked up")
+        if isinstance(answer, Unknown):
+            return answer
+        if isinstance(facts.log_start, Unknown):
+            return facts.log_start
+        if answer.offset > facts.log_start:
+            first = facts.log_start if answer.record is None else answer.record
+            stamped = "has no timestamp" if answer.timestamp is None else f"is stamped {format_time(answer.timestamp)}"
+            return Unknown.because("G9", f"the record at offset {first:,} {stamped}, before 2000-01-01: {_SECONDS}")
+        return bound
+
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
+        """Say what stands at the front."""
+        del facts, settings
+        return "records stamped before 2000-01-01"

@@ -1,0 +1,51 @@
+"""G8: where our clock and the brokers' differ, no rule that goes by time may ask."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.decide.guards.interface import Guard
+from retention_cli.policy.settings import Settings
+
+MAX_SKEW_MS = 60_000
+_GUARDED = frozenset({"R1", "R2", "R3", "R4", "R7"})  # R7 is R1 and R4 with shorter times
+
+
+class OurClock(Guard):
+    """Stops the rules that know a now. Where the brokers' time can't be had it doesn't apply, and the plan says so."""
+
+    code: GuardCode = "G8"
+
+    def applies(self, trigger: str, settings: Settings) -> bool:
+        """Return whether the trigger has a now: its own, or that of G4 and ``allow.empty``; R5 has that of G3."""
+        return trigger in _GUARDED or (trigger == "R5" and settings.min_wallclock_ms is not None)
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
+        """Return the bound, or unknown where the clocks were seen to differ."""
+        del settings, now_ms
+        return bound if facts.clock is None else facts.clock
+
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
+        """Say what differs."""
+        del facts, settings
+        return "our clock and the brokers' differ"
+
+
+def compare_clocks(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> Unknown | None:
+    """Return why the clocks can't be trusted, None where the brokers' lies within 60 s of ours (G8).
+
+    ``theirs_ms`` was stamped by a broker between the two readings of our clock.
+    """
+    lag = lag_ms(ours_before_ms, theirs_ms, ours_after_ms)
+    if abs(lag) <= MAX_SKEW_MS:
+        return None
+    return Unknown.because("G8", f"this machine's clock is {apart(lag)}: set it right (NTP) before trimming")
+
+
+def lag_ms(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> int:
+    """Return how far our clock lags behind the brokers' at the least; negative where it is ahead."""
+    return max(theirs_ms - ours_after_ms, 0) or min(theirs_ms - ours_before_ms, 0)
+
+
+def apart(lag: int) -> str:
+    """Return a lag (ms) in words: ``90 s behind the brokers'``."""
+    return f"{abs(lag) // 1000:,} s {'behind' if lag > 0 else 'ahead of'} the brokers'"

@@ -1,0 +1,36 @@
+"""G2: what nobody has read stays, unless the policy says otherwise."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import GuardCode, PartitionFacts, Unknown
+from retention_cli.decide.guards.interface import Guard
+from retention_cli.policy.settings import Settings
+
+_GUARDED = frozenset({"R2", "R3", "R5", "R6", "R7"})
+
+
+class Unconsumed(Guard):
+    """Limits to the floor; an unknown floor stops. R1 has the floor built in, R4 is forced by definition.
+
+    R7 is guarded: what a watermark adds is not what the file's own number forced.
+    R4 as a one-off flag is guarded too: forced only where a file says so (R4).
+    """
+
+    code: GuardCode = "G2"
+
+    def applies(self, trigger: str, settings: Settings) -> bool:
+        """Return whether ``unconsumed: hold`` stands and the trigger is one that it guards."""
+        guarded = trigger in _GUARDED or (trigger == "R4" and settings.forced_age_guarded)
+        return guarded and settings.unconsumed == "hold"
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
+        """Return min(bound, floor)."""
+        del settings, now_ms
+        return facts.floor if isinstance(facts.floor, Unknown) else min(bound, facts.floor.offset)
+
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
+        """Name the consumer that is furthest behind."""
+        del settings
+        if isinstance(facts.floor, Unknown):
+            return "the floor is unknown"
+        return f"{facts.floor.by} has read up to {facts.floor.offset:,}"

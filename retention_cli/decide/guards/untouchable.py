@@ -1,0 +1,30 @@
+"""G5: topics that are never touched, or only where an entry says so in so many words."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import Reason, TopicFacts, Unknown
+from retention_cli.policy.settings import Settings
+
+_STREAMS = ("-changelog", "-repartition")
+
+
+def untouchable(topic: TopicFacts, settings: Settings) -> Reason | Unknown | None:
+    """Return why the topic is skipped, None where it may be trimmed, unknown where that can't be told."""
+    if topic.internal:
+        return Reason("G5", "an internal topic is never touched")
+    if topic.name.startswith("_") and not settings.named_in_full:
+        return Reason("G5", "a name that starts with _ is touched only where an entry names it in full")
+    if topic.name.endswith(_STREAMS) and not settings.named_in_full:
+        return Reason("G5", "a Kafka Streams topic is touched only where an entry names it in full")
+    if isinstance(topic.cleanup_policy, Unknown):
+        return topic.cleanup_policy
+    if "compact" in topic.cleanup_policy:
+        if "delete" not in topic.cleanup_policy:
+            return Reason("G5", "cleanup.policy=compact: brokers refuse to trim it")
+        if not settings.trim_compacted:
+            return Reason(
+                "G5",
+                "cleanup.policy=compact,delete: a trim drops the only copy of a key; "
+                "where that is right, set compacted: trim",
+            )
+    return None

@@ -1,0 +1,95 @@
+"""G3: what was written less than W ago stays, whatever its timestamp says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from retention_cli.core.model import GuardCode, PartitionFacts, Sample, Unknown
+from retention_cli.core.units import format_duration, format_time
+from retention_cli.decide.guards.interface import Guard
+from retention_cli.decide.triggers.interface import offset_at
+from retention_cli.policy.settings import Settings
+
+
+class WallClock(Guard):
+    """Limits every trigger but R6 to the offsets that were surely written at or before ``now − W``."""
+
+    code: GuardCode = "G3"
+
+    def applies(self, trigger: str, settings: Settings) -> bool:
+        """Return whether ``retention.min.wallclock.ms`` is set and the trigger is one that it guards."""
+        return settings.min_wallclock_ms is not None and trigger != "R6"
+
+    def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return ``now − W`` where the broker stamps append times; else the ledger knows, or nobody."""
+        if settings.min_wallclock_ms is None or facts.topic.timestamp_type != "LogAppendTime":
+            return ()
+        return (now_ms - settings.min_wallclock_ms,)
+
+    def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
+        """Return min(bound, the offset up to which all was written at or before ``now − W``)."""
+        wait_ms = settings.min_wallclock_ms
+        if wait_ms is None:
+            return bound
+        written = _written_by(facts, settings, now_ms, wait_ms)
+        return written if isinstance(written, Unknown) else min(bound, written)
+
+    def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
+        """Say what is too young."""
+        del facts
+        return f"the records behind were written less than {format_duration(settings.min_wallclock_ms or 0)} ago"
+
+
+def _written_by(facts: PartitionFacts, settings: Settings, now_ms: int, wait_ms: int) -> int | Unknown:
+    kind = facts.topic.timestamp_type
+    if isinstance(kind, Unknown):
+        return kind
+    if kind != "LogAppendTime":
+        return _watched(facts, now_ms, wait_ms)
+    if isinstance(facts.stamped_below, Unknown):
+        return facts.stamped_below
+    if isinstance(facts.log_start, Unknown):
+        return facts.log_start
+    watched = 0
+    if facts.log_start < facts.stamped_below:  # it was CreateTime once: that far, only what was watched counts
+        seen = _watched(facts, now_ms, wait_ms)
+        if isinstance(seen, Unknown) or seen < facts.stamped_below:
+            return seen
+        watched = seen
+    found = offset_at(facts, now_ms - wait_ms, settings, now_ms)
+    return found if isinstance(found, Unknown) else max(watched, found.offset)
+
+
+def _watched(facts: PartitionFacts, now_ms: int, wait_ms: int) -> int | Unknown:
+    """Return up to where all was written at or before ``now − W``, by the high watermarks that the ledger saw."""
+    if isinstance(facts.samples, Unknown):
+        return facts.samples
+    known = written_by(facts.samples, now_ms - wait_ms)
+    if known is None:
+        first = facts.samples[0].wall_ms if facts.samples else now_ms
+        return Unknown.because(
+            "G3",
+            f"when its records were written is known since {_to_the_second(first)} only, when kretain first saw the "
+            f"partition: with retention.min.wallclock.ms of {format_duration(wait_ms)} nothing goes before "
+            f"{_to_the_second(first + wait_ms)}",
+        )
+    return known
+
+
+def _to_the_second(time_ms: int) -> str:
+    return format_time(-(-time_ms // 1000) * 1000)
+
+
+def telling(samples: Sequence[Sample], time_ms: int) -> int | None:
+    """Return the index of the sample that tells what was written at or before ``time_ms``: the last one so old."""
+    return next((n for n in range(len(samples) - 1, -1, -1) if samples[n].wall_ms <= time_ms), None)
+
+
+def written_by(samples: Sequence[Sample], time_ms: int) -> int | None:
+    """Return the largest offset below which all was written at or before ``time_ms``, None where no sample tells.
+
+    ``samples`` are sorted by time. Where the high watermark fell, none counts for more than any later one: other
+    records may stand at those offsets by now (G3).
+    """
+    index = telling(samples, time_ms)
+    return None if index is None else min(sample.high_watermark for sample in samples[index:])

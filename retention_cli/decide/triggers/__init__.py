@@ -1,0 +1,22 @@
+"""The rules that ask for a bound, R1 to R5 and R7: small pure modules. R6 speaks of whole disks: ``disks/``."""
+
+from retention_cli.decide.triggers.consumed import Consumed
+from retention_cli.decide.triggers.event_time import EventTime
+from retention_cli.decide.triggers.forced_age import ForcedAge
+from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger
+from retention_cli.decide.triggers.min_timestamp import MinTimestamp
+from retention_cli.decide.triggers.size import Size
+from retention_cli.decide.triggers.watermarks import PressedAge, PressedConsumed
+
+TRIGGERS: tuple[Trigger, ...] = (
+    Consumed(),
+    EventTime(),
+    MinTimestamp(),
+    ForcedAge(),
+    Size(),
+    PressedConsumed(),
+    PressedAge(),
+)
+"""In the rules' order: of two that come to the same bound, the first is named."""
+
+__all__ = ["TRIGGERS", "Ask", "Bound", "NotAsked", "Trigger"]

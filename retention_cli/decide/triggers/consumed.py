@@ -1,0 +1,66 @@
+"""R1: what every consumer has read, after a time (KIP-68)."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import INFINITE_MS, PartitionFacts, Rule, Unknown
+from retention_cli.core.units import format_duration
+from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
+from retention_cli.policy.settings import Settings
+
+
+class Consumed(Trigger):
+    """Asks for ``min(floor, offset_at(now - T))``. A floor that is unknown makes the bound unknown."""
+
+    rule: Rule = "consumed"
+    code = "R1"
+
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the policy turns it on."""
+        del facts
+        return settings.consumed_after_ms is not None
+
+    def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return ``now - T`` where R1 is on and the floor lies beyond the log start: else no time matters."""
+        if (
+            settings.consumed_after_ms is None
+            or isinstance(facts.floor, Unknown)
+            or isinstance(facts.log_start, Unknown)
+        ):
+            return ()
+        return () if facts.floor.offset <= facts.log_start else (now_ms - settings.consumed_after_ms,)
+
+    def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
+        """Return R1's bound; unknown also where T is longer than the forced retention (R1)."""
+        after_ms = settings.consumed_after_ms
+        if after_ms is None:
+            return NotAsked()
+        conflict = forced_retention_conflict(after_ms, facts.topic.retention_ms, settings.forced_age_ms)
+        if conflict is not None:
+            return conflict
+        if isinstance(facts.floor, Unknown):
+            return facts.floor
+        floor = Bound(facts.floor.offset, facts.floor.notes)
+        if not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
+            return floor  # whatever the look-up says, the smaller of the two is not beyond S
+        old = offset_at(facts, now_ms - after_ms, settings, now_ms)
+        if isinstance(old, Unknown):
+            return old
+        return floor if floor.offset < old.offset else old
+
+
+def forced_retention_conflict(after_ms: int, live_ms: int | Unknown, forced_age_ms: int | None) -> Unknown | None:
+    """Return why T can't stand beside the forced retention, or None where it can (R1).
+
+    ``live_ms`` is the topic's own ``retention.ms`` (−1 for infinite), ``forced_age_ms`` R4's A.
+    """
+    if isinstance(live_ms, Unknown):
+        return live_ms
+    for name, forced_ms in (("the topic's retention.ms", live_ms), ("the policy's retention.ms", forced_age_ms)):
+        if forced_ms is not None and forced_ms != INFINITE_MS and after_ms > forced_ms:
+            return Unknown.because(
+                "R1",
+                f"retention.commitoffset is {format_duration(after_ms)}, longer than {name} of "
+                f"{format_duration(forced_ms)}: records would be gone before R1 may look at them; "
+                f"shorten the first or lengthen the second",
+            )
+    return None

@@ -1,0 +1,84 @@
+"""R2: how old a record is in event time (KIP-870)."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import PartitionFacts, Reason, Rule, Unknown
+from retention_cli.core.units import format_time
+from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger, offset_at
+from retention_cli.policy.settings import EventSource, Settings
+
+TIMESTAMP = EventSource("timestamp")
+
+
+class EventTime(Trigger):
+    """Asks for the offset before which every record is more than E older than the newest ever seen."""
+
+    rule: Rule = "event-time"
+    code = "R2"
+
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the policy turns it on."""
+        del facts
+        return settings.event_time_ms is not None
+
+    def data_cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return ``maxEventTime − E`` where the broker's own timestamps are the event times."""
+        del now_ms
+        if settings.event_time_ms is None or isinstance(facts.newest, Unknown) or facts.newest is None:
+            return ()
+        if source_of(facts, settings) != TIMESTAMP:
+            return ()
+        return (facts.newest.time_ms - settings.event_time_ms,)
+
+    def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
+        """Return R2's bound. Time never moves an idle partition: ``now`` plays no part in it."""
+        keep_ms = settings.event_time_ms
+        if keep_ms is None:
+            return NotAsked()
+        source = source_of(facts, settings)
+        if isinstance(source, Unknown):
+            return source
+        newest = facts.newest
+        if isinstance(newest, Unknown):
+            return newest
+        if newest is None:
+            return Bound(0, (Reason("R2", "it holds no data record, and none is remembered"),))
+        if source != TIMESTAMP:
+            bound = _read_prefix(facts, settings)
+        else:
+            bound = offset_at(facts, newest.time_ms - keep_ms, settings, now_ms, data=True)
+        if isinstance(bound, Unknown) or newest.exact:
+            return bound
+        text = "the largest event time is at least that of the newest record that could be seen"
+        return Bound(bound.offset, (*bound.notes, Reason("R2", text)))
+
+
+def source_of(facts: PartitionFacts, settings: Settings) -> EventSource | Unknown:
+    """Return where the topic's event times are; unknown where the broker overwrites them and no source is named."""
+    if settings.event_source is not None:
+        return settings.event_source
+    kind = facts.topic.timestamp_type
+    if isinstance(kind, Unknown):
+        return kind
+    if kind == "LogAppendTime":
+        return Unknown.because(
+            "R2",
+            "message.timestamp.type=LogAppendTime: the broker has overwritten the event times; say where they are "
+            "with retention.eventtime.source (header:NAME or json:/pointer)",
+        )
+    return TIMESTAMP
+
+
+def _read_prefix(facts: PartitionFacts, settings: Settings) -> Bound | Unknown:
+    """Return the bound that was read out of records; unknown where a time in it lies before 2000 (G9)."""
+    prefix = facts.event_prefix
+    if isinstance(prefix, Unknown):
+        return prefix
+    if prefix.ancient is not None and prefix.ancient < prefix.offset and not settings.allow_ancient:
+        when = "" if prefix.ancient_ms is None else f", {format_time(prefix.ancient_ms)}"
+        return Unknown.because(
+            "G9",
+            f"the event time of the record at offset {prefix.ancient:,}{when}, lies before 2000-01-01: a producer that "
+            f"writes seconds for milliseconds? If the times are right, set allow.ancient: true",
+        )
+    return Bound(prefix.offset, () if prefix.note is None else (prefix.note,))

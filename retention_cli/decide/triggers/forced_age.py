@@ -1,0 +1,30 @@
+"""R4: the forced level of KIP-68, exact also where the broker waits for a segment."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import PartitionFacts, Rule
+from retention_cli.decide.triggers.interface import Ask, NotAsked, Trigger, offset_at
+from retention_cli.policy.settings import Settings
+
+
+class ForcedAge(Trigger):
+    """Asks for ``offset_at(now - A)``, whatever the floor."""
+
+    rule: Rule = "forced-age"
+    code = "R4"
+
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the policy turns it on."""
+        del facts
+        return settings.forced_age_ms is not None
+
+    def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return ``now - A`` where R4 is on."""
+        del facts
+        return () if settings.forced_age_ms is None else (now_ms - settings.forced_age_ms,)
+
+    def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
+        """Return R4's bound."""
+        if settings.forced_age_ms is None:
+            return NotAsked()
+        return offset_at(facts, now_ms - settings.forced_age_ms, settings, now_ms)

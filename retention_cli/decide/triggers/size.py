@@ -1,0 +1,44 @@
+"""R5: a partition, or a topic, that is larger than it may be."""
+
+from __future__ import annotations
+
+from retention_cli.core.model import PartitionFacts, Reason, Rule, Unknown
+from retention_cli.core.units import format_bytes
+from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger
+from retention_cli.policy.settings import Settings
+
+
+class Size(Trigger):
+    """Asks for the smallest offset whose tail fits, worked out beforehand (``disks/tails.py``)."""
+
+    rule: Rule = "size"
+    code = "R5"
+
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether the policy turns it on; sizes that were not read make it unknown."""
+        del facts
+        return settings.max_bytes is not None or settings.max_topic_bytes is not None
+
+    def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
+        """Return the larger of the partition's bound and the topic's; unknown where neither is known."""
+        del now_ms
+        wanted = (
+            ("retention.bytes", settings.max_bytes, "the partition's size"),
+            ("retention.topic.bytes", settings.max_topic_bytes, "its partitions' sizes"),
+        )
+        asked = [(key, most, told, facts.tails.get(key)) for key, most, told in wanted if most is not None]
+        if not asked:
+            return NotAsked()
+        unknown: list[Reason] = []
+        best: Bound | None = None
+        for key, most, told, tail in asked:
+            if tail is None:
+                unknown.append(Reason("R5", f"{key}: sizes were not read"))
+            elif isinstance(tail, Unknown):
+                unknown += tail.reasons
+            elif best is None or tail.offset > best.offset:
+                how = f"by {tail.by}" if tail.exact else f"estimated from {told}"
+                best = Bound(tail.offset, (Reason("R5", f"{key} of {format_bytes(most)}, {how}"),))
+        if best is None:
+            return Unknown(tuple(unknown))
+        return Bound(best.offset, (*best.notes, *unknown))

@@ -1,0 +1,100 @@
+"""R7: where a disk has reached a watermark, R1's T and R4's A count as less (dynamic retention).
+
+Both are rules of their own beside R1 and R4: what they add beyond the unscaled time is guarded by G2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from retention_cli.core.model import PartitionFacts, Reason, Rule, Unknown, Usage, Watermark
+from retention_cli.core.units import format_duration
+from retention_cli.decide.triggers.consumed import Consumed, forced_retention_conflict
+from retention_cli.decide.triggers.forced_age import ForcedAge
+from retention_cli.decide.triggers.interface import Ask, Bound, NotAsked, Trigger
+from retention_cli.policy.settings import Settings
+
+
+def scaled_ms(time_ms: int, mark: Watermark) -> int:
+    """Return ``time_ms`` × factor, never below the watermark's minimum, and never longer than it was."""
+    return min(time_ms, max(int(time_ms * Fraction(str(mark.factor))), mark.minimum_ms))
+
+
+class PressedConsumed(Trigger):
+    """R1 with the shorter T. The floor stands as it does."""
+
+    rule: Rule = "consumed"
+    code = "R7"
+
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether a disk has reached a watermark, or may have, and the policy has a time to shorten."""
+        return facts.usage is not None and settings.consumed_after_ms is not None
+
+    def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return ``now − T × factor`` where R1 is on and a watermark shortens it."""
+        shorter = _shorter(facts, settings.consumed_after_ms)
+        if shorter is None or isinstance(shorter, Unknown):
+            return ()
+        return Consumed().cutoffs(facts, replace(settings, consumed_after_ms=shorter[0]), now_ms)
+
+    def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
+        """Return R1's bound with the shorter T; unknown also where R1 itself is, by its own time."""
+        after_ms = settings.consumed_after_ms
+        shorter = _shorter(facts, after_ms)
+        if after_ms is None or shorter is None:
+            return NotAsked()
+        if isinstance(shorter, Unknown):
+            return shorter
+        conflict = forced_retention_conflict(after_ms, facts.topic.retention_ms, settings.forced_age_ms)
+        if conflict is not None:
+            return conflict
+        asked = Consumed().ask(facts, replace(settings, consumed_after_ms=shorter[0]), now_ms)
+        return _with_note(asked, shorter[1], "retention.commitoffset", after_ms, shorter[0])
+
+
+class PressedAge(Trigger):
+    """R4 with the shorter A: no longer forced by the file's own number, so guarded by G2."""
+
+    rule: Rule = "forced-age"
+    code = "R7"
+
+    def on(self, facts: PartitionFacts, settings: Settings) -> bool:
+        """Return whether a disk has reached a watermark, or may have, and the policy has a time to shorten."""
+        return facts.usage is not None and settings.forced_age_ms is not None
+
+    def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
+        """Return ``now − A × factor`` where R4 is on and a watermark shortens it."""
+        shorter = _shorter(facts, settings.forced_age_ms)
+        return () if shorter is None or isinstance(shorter, Unknown) else (now_ms - shorter[0],)
+
+    def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
+        """Return R4's bound with the shorter A."""
+        age_ms = settings.forced_age_ms
+        shorter = _shorter(facts, age_ms)
+        if age_ms is None or shorter is None:
+            return NotAsked()
+        if isinstance(shorter, Unknown):
+            return shorter
+        asked = ForcedAge().ask(facts, replace(settings, forced_age_ms=shorter[0]), now_ms)
+        return _with_note(asked, shorter[1], "retention.ms", age_ms, shorter[0])
+
+
+def _shorter(facts: PartitionFacts, time_ms: int | None) -> tuple[int, Usage] | Unknown | None:
+    """Return the shorter time and why, None where nothing shortens it."""
+    if time_ms is None or facts.usage is None:
+        return None
+    if isinstance(facts.usage, Unknown):
+        return facts.usage
+    scaled = scaled_ms(time_ms, facts.usage.mark)
+    return None if scaled == time_ms else (scaled, facts.usage)
+
+
+def _with_note(asked: Ask, usage: Usage, key: str, was_ms: int, is_ms: int) -> Ask:
+    if not isinstance(asked, Bound):
+        return asked
+    text = (
+        f"{usage.disk} is {usage.percent:.1f} % full, past the watermark of {usage.mark.percent:g} %: {key} of "
+        f"{format_duration(was_ms)} counts as {format_duration(is_ms)}"
+    )
+    return Bound(asked.offset, (*asked.notes, Reason("R7", text)))

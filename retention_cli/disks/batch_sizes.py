@@ -1,0 +1,173 @@
+"""R5 by the batches in logs, for want of an inventory: read from the brokers once a command (R5).
+
+What a partition, or a topic, has above its size is told by the brokers for nothing. Only those are read, all that lies
+in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from retention_cli.brokers.batch_runs import RunsWanted
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Leaders
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.wire.runs import Runs
+from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
+from retention_cli.core.progress import Progress, silent
+from retention_cli.disks.measure import BYTES, TOPIC_BYTES
+from retention_cli.policy.settings import Settings
+
+RUNS_A_LOG: Final = 1_024
+"""Batches are put together to about so many runs a log: a bound is right to a thousandth of it, or to a batch."""
+
+BY: Final = "the batches in its log"
+_MIB: Final = 1 << 20
+PHASE: Final = "MiB of batches"
+
+Failed = RequestFailedError
+Wanted = Mapping[TopicPartition, RunsWanted]
+ReadRuns = Callable[
+    [ClusterReader, Wanted, Leaders, Callable[[int], None]], Mapping[TopicPartition, Runs | RequestFailedError]
+]
+"""Reads what is wanted and says how it went, for each partition: this process by itself, or Spark."""
+
+
+def read_here(
+    reader: ClusterReader, wanted: Wanted, leaders: Leaders, on_bytes: Callable[[int], None]
+) -> Mapping[TopicPartition, Runs | RequestFailedError]:
+    """Read in this process; see :meth:`ClusterReader.batch_runs`."""
+    return reader.batch_runs(wanted, leaders, on_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    topic_id: str
+    leader_epoch: int
+    end: int
+    runs: Runs
+
+    def is_of(self, topic_id: str, leader_epoch: int, end: int) -> bool:
+        return (self.topic_id, self.leader_epoch) == (topic_id, leader_epoch) and self.end <= end
+
+
+@dataclass(slots=True)
+class BatchSizes:
+    """What was read of logs in one command. A recheck goes by what the plan has read: what came since is kept whole.
+
+    After an election all is read anew: the log may have lost its tail (M1).
+
+    Args:
+        read: how batches are read.
+    """
+
+    read: ReadRuns = read_here
+    _kept: dict[TopicPartition, _Kept] = field(default_factory=dict)
+
+    def tails(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        leaders: Leaders,
+        sizes: Mapping[TopicPartition, int],
+        progress: Progress = silent,
+    ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
+        """Return R5's bounds by the policy's key.
+
+        Args:
+            reader: asks the brokers.
+            facts: of all partitions of topics that have a size.
+            settings: by topic.
+            leaders: where to read.
+            sizes: what the brokers say that the leaders' replicas take, of those that are known.
+            progress: is told how many bytes have come.
+        """
+        large = {
+            tp
+            for tp in facts
+            if (most := settings[tp.topic].max_bytes) is not None and (tp not in sizes or sizes[tp] > most)
+        }
+        large_topics = _large_topics(facts.keys(), settings, sizes)
+        runs = self._runs(
+            reader,
+            {tp: one for tp, one in facts.items() if tp in large or tp.topic in large_topics},
+            leaders,
+            sizes,
+            progress,
+        )
+        found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
+        if runs:
+            from retention_cli.disks.solve.batch_view import batch_stock
+
+            ids = {tp: topic_id for tp in runs if (topic_id := known(facts[tp].topic.topic_id)) is not None}
+            leading = {tp: leaders[tp].leader for tp in runs}
+            found = batch_stock(runs, leading, ids).tails({tp: facts[tp] for tp in runs}, settings, leading, ids)
+        for tp, one in facts.items():
+            here = found.setdefault(tp, {})
+            whole = one.log_start if isinstance(one.log_start, Unknown) else Tail(one.log_start, exact=True, by=BY)
+            if settings[tp.topic].max_bytes is not None and tp not in large:  # whatever of it is dead, it fits
+                here[BYTES] = whole
+            if settings[tp.topic].max_topic_bytes is not None and tp.topic not in large_topics:
+                here[TOPIC_BYTES] = whole
+        return found
+
+    def _runs(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        leaders: Leaders,
+        sizes: Mapping[TopicPartition, int],
+        progress: Progress,
+    ) -> dict[TopicPartition, Maybe[Runs]]:
+        """Return the runs of logs, or why they are not known; those that were read before are not read again."""
+        found: dict[TopicPartition, Maybe[Runs]] = {}
+        wanted: dict[TopicPartition, RunsWanted] = {}
+        for tp, one in facts.items():
+            start, end, topic_id = one.log_start, one.high_watermark, known(one.topic.topic_id)
+            if isinstance(start, Unknown):
+                found[tp] = start
+            elif isinstance(end, Unknown):
+                found[tp] = end
+            elif topic_id is None:
+                found[tp] = Unknown.because("R5", "its topic's id is not known")
+            elif (kept := self._kept.get(tp)) is not None and kept.is_of(topic_id, leaders[tp].leader_epoch, end):
+                found[tp] = kept.runs
+            else:
+                wanted[tp] = RunsWanted(start, end, max(1, sizes.get(tp, 0) // RUNS_A_LOG))
+        if not wanted:
+            return found
+        expected, came = sum(sizes.get(tp, 0) for tp in wanted), 0
+
+        def on_bytes(count: int) -> None:
+            nonlocal came
+            came += count
+            progress(PHASE, came // _MIB, max(came, expected) // _MIB)
+
+        progress(PHASE, 0, expected // _MIB)
+        for tp, read in self.read(reader, wanted, leaders, on_bytes).items():
+            if isinstance(read, RequestFailedError):
+                found[tp] = Unknown.because("R5", f"what lies in its log could not be read: {read}")
+                continue
+            found[tp] = read
+            topic_id = known(facts[tp].topic.topic_id)
+            if topic_id is not None:
+                self._kept[tp] = _Kept(topic_id, leaders[tp].leader_epoch, wanted[tp].end, read)
+        return found
+
+
+def _large_topics(
+    tps: Collection[TopicPartition], settings: Mapping[str, Settings], sizes: Mapping[TopicPartition, int]
+) -> set[str]:
+    """Return the topics that may be larger than they may be: those with a size that is not known, too."""
+    held: dict[str, int | None] = {}
+    for tp in tps:
+        before, size = held.get(tp.topic, 0), sizes.get(tp)
+        held[tp.topic] = None if before is None or size is None else before + size
+    return {
+        name
+        for name, size in held.items()
+        if (most := settings[name].max_topic_bytes) is not None and (size is None or size > most)
+    }

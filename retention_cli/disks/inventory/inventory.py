@@ -1,0 +1,293 @@
+"""Reading inventories back: one table of many files, with everything in them doubted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.core.extras import arrow
+from retention_cli.core.units import UnitError, parse_time_ms
+from retention_cli.disks.inventory import doubts
+from retention_cli.disks.inventory.table import COLUMNS, FORMAT, METADATA_KEY, schema
+
+_DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
+
+
+class InventoryError(Exception):
+    """An inventory that can't be used; the text names the file, and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryFile:
+    """One file. ``dirs`` are what it says of each log dir, as in docs/segments.md; ``device`` is one of the keys."""
+
+    path: str
+    broker: int
+    cluster_id: str | None
+    scanned_at_ms: int
+    dirs: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """The files of one cluster's inventory, however their rows are read."""
+
+    files: tuple[InventoryFile, ...]
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The cluster's id, None where no file says one."""
+        return next((one.cluster_id for one in self.files if one.cluster_id is not None), None)
+
+    @property
+    def brokers(self) -> frozenset[int]:
+        """Which brokers' disks are in it."""
+        return frozenset(one.broker for one in self.files)
+
+    def age_ms(self, now_ms: int) -> int:
+        """Return how old its oldest file is. Negative: it was made on a machine whose clock is ahead of ours."""
+        return now_ms - min(one.scanned_at_ms for one in self.files)
+
+    def check_cluster(self, cluster_id: str) -> None:
+        """Refuse to speak of another cluster.
+
+        Raises:
+            InventoryError: it is another's.
+        """
+        if self.cluster_id not in (None, cluster_id):
+            raise InventoryError(f"the inventory is of cluster {self.cluster_id}, this is {cluster_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory(Scanned):
+    """What lies on the disks of brokers of one cluster.
+
+    ``table`` is a pyarrow Table of the columns in :data:`~retention_cli.disks.inventory.table.COLUMNS`; ``dir``,
+    ``topic``, ``topic_id`` and ``problem`` are dictionaries. Within a dir, topic and partition its rows stand
+    together, in the order of base offsets. ``incomplete`` are replicas (broker, topic, partition) of
+    which something is unknown, with why: rows may be missing, or hold nulls.
+    """
+
+    table: Any
+    incomplete: dict[tuple[int, str, int], str]
+
+
+def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = None) -> Inventory:
+    """Read inventories: files, or folders of ``*.parquet``. With ``columns`` the table has these alone.
+
+    Raises:
+        InventoryError: a file can't be read, is of another format, lacks columns, holds impossible or double rows; two
+            files hold the same dir of a broker, or are of two clusters; or there is no file.
+        MissingPartError: pyarrow is not installed.
+    """
+    arrow()
+    wanted = None if columns is None else {*columns}
+    read = [_read(path) for path in files_of(paths)]
+    abouts = [about for about, _, _ in read]
+    agree(abouts)
+    incomplete: dict[tuple[int, str, int], str] = {}
+    for _, _, mine in read:
+        incomplete.update(mine)
+    incomplete.update(twice(_by_broker([table for _, table, _ in read])))
+    tables = [
+        table if wanted is None else table.select([n for n, _, _ in COLUMNS if n in wanted]) for _, table, _ in read
+    ]
+    table = arrow().concat_tables(tables).unify_dictionaries()
+    return Inventory(tuple(abouts), table, incomplete)
+
+
+def files_of(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files, those of folders in the order of their names.
+
+    Raises:
+        InventoryError: there is none.
+    """
+    files: list[Path] = []
+    for given in paths:
+        path = Path(given)
+        files += sorted(path.glob("*.parquet")) if path.is_dir() else (path,)
+    if not files:
+        raise InventoryError("no inventory: name a file that `kretain segments scan --out` wrote, or a folder of them")
+    return files
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What a file's end tells: ``rows`` is how many it has, ``incomplete`` what its scan could not read."""
+
+    about: InventoryFile
+    incomplete: dict[tuple[int, str, int], str]
+    rows: int
+
+
+def read_footer(path: Path) -> Footer:
+    """Read a file's end, and none of its rows.
+
+    Raises:
+        InventoryError: it can't be read, is of another format, or lacks columns.
+    """
+    with _reading(path), arrow("pyarrow.parquet").ParquetFile(path) as file:
+        about, incomplete = _about(path, (file.metadata.metadata or {}).get(METADATA_KEY))
+        _check_columns(path, file.schema_arrow)
+        return Footer(about, incomplete, int(file.metadata.num_rows))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InventoryError(f"{path} can't be read: {error.strerror or ' '.join(str(error).split())}") from None
+    except (arrow().ArrowException, ValueError, KeyError, OverflowError, MemoryError) as error:
+        raise InventoryError(f"{path} is no Parquet file that can be read: {' '.join(str(error).split())}") from None
+
+
+def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str]]:
+    footer = read_footer(path)
+    with (
+        _reading(path),
+        arrow("pyarrow.parquet").ParquetFile(
+            path, read_dictionary=list(_DICTIONARY), page_checksum_verification=True
+        ) as file,
+    ):
+        table = file.read([name for name, _, _ in COLUMNS])
+    doubt(path, footer.about, table)
+    return footer.about, table, footer.incomplete
+
+
+def _check_columns(path: Path, found: Any) -> None:
+    types = arrow().types
+    have = {field.name: field.type for field in found}
+    for field in schema():
+        if field.name not in have:
+            raise InventoryError(f"{path} lacks the column {field.name}: scan again")
+        kind = have[field.name]
+        if (kind.value_type if types.is_dictionary(kind) else kind) != field.type:
+            raise InventoryError(f"{path}: the column {field.name} is {kind}, not {field.type}: scan again")
+
+
+def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[int, str, int], str]]:
+    """Read what a file says of itself."""
+    if said is None:
+        raise InventoryError(f"{path} is no inventory of segments: `kretain segments scan --out` writes one")
+    try:
+        value = json.loads(said)
+        what = value["format"]
+        cluster = value["cluster"]["id"]
+        about = InventoryFile(
+            str(path),
+            int(value["broker"]),
+            None if cluster is None else str(cluster),
+            parse_time_ms(value["scanned_at"]),
+            tuple(dict(one) for one in value["dirs"]),
+        )
+        incomplete = {
+            (about.broker, str(one["topic"]), int(one["partition"])): str(one["problem"]) for one in value["incomplete"]
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, UnitError) as error:
+        raise InventoryError(f"{path}: what it says of itself can't be read ({error!r}): scan again") from None
+    if what != FORMAT:
+        raise InventoryError(f"{path} is of the format {what!r}, this kretain reads {FORMAT}: scan again")
+    return about, incomplete
+
+
+def agree(files: Sequence[InventoryFile]) -> None:
+    """Refuse files that don't belong together."""
+    clusters = {one.cluster_id: one.path for one in files if one.cluster_id is not None}
+    if len(clusters) > 1:
+        (first, one), (second, other), *_ = sorted(clusters.items())
+        raise InventoryError(f"{one} and {other} are of two clusters ({first} and {second})")
+    seen: dict[tuple[int, str], str] = {}
+    for file in files:
+        for folder in file.dirs:
+            place = (file.broker, str(folder.get("path")))
+            if place in seen:
+                raise InventoryError(f"{seen[place]} and {file.path} both hold {place[1]} of broker {file.broker}")
+            seen[place] = file.path
+
+
+def doubt(path: Path | str, about: InventoryFile, table: Any) -> None:
+    """Refuse rows that no scan writes."""
+    if (lacking := doubts.lacking(table)) is not None:
+        raise InventoryError(f"{path}: {lacking}: scan again")
+    if (wrong := doubts.wrong(table, about.broker)) is not None:
+        raise InventoryError(f"{path}: {doubts.row_name(table, wrong[0])} {wrong[1]}: scan again")
+    starts = doubts.starts(table)
+    if (wrong := doubts.disordered(table, starts)) is not None:
+        raise InventoryError(f"{path}: {doubts.row_name(table, wrong[0])} {wrong[1]}: scan again")
+    seen: set[tuple[str, str, int]] = set()
+    for replica in _replicas(table, starts):
+        if replica in seen:
+            raise InventoryError(f"{path}: {two_places(*replica)}: scan again")
+        seen.add(replica)
+
+
+def two_places(folder: str, topic: str, partition: int) -> str:
+    """Say that rows of a replica stand apart."""
+    return f"{topic}-{partition} in {folder} stands in two places"
+
+
+def _replicas(table: Any, starts: Any) -> Iterable[tuple[str, str, int]]:
+    """Return dir, topic and partition of the rows that begin one."""
+    few = table.select(["dir", "topic", "partition"]).take(arrow().array(starts))
+    return zip(few["dir"].to_pylist(), few["topic"].to_pylist(), few["partition"].to_pylist(), strict=True)
+
+
+def _by_broker(tables: Sequence[Any]) -> Iterable[tuple[int, str, str, int]]:
+    """Return broker, dir, topic and partition of all replicas."""
+    for table in tables:
+        if len(table):
+            broker = int(table["broker"][0].as_py())
+            for folder, topic, partition in _replicas(table, doubts.starts(table)):
+                yield broker, folder, topic, partition
+
+
+def twice(replicas: Iterable[tuple[int, str, str, int]]) -> dict[tuple[int, str, int], str]:
+    """Return replicas that lie in two dirs of a broker: which of them counts, the broker knows.
+
+    Args:
+        replicas: broker, dir, topic and partition, in the order of files and rows.
+    """
+    seen: dict[tuple[int, str, int], str] = {}
+    found: dict[tuple[int, str, int], str] = {}
+    for broker, folder, topic, partition in replicas:
+        key = (broker, topic, partition)
+        if seen.setdefault(key, folder) != folder:
+            found[key] = f"it is in {seen[key]} and in {folder}: scan again"
+    return found
+
+
+def by_topic(inventory: Inventory) -> list[dict[str, Any]]:
+    """Return topic, replicas, segments, bytes and log_bytes of each topic, the largest first."""
+    table = inventory.table.select(["broker", "dir", "topic", "partition", "bytes", "log_bytes"])
+    replicas = table.group_by(["topic", "broker", "dir", "partition"]).aggregate(
+        [("bytes", "sum"), ("log_bytes", "sum"), ("bytes", "count")]
+    )
+    found = replicas.group_by("topic").aggregate(
+        [("bytes_sum", "sum"), ("log_bytes_sum", "sum"), ("bytes_count", "sum"), ("partition", "count")]
+    )
+    rows = [
+        {
+            "topic": row["topic"],
+            "replicas": row["partition_count"],
+            "segments": row["bytes_count_sum"],
+            "bytes": row["bytes_sum_sum"],
+            "log_bytes": row["log_bytes_sum_sum"],
+        }
+        for row in found.to_pylist()
+    ]
+    return sorted(rows, key=lambda row: (-row["bytes"], row["topic"]))
+
+
+def by_dir(inventory: Inventory) -> list[dict[str, Any]]:
+    """Return broker, dir, when it was scanned, and what its scan said of it, a row per log dir."""
+    return [
+        {"broker": file.broker, "dir": folder["path"], "scanned_at_ms": file.scanned_at_ms}
+        | {key: value for key, value in folder.items() if key != "path"}
+        for file in inventory.files
+        for folder in file.dirs
+    ]

@@ -1,0 +1,225 @@
+"""All segments of one partition's folder, read while a broker may be rolling, cleaning and deleting them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from retention_cli.disks.inventory.indexes import FLAGS
+from retention_cli.disks.inventory.layout import (
+    DELETED,
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    STEM_LENGTH,
+    SWAP,
+    TIME_INDEX,
+    TXN_INDEX,
+    LayoutError,
+    base_offset,
+    is_companion,
+    topic_id_in,
+)
+from retention_cli.disks.inventory.segment import examine, quick, size_of
+
+METADATA_FILE: Final = "partition.metadata"
+_ATTEMPTS: Final = 5
+_PAUSE_S: Final = 0.01
+"""A rename or two of the broker's, where a listing fell between them."""
+
+
+@dataclass(slots=True)
+class PartitionRead:
+    """What one look at a partition's folder found: a list per column, in the order of base offsets. Times are Unix ms.
+
+    The last segment is the active one, unless ``ends_active`` says that the last could not be read. ``flaws`` are the
+    problems of single segments, by their place in the columns. ``problems`` and ``notes`` are texts that name their
+    files; with a problem something is unknown. ``pending`` is the size of files that the broker has renamed and will
+    delete. ``ignored`` counts what is none of its files.
+    """
+
+    topic_id: str | None = None
+    base_offsets: list[int] = field(default_factory=list)
+    next_offsets: list[int | None] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    log_sizes: list[int] = field(default_factory=list)
+    first_timestamps: list[int | None] = field(default_factory=list)
+    largest_timestamps: list[int | None] = field(default_factory=list)
+    mtimes: list[int] = field(default_factory=list)
+    flaws: dict[int, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    pending: int = 0
+    ignored: int = 0
+    ends_active: bool = True
+
+    def __len__(self) -> int:
+        """Return how many segments there are."""
+        return len(self.base_offsets)
+
+
+class GoneError(Exception):
+    """The partition's folder went away while it was read: deleted, or moved to another disk."""
+
+
+def read_partition(log_dir: int, name: str) -> PartitionRead:
+    """Return what lies in a partition's folder; where it changes meanwhile it is read anew, some times.
+
+    ``log_dir`` is the open log dir. Nothing is written, locked or opened for longer than a read. What can't be read is
+    a problem of the result, not an error.
+
+    Raises:
+        GoneError: there is no such folder any more.
+    """
+    try:
+        folder = os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=log_dir)
+    except FileNotFoundError:
+        raise GoneError from None
+    except OSError as error:
+        return _no_folder(log_dir, name, error)
+    try:
+        found, again = _look(folder)
+        attempts = 1
+        while again and attempts < _ATTEMPTS:
+            time.sleep(_PAUSE_S)
+            found, again = _look(folder)
+            attempts += 1
+        if again:
+            found.problems.append(f"changed while it was read, {attempts} times over: {again}")
+        if not _still_there(log_dir, name, folder):
+            raise GoneError
+        found.topic_id = _topic_id(folder, found)
+        return found
+    finally:
+        os.close(folder)
+
+
+def _no_folder(log_dir: int, name: str, error: OSError) -> PartitionRead:
+    """Say why a partition's folder can't be opened."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISLNK(os.lstat(name, dir_fd=log_dir).st_mode):
+            return PartitionRead(problems=["is a symbolic link: what it names may be on another disk, and is not read"])
+    return PartitionRead(problems=[f"can't be opened: {error.strerror or error}"])
+
+
+def _look(folder: int) -> tuple[PartitionRead, str | None]:
+    """Read all segments once; return also what is in the midst of a change, None where nothing is."""
+    found = PartitionRead()
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        found.problems.append(f"can't be listed: {error.strerror or error}")
+        return found, None
+    stems: list[str] = []
+    snapshots: set[str] = set()
+    transactions: set[str] = set()
+    again: str | None = None
+    for name in names:
+        suffix = name[STEM_LENGTH:]
+        if suffix == LOG:
+            stems.append(name[:STEM_LENGTH])
+        elif suffix in (INDEX, TIME_INDEX):
+            pass
+        elif suffix == SNAPSHOT:
+            snapshots.add(name[:STEM_LENGTH])
+        elif suffix == TXN_INDEX:
+            transactions.add(name[:STEM_LENGTH])
+        elif name.endswith(DELETED):
+            found.pending += size_of(folder, name)
+        elif name.endswith(SWAP):
+            again = f"{name} waits to take its place"
+        elif not is_companion(name):
+            found.ignored += 1
+    stems.sort()
+    bases = [base_offset(stem) for stem in stems]
+    segments = [(stem, base) for stem, base in zip(stems, bases, strict=True) if base is not None]
+    found.ignored += len(stems) - len(segments)
+    if _read_all(found, folder, segments, snapshots, transactions) and again is None:
+        again = "segments vanish"
+    return found, again
+
+
+def _read_all(
+    found: PartitionRead, folder: int, segments: list[tuple[str, int]], snapshots: set[str], transactions: set[str]
+) -> bool:
+    """Read segments and add them to the columns; return whether one of them has vanished meanwhile.
+
+    What goes by age goes from the front; but a cleaner's new file may take the place of several.
+    """
+    near, vanished = True, False
+    last = len(segments) - 1
+    for number, (stem, base) in enumerate(segments):
+        more = size_of(folder, stem + SNAPSHOT) if stem in snapshots else 0
+        if stem in transactions:
+            more += size_of(folder, stem + TXN_INDEX)
+        try:
+            if number < last:
+                next_base = segments[number + 1][1]
+                if (row := quick(folder, stem, base, next_base, more, near)) is not None:
+                    size, log_size, first, largest, mtime, near = row
+                    found.base_offsets.append(base)
+                    found.next_offsets.append(next_base)
+                    found.sizes.append(size)
+                    found.log_sizes.append(log_size)
+                    found.first_timestamps.append(first)
+                    found.largest_timestamps.append(largest)
+                    found.mtimes.append(mtime)
+                    continue
+            _examine(found, folder, stem, base, segments[number + 1][1] if number < last else None, more)
+        except FileNotFoundError:
+            vanished = True
+        except OSError as error:
+            found.problems.append(f"{stem}{LOG}: can't be read: {error.strerror or error}")
+    found.ends_active = bool(segments) and found.base_offsets[-1:] == [segments[-1][1]]
+    return vanished
+
+
+def _examine(found: PartitionRead, folder: int, stem: str, base: int, next_base: int | None, more: int) -> None:
+    """Look closer at one segment and add it to the columns."""
+    one = examine(folder, stem, base, next_base, more)
+    if one.problem is not None:
+        found.flaws[len(found)] = one.problem
+        found.problems.append(f"{stem}{LOG}: {one.problem}")
+    if one.note is not None:
+        found.notes.append(f"{stem}{LOG}: {one.note}")
+    found.base_offsets.append(base)
+    found.next_offsets.append(one.next_offset)
+    found.sizes.append(one.size)
+    found.log_sizes.append(one.log_size)
+    found.first_timestamps.append(one.first_timestamp)
+    found.largest_timestamps.append(one.largest_timestamp)
+    found.mtimes.append(one.mtime)
+
+
+def _still_there(log_dir: int, name: str, folder: int) -> bool:
+    """Return whether the folder still has its name: one that is deleted or moved away is renamed first."""
+    try:
+        now = os.stat(name, dir_fd=log_dir, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    mine = os.fstat(folder)
+    return (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _topic_id(folder: int, found: PartitionRead) -> str | None:
+    """Return what ``partition.metadata`` says, None where there is none (brokers before 2.8)."""
+    try:
+        file = os.open(METADATA_FILE, FLAGS, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        found.problems.append(f"{METADATA_FILE}: can't be read: {error.strerror or error}")
+        return None
+    try:
+        return topic_id_in(os.read(file, 1024))
+    except (OSError, LayoutError) as error:
+        found.problems.append(f"{METADATA_FILE}: {getattr(error, 'strerror', None) or error}")
+        return None
+    finally:
+        os.close(file)

@@ -1,0 +1,247 @@
+"""Walking a broker's log dirs, partition by partition, and what is told of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli import __version__
+from retention_cli.core.progress import Progress, silent
+from retention_cli.core.units import timestamp
+from retention_cli.disks.inventory.layout import Leaving, PartitionName, folder_of, is_beside
+from retention_cli.disks.inventory.log_dirs import LogDirs, ScanError, find_log_dirs
+from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
+from retention_cli.disks.inventory.table import FORMAT, InventoryWriter
+
+_EVERY: Final = 64
+"""Partitions between two reports of progress."""
+
+
+@dataclass(slots=True)
+class DirTotals:
+    """What lies in one log dir. Bytes but those of ``total_bytes`` and ``usable_bytes`` are sums of file sizes.
+
+    ``bytes`` are the segments', all their files; ``log_bytes`` their log files' alone. ``pending_bytes`` are files that
+    the broker has renamed and is about to delete, ``future_bytes`` replicas on their way into this dir, ``stray_bytes``
+    such as the broker found and the cluster doesn't know. ``ignored`` counts what is nobody's.
+    """
+
+    path: str
+    device: str
+    directory_id: str | None
+    total_bytes: int
+    usable_bytes: int
+    topics: int = 0
+    partitions: int = 0
+    segments: int = 0
+    bytes: int = 0
+    log_bytes: int = 0
+    pending_bytes: int = 0
+    future_bytes: int = 0
+    stray_bytes: int = 0
+    ignored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A partition of which something is unknown (``topic`` is None: something of the whole dir), and what."""
+
+    dir: str
+    topic: str | None
+    partition: int | None
+    problem: str
+
+
+@dataclass(slots=True)
+class ScanReport:
+    """What a scan found. ``vanished`` counts partitions that went away while they were read: they have no rows.
+
+    ``seconds`` is what reading and writing took.
+    ``notes`` count partitions with something wrong that could be told nevertheless, the first of them in ``noted``.
+    """
+
+    broker: int
+    cluster_id: str | None
+    scanned_at_ms: int
+    dirs: list[DirTotals]
+    incomplete: list[Incomplete] = field(default_factory=list)
+    topics: int = 0
+    vanished: int = 0
+    notes: int = 0
+    seconds: float = 0.0
+    noted: list[Incomplete] = field(default_factory=list)
+
+    def total(self, key: str) -> int:
+        """Return a number of :class:`DirTotals` over all dirs."""
+        return sum(getattr(one, key) for one in self.dirs)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the file says of itself."""
+        return {
+            "format": FORMAT,
+            "kretain": __version__,
+            "broker": self.broker,
+            "cluster": {"id": self.cluster_id},
+            "scanned_at": timestamp(self.scanned_at_ms),
+            "totals": {
+                "topics": self.topics,
+                **{key: self.total(key) for key in ("partitions", "segments", "bytes", "log_bytes", "pending_bytes")},
+                "vanished": self.vanished,
+                "notes": self.notes,
+            },
+            "dirs": [asdict(one) for one in self.dirs],
+            "problems": len(self.incomplete),
+            "incomplete": [asdict(one) for one in self.incomplete],
+        }
+
+
+_NOTED: Final = 20
+
+
+def unknown_tiering(_topic: str) -> bool | None:
+    """Say of every topic that nobody said whether it is tiered: a log dir doesn't tell."""
+    return None
+
+
+def scan(
+    paths: Sequence[str],
+    out: str | None,
+    *,
+    now_ms: int,
+    broker: int | None = None,
+    tiered: Callable[[str], bool | None] = unknown_tiering,
+    progress: Progress = silent,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> ScanReport:
+    """Read log dirs of one broker and write their inventory, sorted by dir, topic, partition and base offset.
+
+    Nothing in the dirs is written to. Memory doesn't grow with the number of segments, but with that of partitions that
+    have problems. ``out`` None: nothing is written, it is only looked.
+
+    Raises:
+        ScanError: the dirs can't be scanned, or the file can't be written; no file is left then.
+        MissingPartError: pyarrow is not installed.
+    """
+    found = find_log_dirs(paths, broker)
+    if out is None:
+        return _timed(found, None, now_ms, progress, clock_s)
+    target = os.path.realpath(out)
+    for one in found.dirs:
+        if os.path.commonpath([target, os.path.realpath(one.path)]) == os.path.realpath(one.path):
+            raise ScanError(f"{out} lies within {one.path}, which is the broker's: write it elsewhere")
+    with InventoryWriter(out, found.broker, tiered) as writer:
+        report = _timed(found, writer, now_ms, progress, clock_s)
+        writer.describe(report.as_json())
+    return report
+
+
+def _timed(
+    found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress: Progress, clock_s: Callable[[], float]
+) -> ScanReport:
+    began = clock_s()
+    report = _scan(found, writer, now_ms, progress)
+    report.seconds = clock_s() - began
+    return report
+
+
+def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress: Progress) -> ScanReport:
+    totals = [
+        DirTotals(one.path, one.device, one.directory_id, one.total_bytes, one.usable_bytes) for one in found.dirs
+    ]
+    report = ScanReport(found.broker, found.cluster_id, now_ms, totals)
+    listed: list[list[tuple[PartitionName, str]]] = []
+    everywhere: dict[PartitionName, str] = {}
+    for one in totals:
+        mine = _list(one)
+        listed.append(mine)
+        for name, _ in mine:
+            if (other := everywhere.setdefault(name, one.path)) != one.path:
+                # caught in the midst of a move, or left by one: which of the two counts, the broker knows
+                _incomplete(report, one.path, name, f"it is in {other} too: scan again")
+                _incomplete(report, other, name, f"it is in {one.path} too: scan again")
+    report.topics = len({name.topic for name in everywhere})
+    done, count = 0, sum(len(mine) for mine in listed)
+    for one, mine in zip(totals, listed, strict=True):
+        log_dir = os.open(one.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            last_topic = None
+            for name, folder in mine:
+                if not done % _EVERY:
+                    progress("reading partitions", done, count)
+                done += 1
+                try:
+                    read = read_partition(log_dir, folder)
+                except GoneError:
+                    report.vanished += 1
+                    continue
+                _count(report, one, name, read)
+                if name.topic != last_topic:
+                    last_topic, one.topics = name.topic, one.topics + 1
+                if writer is not None:
+                    writer.add(one.path, name.topic, name.partition, read)
+        finally:
+            os.close(log_dir)
+    progress("reading partitions", done, count)
+    return report
+
+
+def _list(one: DirTotals) -> list[tuple[PartitionName, str]]:
+    """Return a log dir's live partitions, sorted, and count what else lies there."""
+    live: list[tuple[PartitionName, str]] = []
+    try:
+        with os.scandir(one.path) as entries:
+            names = [(entry.name, entry.is_dir(follow_symlinks=False) or entry.is_symlink()) for entry in entries]
+    except OSError as error:
+        raise ScanError(f"{one.path} can't be read: {error.strerror or error}") from None
+    for name, is_folder in names:
+        match folder_of(name) if is_folder else None:
+            case PartitionName() as partition:
+                live.append((partition, name))
+            case Leaving.delete:
+                one.pending_bytes += _folder_bytes(Path(one.path, name))
+            case Leaving.future:
+                one.future_bytes += _folder_bytes(Path(one.path, name))
+            case Leaving.stray:
+                one.stray_bytes += _folder_bytes(Path(one.path, name))
+            case None:
+                one.ignored += 0 if is_beside(name) else 1
+    live.sort(key=lambda pair: (pair[0].topic, pair[0].partition))
+    return live
+
+
+def _folder_bytes(path: Path) -> int:
+    total = 0
+    try:
+        with os.scandir(path) as files:
+            for file in files:
+                try:
+                    total += file.stat(follow_symlinks=False).st_size
+                except OSError:
+                    continue  # it is on its way out
+    except OSError:
+        return total
+    return total
+
+
+def _count(report: ScanReport, one: DirTotals, name: PartitionName, read: PartitionRead) -> None:
+    one.pending_bytes += read.pending
+    one.ignored += read.ignored
+    one.partitions += 1
+    one.segments += len(read)
+    one.bytes += sum(read.sizes)
+    one.log_bytes += sum(read.log_sizes)
+    if read.problems:
+        more = len(read.problems) - 1
+        _incomplete(report, one.path, name, read.problems[0] + (f" (and {more} more)" if more else ""))
+    if read.notes:
+        report.notes += 1
+        if len(report.noted) < _NOTED:
+            report.noted.append(Incomplete(one.path, name.topic, name.partition, read.notes[0]))
+
+
+def _incomplete(report: ScanReport, folder: str, name: PartitionName, problem: str) -> None:
+    report.incomplete.append(Incomplete(folder, name.topic, name.partition, problem))

@@ -1,0 +1,321 @@
+"""One segment of a partition: what its files say, and which of it can be believed.
+
+Two ways to the same facts. :func:`quick` reads a closed segment as brokers leave one: a dozen system calls. Whatever
+doesn't fit goes to :func:`examine`, which walks batch headers as far as it takes, and says what stays unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from os import close, fstat, lseek, lstat, pread, read
+from os import open as open_file
+from typing import Final, NamedTuple
+
+from retention_cli.brokers.wire.batch_headers import (
+    HEADER_BYTES,
+    MAX_TIMESTAMP_AT,
+    OVERHEAD,
+    Batch,
+    Stop,
+    Walked,
+    first_timestamp,
+    parse,
+    walk,
+)
+from retention_cli.disks.inventory.indexes import (
+    FLAGS,
+    MISSING,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    IndexEnd,
+    position_before,
+    read_end,
+)
+from retention_cli.disks.inventory.layout import INDEX, LOG, TIME_INDEX
+
+_TAIL: Final = 8192
+"""Read from the offset index's last entry on: there is one every 4 KiB (``index.interval.bytes``)."""
+_NEAR: Final = 4096
+"""Read at a log's end, where the last batch is known to be that small."""
+_APPENDS_AWAITED: Final = 3
+
+_LAST: Final = struct.Struct(">qi4xb6xi8xq")  # of a header: offset, length, magic, last offset delta, max timestamp
+_FIRST: Final = struct.Struct(">qi4xb4xhiqq")  # offset, length, magic, attributes, delta, base and max timestamp
+
+Quick = tuple[int, int, int | None, int, int, bool]
+"""Bytes, bytes of the log file, first and largest timestamp, mtime, and whether the last batch was small."""
+
+
+class Segment(NamedTuple):
+    """What is known of one segment. Times are Unix ms.
+
+    ``size`` is what its files take: log, indexes, producer snapshot. ``next_offset`` and the timestamps are None where
+    they are not known, the timestamps also where there are none. ``problem`` says what stays unknown and why, ``note``
+    what was wrong and could be told nevertheless.
+    """
+
+    size: int
+    log_size: int
+    next_offset: int | None
+    first_timestamp: int | None
+    largest_timestamp: int | None
+    mtime: int
+    problem: str | None = None
+    note: str | None = None
+
+
+def quick(folder: int, stem: str, base: int, next_base: int, more: int, near: bool = False) -> Quick | None:
+    """Return a closed segment's facts where all of it fits together, None where :func:`examine` has to look.
+
+    The time index's last entry is the largest timestamp of a closed segment. It is believed where the last batch of the
+    log carries that timestamp, at that offset or later. ``more`` is the size of its other files; ``near`` spares the
+    offset index: the last batch is looked for in the last bytes.
+    """
+    file = -1
+    try:
+        file = open_file(stem + TIME_INDEX, FLAGS, dir_fd=folder)
+        times = lseek(file, -12, 2) + 12
+        entry = read(file, 12)
+        close(file)
+        file = -1
+        if near:
+            offsets = lstat(stem + INDEX, dir_fd=folder).st_size
+        else:
+            file = open_file(stem + INDEX, FLAGS, dir_fd=folder)
+            offsets = lseek(file, 0, 2)
+            start = OFFSET_ENTRY.unpack(pread(file, 8, offsets - 8))[1] if offsets else 0
+            close(file)
+            file = -1
+        file = open_file(stem + LOG, FLAGS, dir_fd=folder)
+        about = fstat(file)
+        size = about.st_size
+        if near:
+            start = size - _NEAR
+        if start > 0:
+            tail, head = pread(file, _TAIL, start), pread(file, HEADER_BYTES, 0)
+        else:
+            start = 0
+            head = tail = pread(file, _TAIL, 0)
+    except (OSError, struct.error):
+        return None
+    finally:
+        if file >= 0:
+            close(file)
+    at = tail.rfind(entry[:8]) - MAX_TIMESTAMP_AT
+    if at < 0:
+        return quick(folder, stem, base, next_base, more) if near else None
+    if len(tail) - at < HEADER_BYTES or len(head) < HEADER_BYTES or times % 12 or offsets % 8:
+        return None
+    offset, length, magic, delta, largest = _LAST.unpack_from(tail, at)
+    last = offset + delta
+    if (
+        magic != 2
+        or largest <= 0
+        or delta < 0
+        or offset < base
+        or not base <= base + TIME_ENTRY.unpack(entry)[1] <= last < next_base
+        or start + at + OVERHEAD + length != size
+    ):
+        return None
+    small = length < _NEAR - OVERHEAD
+    offset, length, magic, attributes, delta, first, maximum = _FIRST.unpack_from(head)
+    if magic != 2 or not base <= offset <= offset + delta <= last or maximum > largest or OVERHEAD + length > size:
+        return None
+    told = first_timestamp(attributes, first, maximum)
+    return size + times + offsets + more, size, told, largest, about.st_mtime_ns // 1_000_000, small
+
+
+class _Log:
+    """A log file that is open, as far as it went when it was last looked at."""
+
+    def __init__(self, file: int) -> None:
+        self._file, self._block, self._at = file, b"", 0
+        self.look()
+
+    def look(self) -> None:
+        self.about = fstat(self._file)
+        self.size = self.about.st_size
+        self._block = b""
+
+    def read(self, size: int, at: int) -> bytes:
+        """Return bytes; a header that is asked for brings what follows it along, for those who go on there."""
+        place = at - self._at
+        if place < 0 or place + size > len(self._block):
+            self._block, self._at, place = pread(self._file, max(size, _NEAR), at), at, 0
+        return self._block[place : place + size]
+
+
+def examine(folder: int, stem: str, base: int, next_base: int | None, more: int) -> Segment:
+    """Return a segment's facts, walking its batches where its indexes don't do. ``next_base`` is None for the last.
+
+    ``more`` is the size of its other files (producer snapshot, transaction index).
+
+    Raises:
+        FileNotFoundError: its log file is gone.
+    """
+    # The indexes first: what they name has been written to the log, which is looked at later.
+    offsets = read_end(folder, stem + INDEX, OFFSET_ENTRY.size)
+    times = read_end(folder, stem + TIME_INDEX, TIME_ENTRY.size)
+    try:
+        file = os.open(stem + LOG, FLAGS, dir_fd=folder)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        about = os.stat(stem + LOG, dir_fd=folder, follow_symlinks=False)
+        return _unread(about, offsets, times, more, next_base, error)
+    try:
+        log = _Log(file)
+        if MISSING in (offsets.flaw, times.flaw):
+            os.stat(stem + LOG, dir_fd=folder)  # FileNotFoundError: all of it is being taken away
+        try:
+            found = _Look(log, base, next_base, offsets, times, (folder, stem)).facts()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            return _unread(log.about, offsets, times, more, next_base, error)
+    finally:
+        os.close(file)
+    next_offset, first, largest, problem, note = found
+    size, log_size = _sizes(log.about, offsets, times, more, closed=next_base is not None)
+    mtime = log.about.st_mtime_ns // 1_000_000
+    return Segment(size, log_size, next_offset, first, largest, mtime, problem, note)
+
+
+def size_of(folder: int, name: str) -> int:
+    """Return a file's size in an open folder, 0 where it is gone."""
+    try:
+        return lstat(name, dir_fd=folder).st_size
+    except OSError:
+        return 0
+
+
+def _unread(
+    about: os.stat_result, offsets: IndexEnd, times: IndexEnd, more: int, next_base: int | None, error: OSError
+) -> Segment:
+    size, log_size = _sizes(about, offsets, times, more, closed=next_base is not None)
+    problem = f"its log can't be read: {error.strerror or error}"
+    return Segment(size, log_size, next_base, None, None, about.st_mtime_ns // 1_000_000, problem)
+
+
+def _sizes(about: os.stat_result, offsets: IndexEnd, times: IndexEnd, more: int, *, closed: bool) -> tuple[int, int]:
+    """Return bytes of all files and of the log: of the last segment without what is preallocated and not yet used."""
+    if closed:
+        return about.st_size + offsets.size + times.size + more, about.st_size
+    log = min(about.st_size, about.st_blocks * 512)
+    return log + offsets.on_disk + times.on_disk + more, about.st_size
+
+
+class _Look:
+    """One look at a segment that is the last, or in which something doesn't fit."""
+
+    def __init__(
+        self,
+        log: _Log,
+        base: int,
+        next_base: int | None,
+        offsets: IndexEnd,
+        times: IndexEnd,
+        place: tuple[int, str],
+    ) -> None:
+        self._log, self._base, self._next_base, self._place = log, base, next_base, place
+        self._offsets = offsets
+        self._times_flawed = times.flaw is not None
+        self._notes: list[str] = []
+        for name, index in (("offset index", offsets), ("time index", times)):
+            if index.flaw is not None and (log.size or index.flaw != MISSING):
+                self._notes.append(f"its {name} {index.flaw}")
+        self._from_index: int | None = None
+        if offsets.last is not None:
+            relative, position = OFFSET_ENTRY.unpack(offsets.last)
+            if relative >= 0 and position > 0:
+                self._from_index, self._indexed_offset = position, base + relative
+        self._time: tuple[int, int] | None = None
+        if times.last is not None:
+            stamp, relative = TIME_ENTRY.unpack(times.last)
+            if stamp >= 0 and relative >= 0:
+                self._time = stamp, base + relative
+            else:
+                self._times_flawed = True
+                self._notes.append("its time index's last entry makes no sense")
+
+    def facts(self) -> tuple[int | None, int | None, int | None, str | None, str | None]:
+        """Return next offset, first and largest timestamp, problem and note."""
+        log, base = self._log, self._base
+        if log.size == 0:
+            return (base if self._next_base is None else self._next_base), None, None, None, self._note()
+        head = parse(log.read(HEADER_BYTES, 0), 0, base, base)
+        first = head.first_timestamp if isinstance(head, Batch) and head.size <= log.size else None
+        tail, start = self._tail()
+        if self._next_base is not None and tail.last_offset is not None and tail.last_offset >= self._next_base:
+            return self._next_base, first, None, "it holds offsets of the next segment", self._note()
+        if not tail.whole:
+            where = f"its batches can't be told from byte {tail.end} on: {tail.stop.value}"
+            return self._next_base, first, None, where, self._note()
+        if tail.stop is Stop.torn:
+            self._notes.append(f"its last batch is cut off at byte {tail.end} of {log.size}")
+        next_offset: int | None = self._next_base
+        if next_offset is None:
+            next_offset = base if tail.last_offset is None else tail.last_offset + 1
+        if not isinstance(head, Batch) and start > 0:
+            return next_offset, None, None, "its first batch can't be told", self._note()
+        largest, problem = self._largest(tail, start, head)
+        return next_offset, first, largest, problem, self._note()
+
+    def _tail(self) -> tuple[Walked, int]:
+        """Walk from the offset index's last entry, else from the start; return also from where."""
+        if (start := self._from_index) is not None and start < self._log.size:
+            one = parse(self._log.read(HEADER_BYTES, start), 0, self._base, self._base)
+            if isinstance(one, Batch) and one.base_offset <= self._indexed_offset:
+                walked = self._walk(start)
+                if walked.whole and walked.batches and self._indexed_offset <= (walked.last_offset or 0):
+                    return walked, start
+        if self._from_index is not None:
+            self._notes.append("its offset index doesn't fit its log")
+        self._offsets = IndexEnd()
+        return self._walk(0), 0
+
+    def _walk(self, start: int) -> Walked:
+        """Walk to the end; where that is being written right now, look again."""
+        walked = walk(self._log.read, start, self._log.size, self._base)
+        for _ in range(_APPENDS_AWAITED):
+            if walked.stop is not Stop.torn:
+                break
+            self._log.look()
+            walked = walk(self._log.read, start, self._log.size, self._base)
+        return walked
+
+    def _largest(self, tail: Walked, start: int, head: Batch | Stop) -> tuple[int | None, str | None]:
+        """Return the largest timestamp, or why it isn't known."""
+        if start == 0:  # all of it has been seen
+            self._compare(tail.max_timestamp)
+            return tail.max_timestamp, None
+        stamps = (tail.max_timestamp, head.max_timestamp if isinstance(head, Batch) else None)
+        seen = max((one for one in stamps if one is not None), default=None)
+        if self._time is not None:
+            stamp, offset = self._time
+            if seen is not None and (stamp == seen or (stamp < seen and self._next_base is None)):
+                return seen, None
+            if (seen is None or stamp > seen) and self._stands_at(stamp, offset):
+                return stamp, None
+        walked = self._walk(0)
+        if not walked.whole:
+            return None, f"its batches can't be told from byte {walked.end} on: {walked.stop.value}"
+        self._compare(walked.max_timestamp)
+        return walked.max_timestamp, None
+
+    def _compare(self, largest: int | None) -> None:
+        """Note it where the time index says something else than all batches do."""
+        said = None if self._time is None else self._time[0]
+        if said != largest and (self._next_base is not None or (said or 0) > (largest or 0)) and not self._times_flawed:
+            self._notes.append("its time index doesn't fit its log")
+
+    def _stands_at(self, stamp: int, offset: int) -> bool:
+        """Return whether the batch that holds an offset carries a timestamp as its largest."""
+        folder, stem = self._place
+        start = position_before(folder, stem + INDEX, self._offsets.entries, offset - self._base)
+        found = walk(self._log.read, start, self._log.size, self._base, until=offset)
+        return found.stop is Stop.found and found.max_timestamp == stamp
+
+    def _note(self) -> str | None:
+        return "; ".join(self._notes) or None

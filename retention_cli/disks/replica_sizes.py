@@ -1,0 +1,187 @@
+"""How far a replica's size can be trusted: what it may hold of dead bytes, by what is remembered (R5, R6).
+
+The replicas of one pass are laid beside those of the passes before (:mod:`retention_cli.memory.replica`), and the
+brokers are asked how they sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_dirs import LogDirState
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.core.units import format_duration
+from retention_cli.disks.solve.room import Disk
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.replica import UNKNOWN_START, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
+
+SEGMENT_BYTES: Final = "segment.bytes"
+NO_SEGMENT_BYTES: Final = Unknown.because(
+    "R5", "how large its segments are (segment.bytes) could not be read: run again"
+)
+_DELAY: Final = "file.delete.delay.ms"
+_CHECK: Final = "log.retention.check.interval.ms"
+_INVENTORY: Final = "or give an inventory (kretain segments scan, --inventory)"
+
+Memories = Mapping[TopicPartition, PartitionMemory]
+
+
+@dataclass(slots=True)
+class Sizes:
+    """The replicas that were seen in a pass, and what their sizes are worth.
+
+    ``segment_bytes`` are topics' settings, those that could be read.
+    """
+
+    segment_bytes: dict[str, int] = field(default_factory=dict)
+    _seen: dict[tuple[int, str, TopicPartition], ReplicaSeen] = field(default_factory=dict)
+    _moving: set[tuple[int, TopicPartition]] = field(default_factory=set)
+    _checks_ms: dict[int, int] = field(default_factory=dict)
+    _delays_ms: dict[str, int] = field(default_factory=dict)
+    _now_ms: int = 0
+
+    def add(
+        self,
+        reader: ClusterReader,
+        answers: Mapping[int, Sequence[LogDirState] | Exception],
+        facts: Mapping[TopicPartition, PartitionFacts],
+        memories: Memories,
+        now_ms: int,
+    ) -> None:
+        """Take in one reading of log dirs, which came after these facts' S and H, and remember it.
+
+        A replica that is being moved to another dir is not remembered: its size says nothing until it is there.
+        """
+        self._now_ms = now_ms
+        self._read_settings(reader, sorted(answers), sorted({tp.topic for tp in facts}))
+        found: dict[TopicPartition, list[ReplicaSeen]] = {}
+        asked: dict[TopicPartition, dict[int, ReplicaSeen]] = {}
+        for broker, dirs in answers.items():
+            if isinstance(dirs, Exception):
+                continue
+            copies = [(one.path, replica) for one in dirs for replica in one.replicas]
+            self._moving |= {(broker, replica.tp) for _, replica in copies if replica.future}
+            for path, replica in copies:
+                tp = replica.tp
+                if tp not in facts or (broker, tp) in self._moving:
+                    continue
+                start, end = facts[tp].log_start, facts[tp].high_watermark
+                if isinstance(start, Unknown) or isinstance(end, Unknown):
+                    continue
+                if tp not in asked:
+                    asked[tp] = {row.place: row for row in unpack(memories[tp].replicas)}
+                place = place_of(broker, path)
+                row = seen_again(
+                    asked[tp].get(place), place, now_ms, start, end, replica.size_bytes, self._sweeping(broker, tp)
+                )
+                self._seen[broker, path, tp] = row
+                found.setdefault(tp, []).append(row)
+        for tp, rows in found.items():
+            places = {row.place for row in rows}
+            kept = [row for place, row in asked[tp].items() if place not in places]
+            memories[tp].set_replicas(pack([*rows, *kept]))
+
+    def doubt(self, disk: Disk, tp: TopicPartition, code: str) -> Unknown | None:
+        """Return why a replica's size may hold dead bytes, and what to do; None where it can't."""
+        broker = disk.broker
+        if (broker, tp) in self._moving:
+            return Unknown.because(code, f"its replica on broker {broker} is being moved to another log dir: run again")
+        rows = self._rows(disk, tp)
+        if not rows:
+            return Unknown.because(
+                code, f"its size on broker {broker} could not be laid beside its log start: run again"
+            )
+        row = next((one for one in rows if not one.clean), None)
+        if row is None:
+            return None
+        if row.since_ms == UNKNOWN_START:
+            text = (
+                f"its log start has moved since its size on broker {broker} last fell: dead bytes may be in it, not "
+                f"swept yet by the broker; run again when it has ({_CHECK}, {_DELAY}), {_INVENTORY}"
+            )
+            return Unknown.because(code, text)
+        wait_ms = self._sweeping(broker, tp).wait_ms
+        when = f"how often it sweeps could not be read ({_CHECK}, {_DELAY})"
+        if wait_ms is not None:
+            when = f"run again once it has been watched for {format_duration(wait_ms)} (two of the broker's checks)"
+        text = f"what broker {broker} has swept of its log is not known yet: dead bytes may be in its size; {when}"
+        return Unknown.because(code, f"{text}, {_INVENTORY}")
+
+    def live_bytes(self, disk: Disk, tp: TopicPartition, log_start: int) -> Maybe[int]:
+        """Return the bytes of a replica that are not dead, for R5; unknown where that can't be told.
+
+        The segment in which S stands is there as a whole, or the one before it that was active when it was swept: up to
+        one segment's bytes may be dead, and are not counted.
+        Else each pass would trim a little more.
+        """
+        size_bytes = disk.replicas[tp]
+        if log_start == 0:
+            return size_bytes
+        if (why := self.doubt(disk, tp, "R5")) is not None:
+            return why
+        if tp.topic not in self.segment_bytes:
+            return NO_SEGMENT_BYTES
+        return max(0, size_bytes - self.segment_bytes[tp.topic])
+
+    def dead_bytes(self, disk: Disk, tp: TopicPartition) -> int:
+        """Return how many bytes of a replica may be dead since its log start moved, and are on their way."""
+        return sum(row.dead_bytes for row in self._rows(disk, tp) if row.since_ms == UNKNOWN_START)
+
+    def doubtful_bytes(self, disk: Disk, tp: TopicPartition) -> int:
+        """Return how many bytes of a replica may be dead because it was not watched for long enough."""
+        return sum(row.dead_bytes for row in self._rows(disk, tp) if row.since_ms != UNKNOWN_START)
+
+    def leaving_bytes(self, disk: Disk) -> int:
+        """Return how many bytes have left replicas' sizes lately, and may still be on the disk."""
+        return sum(
+            row.leaving_bytes(self._now_ms, self._sweeping(broker, tp))
+            for (broker, path, tp), row in self._seen.items()
+            if row.fallen_bytes and broker == disk.broker and path in disk.dirs
+        )
+
+    def longest(self, brokers: Collection[int], topics: Collection[str]) -> tuple[int | None, int | None]:
+        """Return the longest time between checks of these brokers, and the longest delay of these topics (ms).
+
+        None where one of them does not say.
+        """
+        checks = [self._checks_ms.get(one) for one in brokers]
+        delays = [self._delays_ms.get(one) for one in topics]
+        return _largest(checks), _largest(delays)
+
+    def _rows(self, disk: Disk, tp: TopicPartition) -> list[ReplicaSeen]:
+        found = (self._seen.get((disk.broker, path, tp)) for path in disk.dirs)
+        return [row for row in found if row is not None]
+
+    def _sweeping(self, broker: int, tp: TopicPartition) -> Sweeping:
+        return Sweeping(self._checks_ms.get(broker), self._delays_ms.get(tp.topic))
+
+    def _read_settings(self, reader: ClusterReader, brokers: Sequence[int], topics: Sequence[str]) -> None:
+        """Ask how brokers sweep, and how large topics' segments are. What can't be read is missing afterwards."""
+        checks = reader.broker_values([one for one in brokers if one not in self._checks_ms], [_CHECK])
+        self._checks_ms |= _numbers(checks, _CHECK)
+        waiting = [one for one in topics if one not in self.segment_bytes]
+        values = reader.topic_values(waiting, [SEGMENT_BYTES, _DELAY]) if waiting else {}
+        self.segment_bytes |= {name: size for name, size in _numbers(values, SEGMENT_BYTES).items() if size > 0}
+        self._delays_ms |= _numbers(values, _DELAY)
+
+
+def longest_delay_ms(reader: ClusterReader, topics: Sequence[str]) -> int:
+    """Return how long files of these topics stay that brokers count no more; 0 where none of them says."""
+    found = _numbers(reader.topic_values(topics, [_DELAY]) if topics else {}, _DELAY)
+    return max(found.values(), default=0)
+
+
+def _largest(values: Sequence[int | None]) -> int | None:
+    known = [one for one in values if one is not None]
+    return max(known) if known and len(known) == len(values) else None
+
+
+def _numbers(answers: Mapping[Any, Mapping[str, str | None] | RequestFailedError], key: str) -> dict[Any, int]:
+    found = {name: one.get(key) for name, one in answers.items() if not isinstance(one, RequestFailedError)}
+    return {
+        name: int(value) for name, value in found.items() if value is not None and value.isascii() and value.isdigit()
+    }

@@ -1,0 +1,168 @@
+"""R5, R6, R7 and whole segments in a run of this process: what disks say, an inventory laid beside it, then R6.
+
+Two steps. :meth:`DiskRun.lay` adds to partitions' facts what their own rules want to know of disks, before times are
+looked up. :meth:`DiskRun.decide` is R6, after all other rules and over all partitions at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from retention_cli.brokers.log_offsets import Leaders
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
+from retention_cli.core.progress import Progress, silent
+from retention_cli.decide.decision import Limit, after_disks, disk_limit, held_by_disks
+from retention_cli.disks.batch_sizes import BatchSizes
+from retention_cli.disks.measure import DiskState, sized_topics
+from retention_cli.disks.solve.outcome import DiskOutcome, Space
+from retention_cli.observe.recall import Remembered
+from retention_cli.policy.settings import DiskRules, Settings
+
+if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
+    from retention_cli.disks.solve.inventory_view import Stock
+    from retention_cli.disks.solve.oldest_first import OldestFirst
+
+
+@dataclass(slots=True)
+class DiskRun:
+    """R5 to R7 in one run, or one recheck.
+
+    Args:
+        state: what is known of the disks.
+        stock: the inventory, None where none was given.
+        batches: reads for R5 what batches take in logs, None where sizes are to be estimated.
+    """
+
+    state: DiskState
+    stock: Stock | None = None
+    batches: BatchSizes | None = None
+
+    @classmethod
+    def of(cls, rules: DiskRules, stock: Stock | BatchSizes | None) -> Self:
+        """Return a run that has read nothing yet."""
+        if isinstance(stock, BatchSizes):
+            return cls(DiskState(rules), None, stock)
+        return cls(DiskState(rules, exact=stock is not None), stock)
+
+    @property
+    def outcomes(self) -> list[DiskOutcome]:
+        """What each disk comes to, once it is decided."""
+        return self.state.outcomes
+
+    @property
+    def notes(self) -> list[Reason]:
+        """What people must know of the disks."""
+        return self.state.notes
+
+    def space(self, decisions: Sequence[Decision]) -> Space | None:
+        """Return what brokers give back after these decisions, and when; None where no disk is decided about."""
+        return self.state.space({one.topic for one in decisions if one.action != "skip"})
+
+    def lay(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        leaders: Leaders,
+        cluster_id: str,
+        remembered: Remembered,
+        clock_ms: Callable[[], int],
+        progress: Progress = silent,
+    ) -> dict[TopicPartition, PartitionFacts]:
+        """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in."""
+        state, stock = self.state, self.stock
+        if stock is not None:
+            stock.check_cluster(cluster_id)
+        state.look(reader, facts, settings, leaders, remembered, clock_ms)
+        usages = state.usages(facts.keys(), leaders)
+        laid = {tp: one._replace(usage=usages[tp]) for tp, one in facts.items()} if usages else dict(facts)
+        if sized := sized_topics(settings):
+            chosen = {tp: one for tp, one in state.facts.items() if tp.topic in sized}
+            if stock is not None:
+                tails = stock.tails(chosen, settings, state.leading(), state.topic_ids())
+            elif self.batches is not None:
+                sizes = state.leading_bytes(chosen.keys())
+                tails = self.batches.tails(reader, chosen, settings, leaders, sizes, progress)
+            else:
+                tails = state.estimated_tails(reader, chosen, settings, remembered.now_ms)
+            laid = {tp: one._replace(tails=tails[tp]) if tp in tails else one for tp, one in laid.items()}
+        whole = {name for name, one in settings.items() if one.whole_segments}
+        if whole and stock is not None:
+            bases = stock.bases({tp: leaders[tp].leader for tp in laid if tp.topic in whole}, state.topic_ids())
+            laid = {tp: one._replace(segment_bases=bases[tp]) if tp in bases else one for tp, one in laid.items()}
+        return laid
+
+    def decide(
+        self,
+        reader: ClusterReader,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        settings: Mapping[str, Settings],
+        decisions: Sequence[Decision],
+        now_ms: int,
+    ) -> tuple[Decision, ...]:
+        """Return the decisions with R6's in place, where it goes further; ``outcomes`` are set.
+
+        Of what they trim an inventory says the bytes.
+        """
+        state = self.state
+        if state.rules.percent is None:
+            state.without_ceiling()
+            return self._measured(decisions)
+        missing = state.without_numpy([one.tp for one in decisions])
+        if missing is not None:
+            return self._measured(
+                [held_by_disks(one, missing[one.tp]) if one.tp in missing else one for one in decisions]
+            )
+        tiered, left_alone = state.tiered(reader, {one.topic for one in decisions if one.action != "skip"}, settings)
+        limits: dict[TopicPartition, Maybe[Limit]] = {}
+        for one in decisions:
+            stopped = tiered.get(one.topic)
+            limits[one.tp] = disk_limit(facts[one.tp], settings[one.topic], now_ms) if stopped is None else stopped
+        state.facts.update(facts)
+        decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}
+        if self.stock is None:
+            found = state.estimated(reader, decided, limits, now_ms)
+        else:
+            found = self._walked(self.stock, decided, limits, now_ms)
+        state.settle(found.outcomes)
+        after = []
+        for one in decisions:
+            bound = found.bounds.get(one.tp)
+            asked = None if bound is None else (bound, state.why(one.tp))
+            stopped = None if one.topic in left_alone else found.unknown.get(one.tp)
+            after.append(after_disks(facts[one.tp], settings[one.topic], one, limits[one.tp], asked, stopped))
+        return self._measured(after)
+
+    def _measured(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+        """Return the decisions with the bytes that the inventory says they trim, where it does."""
+        if self.stock is None:
+            return tuple(decisions)
+        trims = {
+            one.tp: (one.log_start, one.trim_to)
+            for one in decisions
+            if one.log_start is not None and one.trim_to is not None
+        }
+        found = self.stock.log_bytes(trims, self.state.leading(), self.state.topic_ids())
+        return tuple(
+            one._replace(size_bytes=found[one.tp][0], size_exact=found[one.tp][1]) if one.tp in found else one
+            for one in decisions
+        )
+
+    def _walked(
+        self,
+        stock: Stock,
+        decided: Mapping[TopicPartition, int],
+        limits: Mapping[TopicPartition, Maybe[Limit]],
+        now_ms: int,
+    ) -> OldestFirst:
+        """Walk the inventory's segments."""
+        from retention_cli.disks.solve.oldest_first import oldest_first
+
+        state = self.state
+        state.say_age(stock.age_ms(now_ms))
+        lying = stock.lying(state.topic_ids())
+        starts = {tp: one.log_start for tp, one in state.facts.items() if not isinstance(one.log_start, Unknown)}
+        return oldest_first(lying, state.disks, state.rules, starts, decided, limits, state.leaving_bytes())

@@ -1,0 +1,134 @@
+"""An inventory as numbered columns: topics, partitions and log dirs by number, the rest as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from retention_cli.core.extras import arrow
+from retention_cli.core.model import TopicPartition
+from retention_cli.disks.inventory.inventory import InventoryError
+from retention_cli.disks.solve.segments import UNDATED, Ints, Segments
+
+NO_END: Final = 2**63 - 1
+"""The next offset of a segment whose end is not known: it never lies wholly below a bound."""
+_NUMBERS: Final = ("base_offset", "next_offset", "bytes", "largest_timestamp")
+_SPARSE: Final = 4
+"""Where partition numbers have so many holes (rows of them to one of ours), they are numbered by sorting."""
+
+
+class LogDir(NamedTuple):
+    """One log dir of one broker."""
+
+    broker: int
+    path: str
+
+    def __str__(self) -> str:
+        return f"broker {self.broker}, {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Segments with what their numbers stand for: ``dirs[d]`` and ``partitions[p]``, both sorted.
+
+    ``segments.disk`` counts log dirs; :meth:`on_disks` lays several of them on one device together.
+    """
+
+    segments: Segments
+    partitions: Sequence[TopicPartition]
+    dirs: Sequence[LogDir]
+
+    def on_disks(self, disk_of: Sequence[int]) -> Segments:
+        """Return the segments with disk numbers instead: ``disk_of[d]`` is that of ``dirs[d]``."""
+        numbers = np.asarray(disk_of, dtype=np.int32)
+        s = self.segments
+        return Segments(
+            numbers[s.disk] if len(numbers) else s.disk,
+            s.partition,
+            s.base_offset,
+            s.next_offset,
+            s.size_bytes,
+            s.largest_timestamp,
+            s.active,
+        )
+
+
+def numbered(column: Callable[[str], Any]) -> Numbered:
+    """Return an inventory's columns with numbers for names.
+
+    Args:
+        column: gives a column of the inventory by its name, as a pyarrow ChunkedArray: ``table.column``, or what
+            reads one at a time.
+
+    Raises:
+        InventoryError: a row lacks what it needs.
+    """
+    topics, topic = _words(column("topic"))
+    partition, partitions = _partitions(topics, topic, _whole(column("partition"), "partition").astype(np.int32))
+    del topic
+    paths, path = _words(column("dir"))
+    brokers, broker = np.unique(_whole(column("broker"), "broker"), return_inverse=True)
+    key = broker * max(1, len(paths)) + path
+    used, disk = np.unique(key, return_inverse=True)
+    dirs = [LogDir(int(brokers[one // len(paths)]), paths[one % len(paths)]) for one in used.tolist()]
+    del broker, path, key
+    return Numbered(
+        Segments(
+            disk.astype(np.int32),
+            partition,
+            _whole(column("base_offset"), "base_offset"),
+            _whole(column("next_offset"), "next_offset", NO_END),
+            _whole(column("bytes"), "bytes"),
+            _whole(column("largest_timestamp"), "largest_timestamp", UNDATED),
+            _whole(column("active"), "active").astype(np.bool_),
+        ),
+        partitions,
+        dirs,
+    )
+
+
+def _whole(column: Any, name: str, instead: int | None = None) -> Ints:
+    """Return a column's numbers; ``instead`` stands where there is none."""
+    if column.null_count:
+        if instead is None:
+            raise InventoryError(f"the inventory's column {name} has {column.null_count:,} rows without a value")
+        column = arrow("pyarrow.compute").fill_null(column, instead)
+    numbers: Ints = column.to_numpy()
+    return numbers
+
+
+def _words(column: Any) -> tuple[list[str], Ints]:
+    """Return the distinct texts, sorted, and each row's number among them."""
+    if column.null_count:
+        raise InventoryError("the inventory has rows without a topic or a dir")
+    if not arrow().types.is_dictionary(column.type):
+        column = column.cast(arrow().string()).dictionary_encode()
+    whole = column.unify_dictionaries().combine_chunks()
+    if hasattr(whole, "chunks"):  # older pyarrow gives a chunked array of one
+        whole = whole.chunk(0) if whole.num_chunks else arrow().array([], column.type)
+    words = whole.dictionary.to_pylist()
+    ranks = np.empty(len(words), dtype=np.int32)
+    order = sorted(range(len(words)), key=words.__getitem__)
+    ranks[order] = np.arange(len(words), dtype=np.int32)
+    return [words[n] for n in order], ranks[whole.indices.to_numpy(zero_copy_only=False)]
+
+
+def _partitions(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list[TopicPartition]]:
+    """Number the partitions in the order of (topic, partition), without a sort where their numbers are dense."""
+    if not len(topic):
+        return np.empty(0, dtype=np.int32), []
+    if int(index.min()) < 0:
+        raise InventoryError(f"the inventory has a partition {int(index.min())}")
+    width = np.zeros(len(topics), dtype=np.int64)
+    np.maximum.at(width, topic, index.astype(np.int64) + 1)
+    shelf = np.cumsum(width) - width
+    if int(width.sum()) > _SPARSE * len(topic):
+        used, numbers = np.unique(topic.astype(np.int64) << 32 | index, return_inverse=True)
+        names = [TopicPartition(topics[one >> 32], one & 0xFFFFFFFF) for one in used.tolist()]
+        return numbers.astype(np.int32), names
+    numbers = (shelf[topic] + index).astype(np.int32)
+    names = [TopicPartition(name, n) for name, count in zip(topics, width.tolist(), strict=True) for n in range(count)]
+    return numbers, names

@@ -1,0 +1,200 @@
+"""R6 without an inventory: the water level found by asking for offsets at ever closer times (R6). Pure.
+
+Nobody knows the segments, so a level is a time: all that is older goes. Per disk it is bisected, all disks at once: a
+round asks each partition for its offset at the level that its disks try. As in the exact walk, disks don't
+meet: what goes of a disk before its own level goes for its own sake.
+
+What a bound frees is an estimate: the replica's bytes are taken for spread evenly over its offsets, and only
+whole segments of ``segment.bytes`` count, the last of them, which is being written to, never.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from retention_cli.disks.solve.segments import Ints, add_up
+
+_NEAR: Final = 50
+"""A level by which no more than a fiftieth too much goes is near enough, once it is known to half a minute."""
+_FINE_MS: Final = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A row per replica. ``size_bytes`` are those of its live records: there must be no dead bytes in them."""
+
+    disk: Ints
+    partition: Ints
+    size_bytes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """A row per partition: S, H, what it is trimmed to anyway, how far its guards allow, and ``segment.bytes``.
+
+    A limit below ``start`` means that it is not touched.
+    """
+
+    log_start: Ints
+    high_watermark: Ints
+    start: Ints
+    limit: Ints
+    segment_bytes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Like a :class:`~retention_cli.disks.solve.water_level.WaterLevel`, with estimated bytes."""
+
+    bound: Ints
+    already_freed: Ints
+    freed: Ints
+    short: Ints
+    level_ms: Ints
+
+
+class Bisection:
+    """Finds each disk's level: ask :meth:`wanted`, look the offsets up, give them to :meth:`answer`, until done.
+
+    Args:
+        replicas: all that lie on the disks in question.
+        logs: their partitions.
+        excess: per disk, the bytes above its ceiling; 0 or less for those that ask for nothing.
+        oldest_ms: a time (Unix ms) before which nothing was written.
+        newest_ms: one after which nothing was.
+        resolution_ms: how close a level is found. It errs to the side of enough.
+    """
+
+    def __init__(
+        self, replicas: Replicas, logs: Logs, excess: Ints, oldest_ms: int, newest_ms: int, resolution_ms: int = 1000
+    ) -> None:
+        self._replicas, self._logs = replicas, logs
+        self._resolution = resolution_ms
+        disks = len(excess)
+        self._already = self._freed_on(logs.start[replicas.partition], disks)
+        self._remaining = np.asarray(excess, dtype=np.int64) - self._already
+        # at the upper end all goes that may; it is enough, or the disk stays short
+        self._offset = np.maximum(logs.start, logs.limit)[replicas.partition]
+        self._low = np.full(disks, oldest_ms, dtype=np.int64)
+        self._high = np.full(disks, newest_ms, dtype=np.int64)
+        reachable = self._freed_on(self._offset, disks) - self._already >= self._remaining
+        self._over = self._remaining > 0
+        self._open = self._over & reachable
+
+    def wanted(self) -> tuple[Ints, Ints]:
+        """Return (partition, time in Unix ms) rows to look up, each pair once; none when it is done."""
+        partition, times, _ = self._pairs()
+        return partition, times
+
+    def answer(self, partition: Ints, time_ms: Ints, offset: Ints) -> None:
+        """Take the offsets of what was wanted, in its order. Where one is unknown, S stands for it: nothing goes.
+
+        Raises:
+            ValueError: it is not what was wanted.
+        """
+        wanted, times, inverse = self._pairs()
+        if not (np.array_equal(partition, wanted) and np.array_equal(time_ms, times)):
+            raise ValueError("nothing was answered about what was wanted")
+        rows = self._asked()
+        logs, of = self._logs, self._replicas.partition[rows]
+        tried = self._offset.copy()
+        tried[rows] = np.maximum(
+            logs.start[of], np.minimum(np.asarray(offset, dtype=np.int64)[inverse], logs.limit[of])
+        )
+        freed = self._freed_on(tried, len(self._over))
+        enough = freed - self._already >= self._remaining
+        middle = self._middle()
+        fits = self._open & enough
+        self._high = np.where(fits, middle, self._high)
+        self._low = np.where(self._open & ~enough, middle, self._low)
+        taken = fits[self._replicas.disk]
+        self._offset = np.where(taken, tried, self._offset)
+        self._open &= self._high - self._low > self._resolution
+        near = freed - self._already <= self._remaining + self._remaining // _NEAR
+        self._open &= ~(fits & near & (self._high - self._low <= _FINE_MS))
+
+    def result(self) -> Estimate:
+        """Return the bounds so far: enough where that is possible, closer with every round."""
+        replicas = self._replicas
+        bound = self._logs.start.copy()
+        driving = self._over[replicas.disk]
+        np.maximum.at(bound, replicas.partition[driving], self._offset[driving])
+        bound = self._where_it_frees(bound)
+        freed = self._freed_on(bound[replicas.partition], len(self._over)) - self._already
+        level = np.where(self._over, self._high, -1)
+        return Estimate(bound, self._already, freed, np.maximum(self._remaining - freed, 0), level)
+
+    def _where_it_frees(self, bound: Ints) -> Ints:
+        """Return the bounds without what frees nothing: up to where the last segment that goes is likely to end.
+
+        A quarter of a segment more is for records that are not equally large, but not out of the last segment, which
+        stays. So do partitions that would not lose a whole one.
+        """
+        replicas, logs, of = self._replicas, self._logs, self._replicas.partition
+        freed = self._freed_of(bound)
+        records = np.maximum(logs.high_watermark - logs.log_start, 1)[of]
+        upto = np.minimum(
+            freed + logs.segment_bytes[of] // 4, all_but_the_last(replicas.size_bytes, logs.segment_bytes[of])
+        )
+        ends = logs.log_start[of] + np.ceil(records * (upto / np.maximum(replicas.size_bytes, 1))).astype(np.int64)
+        useful = logs.start.copy()
+        gaining = freed > self._freed_of(logs.start)
+        np.maximum.at(useful, of[gaining], ends[gaining])
+        frees: Ints = np.minimum(bound, useful)
+        return frees
+
+    def _freed_of(self, bound: Ints) -> Ints:
+        """Return the bytes per replica that a trim to its partition's bound is likely to free."""
+        replicas, logs, of = self._replicas, self._logs, self._replicas.partition
+        return freed_bytes(
+            bound[of], logs.log_start[of], logs.high_watermark[of], replicas.size_bytes, logs.segment_bytes[of]
+        )
+
+    def _asked(self) -> Ints:
+        rows: Ints = np.flatnonzero(self._open[self._replicas.disk])
+        return rows
+
+    def _pairs(self) -> tuple[Ints, Ints, Ints]:
+        """Return the partitions and times to look up, each pair once; and of each replica asked, which is its own."""
+        rows = self._asked()
+        times, rank = np.unique(self._middle()[self._replicas.disk[rows]], return_inverse=True)
+        count = max(1, len(times))
+        key, inverse = np.unique(self._replicas.partition[rows].astype(np.int64) * count + rank, return_inverse=True)
+        return key // count, times[key % count] if len(times) else times, inverse
+
+    def _middle(self) -> Ints:
+        middle: Ints = self._low + (self._high - self._low) // 2
+        return middle
+
+    def _freed_on(self, bound: Ints, disks: int) -> Ints:
+        """Return the bytes per disk that trims to these bounds, one per replica, are likely to free."""
+        replicas, logs = self._replicas, self._logs
+        return add_up(
+            freed_bytes(
+                bound,
+                logs.log_start[replicas.partition],
+                logs.high_watermark[replicas.partition],
+                replicas.size_bytes,
+                logs.segment_bytes[replicas.partition],
+            ),
+            replicas.disk,
+            disks,
+        )
+
+
+def freed_bytes(bound: Ints, log_start: Ints, high_watermark: Ints, size_bytes: Ints, segment_bytes: Ints) -> Ints:
+    """Return what a trim to ``bound`` is likely to free of a replica: whole segments, but for the last one."""
+    records = np.maximum(high_watermark - log_start, 1)
+    going = np.clip(bound - log_start, 0, records)
+    share = (size_bytes.astype(np.float64) * (going / records)).astype(np.int64)
+    freed: Ints = np.minimum(share // segment_bytes * segment_bytes, all_but_the_last(size_bytes, segment_bytes))
+    return freed
+
+
+def all_but_the_last(size_bytes: Ints, segment_bytes: Ints) -> Ints:
+    """Return the bytes of a replica that are likely to be in segments which are not being written to."""
+    closed: Ints = np.maximum(size_bytes - 1, 0) // segment_bytes * segment_bytes
+    return closed

@@ -1,0 +1,271 @@
+"""R6 with an inventory: from disks and decisions to bounds, and to what each disk comes to (R6). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit
+from retention_cli.disks.solve.blockers import InTheWay, in_the_way
+from retention_cli.disks.solve.dictionary import NO_END, Numbered
+from retention_cli.disks.solve.outcome import Blocker, DiskOutcome
+from retention_cli.disks.solve.room import Disk, excess_bytes, mostly_others
+from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
+from retention_cli.disks.solve.water_level import NO_LEVEL, WaterLevel, water_level
+from retention_cli.policy.settings import DiskRules
+
+NO_SEGMENTS: Final = Unknown.because("R6", "the inventory has no segments of it: scan anew")
+UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """What lies on the disks: the inventory, and what is wrong with parts of it.
+
+    ``incomplete`` names replicas (broker, topic, partition) of which something is unknown, and why. ``ours`` says of
+    each row whether its topic id is the one that the cluster has now: another topic's left-overs free nothing.
+    ``log_bytes`` are the records alone, without indexes: what brokers call a replica's size.
+    """
+
+    numbered: Numbered
+    log_bytes: Ints
+    incomplete: Mapping[tuple[int, str, int], str]
+    ours: Flags
+
+
+@dataclass(frozen=True, slots=True)
+class OldestFirst:
+    """Where R6 wants partitions trimmed to, those that it asks anything of, and what each disk comes to.
+
+    ``unknown`` says, of managed partitions on disks that R6 has to do with, why it could not look at them.
+    """
+
+    bounds: Mapping[TopicPartition, int]
+    outcomes: Sequence[DiskOutcome]
+    unknown: Mapping[TopicPartition, Unknown]
+
+
+def oldest_first(
+    lying: Lying,
+    disks: Sequence[Disk],
+    rules: DiskRules,
+    log_starts: Mapping[TopicPartition, int],
+    decided: Mapping[TopicPartition, int],
+    limits: Mapping[TopicPartition, Maybe[Limit]],
+    leaving_bytes: Sequence[int] = (),
+) -> OldestFirst:
+    """Return the bounds that bring each disk under its ceiling, the oldest segments first.
+
+    Args:
+        lying: the inventory.
+        disks: all disks that could be read.
+        rules: the policy's; ``percent`` is set.
+        log_starts: S, of the partitions whose S is known.
+        decided: where the other rules trim to, of the partitions that they trim.
+        limits: how far R6 may go, of the managed partitions. Others are not touched.
+        leaving_bytes: per disk, what brokers have swept lately and may not have deleted yet.
+    """
+    numbered = lying.numbered
+    names, dirs = numbered.partitions, numbered.dirs
+    known_dirs = {(disk.broker, path): n for n, disk in enumerate(disks) for path in disk.dirs}
+    nowhere = len(disks)  # dirs that no broker names (any more)
+    segments = numbered.on_disks([known_dirs.get((one.broker, one.path), nowhere) for one in dirs])
+    segments = replace(segments, next_offset=np.where(lying.ours, segments.next_offset, NO_END))
+    blocked: dict[int, Unknown] = {}
+    limit = np.full(len(names), -1, dtype=np.int64)
+    broken = broken_partitions(lying.incomplete)
+    for number, tp in enumerate(names):
+        allowed = broken.get(tp) or limits.get(tp, UNMANAGED)
+        if isinstance(allowed, Unknown):
+            blocked[number] = allowed
+        else:
+            limit[number] = allowed.offset
+    starts = np.array([log_starts.get(tp, 0) for tp in names], dtype=np.int64)
+    start = np.array([max(log_starts.get(tp, 0), decided.get(tp, 0)) for tp in names], dtype=np.int64)
+    unknown, above = above_ceilings(disks, rules, {(one.broker, one.path) for one in dirs})
+    excess = np.array([*above, 0], dtype=np.int64)
+    held = np.zeros(len(names), dtype=np.bool_)
+    held[segments.partition] = True
+    segments, dead = _without_dead(segments, lying.log_bytes, starts, names, disks)
+    dead[: len(leaving_bytes)] += np.array(leaving_bytes, dtype=np.int64)
+    result = water_level(segments, start, limit, excess - dead)
+    bounds = {names[n]: int(result.bound[n]) for n in np.flatnonzero(result.bound > start).tolist()}
+    blockers = _blockers(segments, result, limit, names, blocked, limits)
+    outcomes = _outcomes(disks, rules, unknown, excess, dead, result, blockers)
+    stopped = {names[n]: why for n, why in blocked.items()}
+    present = frozenset(names[n] for n in np.flatnonzero(held).tolist())
+    return OldestFirst(bounds, outcomes, _unknown_partitions(outcomes, limits, stopped, present))
+
+
+def broken_partitions(incomplete: Mapping[tuple[int, str, int], str]) -> dict[TopicPartition, Unknown]:
+    """Return why partitions can't be looked at, by the replicas of which something is unknown."""
+    return {
+        TopicPartition(topic, partition): Unknown.because("R6", f"broker {broker}'s inventory: {why}")
+        for (broker, topic, partition), why in incomplete.items()
+    }
+
+
+def _unknown_partitions(
+    outcomes: Sequence[DiskOutcome],
+    limits: Mapping[TopicPartition, Maybe[Limit]],
+    stopped: Mapping[TopicPartition, Unknown],
+    present: frozenset[TopicPartition],
+) -> dict[TopicPartition, Unknown]:
+    found: dict[TopicPartition, Unknown] = {}
+    for one in outcomes:
+        if not concerned(one):
+            continue
+        for tp in one.disk.replicas:
+            if tp not in limits:
+                continue
+            if one.unknown is not None:
+                why: Unknown | None = named(one.disk, one.unknown)
+            elif tp not in present:
+                why = NO_SEGMENTS
+            else:
+                why = stopped.get(tp)
+            if why is not None:
+                found.setdefault(tp, why)
+    return found
+
+
+def concerned(one: DiskOutcome) -> bool:
+    """Return whether R6 asks, or may ask, for something on a disk."""
+    return one.unknown is not None or one.excess_bytes > one.dead_bytes + one.other_rules_bytes
+
+
+def named(disk: Disk, why: Unknown) -> Unknown:
+    """Return why something is unknown, with the disk's name before it."""
+    return Unknown(tuple(Reason(one.code, f"{disk.name}: {one.text}") for one in why.reasons))
+
+
+def above_ceilings(
+    disks: Sequence[Disk], rules: DiskRules, covered: AbstractSet[tuple[int, str]]
+) -> tuple[dict[int, Unknown], list[int]]:
+    """Return, by disk number, why R6 can't speak of a disk, and its excess bytes: 0 where it can't.
+
+    Args:
+        disks: all that could be read.
+        rules: the policy's.
+        covered: the (broker, dir) of which the inventory has segments.
+    """
+    percent = 100.0 if rules.percent is None else rules.percent
+    unknown = {n: why for n, disk in enumerate(disks) if (why := _unknown(disk, rules, covered)) is not None}
+    above = [
+        0 if n in unknown or isinstance(disk.room, Unknown) else excess_bytes(disk.room, percent)
+        for n, disk in enumerate(disks)
+    ]
+    return unknown, above
+
+
+def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]) -> Unknown | None:
+    """Return why R6 can't speak of a disk, None where it can."""
+    if isinstance(disk.room, Unknown):
+        return disk.room
+    if (others := mostly_others(disk.room, rules)) is not None:
+        return others
+    missing = [path for path in disk.dirs if (disk.broker, path) not in covered]
+    if missing and disk.replicas:
+        return Unknown.because(
+            "R6",
+            f"the inventory has nothing of {', '.join(missing)} on broker {disk.broker}: scan it there with kretain "
+            "segments scan, by the path that the broker uses",
+        )
+    return None
+
+
+def _without_dead(
+    segments: Segments, log_bytes: Ints, log_start: Ints, names: Sequence[TopicPartition], disks: Sequence[Disk]
+) -> tuple[Segments, Ints]:
+    """Take the segments below S out, and return per disk how many of their bytes are likely to be there still.
+
+    A broker sweeps them within minutes: those of an old inventory are gone. A replica that is now as large as
+    its live segments has none left.
+    """
+    dead_bytes = np.zeros(len(disks) + 1, dtype=np.int64)
+    dead = (segments.next_offset <= log_start[segments.partition]) & ~segments.active
+    if not dead.any():
+        return segments, dead_bytes
+    key = segments.disk.astype(np.int64) * len(names) + segments.partition
+    holding, at = np.unique(key[dead], return_inverse=True)
+    below = add_up(log_bytes[dead], at, len(holding))
+    place = np.minimum(np.searchsorted(holding, key), len(holding) - 1)
+    alive = (holding[place] == key) & ~dead
+    above = add_up(log_bytes[alive], place[alive], len(holding))
+    for one, gone, left in zip(holding.tolist(), below.tolist(), above.tolist(), strict=True):
+        disk, partition = divmod(one, len(names))
+        if disk < len(disks):
+            now = disks[disk].replicas.get(names[partition], 0)
+            dead_bytes[disk] += min(gone, max(0, now - left))
+    kept = np.flatnonzero(~dead)
+    columns = (getattr(segments, name)[kept] for name in Segments.__slots__)
+    return Segments(*columns), dead_bytes
+
+
+def _blockers(
+    segments: Segments,
+    result: WaterLevel,
+    limit: Ints,
+    names: Sequence[TopicPartition],
+    blocked: Mapping[int, Unknown],
+    limits: Mapping[TopicPartition, Maybe[Limit]],
+) -> dict[int, list[Blocker]]:
+    found: dict[int, list[Blocker]] = {}
+    for one in in_the_way(segments, result, limit):
+        found.setdefault(one.disk, []).append(_blocker(one, names[one.partition], blocked.get(one.partition), limits))
+    return found
+
+
+def _blocker(
+    one: InTheWay, tp: TopicPartition, blocked: Unknown | None, limits: Mapping[TopicPartition, Maybe[Limit]]
+) -> Blocker:
+    return blocker(tp, one.size_bytes, one.why, blocked or limits.get(tp, UNMANAGED))
+
+
+def blocker(tp: TopicPartition, size_bytes: int, why: str, allowed: Maybe[Limit]) -> Blocker:
+    """Return what stays, with the words for it.
+
+    Args:
+        tp: whose.
+        size_bytes: how many bytes.
+        why: as :class:`~retention_cli.disks.solve.blockers.InTheWay` has it.
+        allowed: how far R6 may go of the partition.
+    """
+    if why == "active":
+        return Blocker(tp, size_bytes, "active", "the active segment frees nothing")
+    if isinstance(allowed, Unknown):
+        return Blocker(tp, size_bytes, allowed.reasons[0].code, allowed.reasons[0].text)
+    if why == "undated":
+        return Blocker(tp, size_bytes, "undated", "a segment's newest timestamp is not known")
+    return Blocker(tp, size_bytes, allowed.guard, allowed.text)
+
+
+def _outcomes(
+    disks: Sequence[Disk],
+    rules: DiskRules,
+    unknown: Mapping[int, Unknown],
+    excess: Ints,
+    dead: Ints,
+    result: WaterLevel,
+    blockers: Mapping[int, Sequence[Blocker]],
+) -> list[DiskOutcome]:
+    return [
+        DiskOutcome(
+            disk=disk,
+            percent=rules.percent,
+            unknown=unknown.get(n),
+            excess_bytes=max(0, int(excess[n])),
+            dead_bytes=int(dead[n]),
+            other_rules_bytes=int(result.already_freed[n]),
+            freed_bytes=int(result.freed[n]),
+            short_bytes=0 if n in unknown else int(result.short[n]),
+            level_ms=None if int(result.level_ms[n]) == NO_LEVEL else int(result.level_ms[n]),
+            in_the_way=tuple(blockers.get(n, ())),
+        )
+        for n, disk in enumerate(disks)
+    ]

@@ -1,0 +1,170 @@
+"""What a plan means for one disk, in values, in words and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.units import format_bytes
+from retention_cli.disks.solve.room import Disk, ceiling_bytes
+from retention_cli.memory.disk import Growth
+
+NAMED: Final = 3
+"""How many of what stands in the way a sentence names."""
+SHOWN: Final = 20
+"""How many of it the JSON of a plan has, per disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """Bytes that stay on a disk which is above its ceiling: whose, and why."""
+
+    tp: TopicPartition
+    size_bytes: int
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOutcome:
+    """One disk, and what the plan frees on it.
+
+    ``unknown`` says why R6 can't speak of it. ``excess_bytes`` is what lay above the ceiling. Of that ``dead_bytes``
+    are on their way already, ``other_rules_bytes`` go by other rules, ``freed_bytes`` by R6; ``short_bytes`` is what
+    could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake. ``in_the_way`` is
+    what stays, the most first; ``unnamed`` counts what is not in it. ``estimated`` says
+    that these bytes are no inventory's; ``doubtful_bytes`` may be dead then, and nothing goes in their stead.
+    ``growth`` is how fast the disk grows, None where its usage is unknown.
+    """
+
+    disk: Disk
+    percent: float | None
+    unknown: Unknown | None = None
+    excess_bytes: int = 0
+    dead_bytes: int = 0
+    other_rules_bytes: int = 0
+    freed_bytes: int = 0
+    short_bytes: int = 0
+    level_ms: int | None = None
+    in_the_way: Sequence[Blocker] = ()
+    unnamed: int = 0
+    estimated: bool = False
+    doubtful_bytes: int = 0
+    growth: Maybe[Growth] | None = None
+
+    @property
+    def going_bytes(self) -> int:
+        """All that the disk gets back: what is dead, and what the plan trims."""
+        return self.dead_bytes + self.other_rules_bytes + self.freed_bytes
+
+    def notes(self) -> list[Reason]:
+        """Return what people must know: that it is short and who stands in the way, or why it can't be told."""
+        name = self.disk.name
+        if self.unknown is not None and self.percent is not None:
+            return [Reason(one.code, f"{name}: {one.text}") for one in self.unknown.reasons]
+        if not self.short_bytes:
+            return []
+        text = f"{name} stays above {self.percent:g} %, short by {format_bytes(self.short_bytes)}"
+        most = [f"{format_bytes(one.size_bytes)} of {one.tp} ({one.text})" for one in self.in_the_way[:NAMED]]
+        more = len(self.in_the_way) + self.unnamed - NAMED
+        if more > 0:
+            most.append(f"and {more:,} more")
+        held = f": in the way are {', '.join(most)}" if most else ""
+        room = self.disk.room
+        others = 0 if isinstance(room, Unknown) else room.used_bytes - room.kafka_bytes
+        others_text = f"; {format_bytes(others)} are not Kafka's" if others > 0 else ""
+        return [Reason("R6", f"{text}{held}{others_text}")]
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What brokers give back after a plan is carried out, and when: physically, of all replicas, whole segments alone.
+
+    ``freed_bytes`` go by the plan, ``dead_bytes`` are on their way already, on ``told`` of all ``disks``; of the others
+    it can't be told. ``check_ms`` is how long it takes at the most until the last broker checks
+    (``log.retention.check.interval.ms``), ``delay_ms`` how much longer files stay (``file.delete.delay.ms``); None
+    where a broker does not say.
+    """
+
+    disks: int
+    told: int
+    freed_bytes: int
+    dead_bytes: int
+    estimated: bool
+    check_ms: int | None
+    delay_ms: int | None
+
+
+def space_of(outcomes: Sequence[DiskOutcome], check_ms: int | None, delay_ms: int | None) -> Space | None:
+    """Return what all disks together come to, None where no disk is decided about."""
+    told = [one for one in outcomes if one.unknown is None and one.percent is not None]
+    if not told:
+        return None
+    return Space(
+        len(outcomes),
+        len(told),
+        sum(one.freed_bytes + one.other_rules_bytes for one in told),
+        sum(one.dead_bytes for one in told),
+        any(one.estimated for one in told),
+        check_ms,
+        delay_ms,
+    )
+
+
+def space_as_json(space: Space | None) -> dict[str, Any] | None:
+    """Return it as JSON's own types."""
+    if space is None:
+        return None
+    return {
+        "disks": space.disks,
+        "disks_known": space.told,
+        "freed_bytes": space.freed_bytes,
+        "dead_bytes": space.dead_bytes,
+        "estimated": space.estimated,
+        "check_interval_ms": space.check_ms,
+        "delete_delay_ms": space.delay_ms,
+    }
+
+
+def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
+    """Return it as JSON's own types."""
+    room = None if isinstance(one.disk.room, Unknown) else one.disk.room
+    ceiling = None if room is None or one.percent is None else ceiling_bytes(room, one.percent)
+    known = one.unknown is None and room is not None
+    return {
+        "broker": one.disk.broker,
+        "dirs": list(one.disk.dirs),
+        "total_bytes": None if room is None else room.total_bytes,
+        "used_bytes": None if room is None else room.used_bytes,
+        "kafka_bytes": sum(one.disk.replicas.values()),
+        "ceiling_bytes": ceiling,
+        "excess_bytes": one.excess_bytes if known else None,
+        "dead_bytes": one.dead_bytes if known else None,
+        "other_rules_bytes": one.other_rules_bytes if known else None,
+        "freed_bytes": one.freed_bytes if known else None,
+        "short_bytes": one.short_bytes if known else None,
+        "estimated": one.estimated,
+        "doubtful_bytes": one.doubtful_bytes if known else None,
+        "level_ms": one.level_ms,
+        "in_the_way": [
+            {
+                "topic": row.tp.topic,
+                "partition": row.tp.partition,
+                "bytes": row.size_bytes,
+                "reason": {"code": row.code, "text": row.text},
+            }
+            for row in one.in_the_way[:SHOWN]
+        ],
+        "reasons": [] if one.unknown is None else [{"code": r.code, "text": r.text} for r in one.unknown.reasons],
+    }
+
+
+def largest_topics(disks: Sequence[Disk], most: int) -> list[tuple[str, int]]:
+    """Return the topics whose replicas take most on these disks, and how many bytes."""
+    held: dict[str, int] = {}
+    for disk in disks:
+        for tp, size_bytes in disk.replicas.items():
+            held[tp.topic] = held.get(tp.topic, 0) + size_bytes
+    return sorted(held.items(), key=lambda one: (-one[1], one[0]))[:most]

@@ -1,0 +1,115 @@
+"""R5: where a tail of so many bytes begins, estimated or by an inventory (R5); and what a trim takes. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
+from retention_cli.disks.solve.water_level import water_level
+
+MOST_OFFSETS: Final = 2**31
+"""No segment has more: its offsets are relative in 32 bits. Times its bytes they fit."""
+
+
+def estimated_tail(log_start: int, high_watermark: int, size_bytes: int, most_bytes: int) -> int:
+    """Return the smallest offset whose tail fits into ``most_bytes``, as if all records were of one size.
+
+    Between S and H; S where all of it fits. ``size_bytes`` must have no dead bytes in it.
+    """
+    if size_bytes <= most_bytes:
+        return log_start
+    kept = most_bytes * (high_watermark - log_start) // size_bytes
+    return high_watermark - kept
+
+
+def exact_tails(segments: Segments, leader: Flags, start: Ints, most_bytes: Ints) -> Ints:
+    """Return, per partition, the smallest offset whose tail fits, to the segment.
+
+    A segment's bytes go with its last record, so tails begin where segments do: the answer is a base offset of the
+    leader's replica, or ``start`` where all of it fits. The active segment always stays: it frees nothing, however
+    large it is.
+
+    Args:
+        segments: all replicas'.
+        leader: which rows are of the partition's leader replica.
+        start: each partition's log start offset. Segments wholly below it are dead, and not counted.
+        most_bytes: how many bytes each partition may have, negative for any number.
+    """
+    rows = np.flatnonzero(leader & ((segments.next_offset > start[segments.partition]) | segments.active))
+    rows = rows[np.asarray(most_bytes)[segments.partition[rows]] >= 0]
+    found: Ints = start.copy()
+    if not len(rows):
+        return found
+    rows = rows[np.lexsort((segments.base_offset[rows], segments.partition[rows]))]
+    partition = segments.partition[rows]
+    size = segments.size_bytes[rows].astype(np.int64)
+    ends = np.flatnonzero(np.concatenate((partition[1:] != partition[:-1], [True])))
+    upto = np.cumsum(size)
+    counts = np.diff(np.concatenate(([-1], ends)))
+    tail = np.repeat(upto[ends], counts) - upto + size
+    last = np.zeros(len(rows), dtype=np.bool_)
+    last[ends] = True
+    fits = (tail <= np.asarray(most_bytes)[partition]) | last
+    earliest = np.full(len(start), np.iinfo(np.int64).max)
+    np.minimum.at(earliest, partition[fits], segments.base_offset[rows][fits])
+    known = earliest != np.iinfo(np.int64).max
+    found[known] = np.maximum(start[known], earliest[known])
+    return found
+
+
+def exact_topic_tails(segments: Segments, leader: Flags, start: Ints, topic: Ints, most_bytes: Ints) -> Ints:
+    """Return, per partition, where it must begin so that its topic fits: the topic's oldest segments go first.
+
+    The same walk as R6's, with a topic for a disk: leader replicas' segments by (running maximum timestamp,
+    partition, offset), until the topic has no more bytes than it may. A trigger asks without regard to guards: what
+    these keep is not taken from other partitions instead.
+
+    Args:
+        segments: all replicas'.
+        leader: which rows are of the partition's leader replica.
+        start: each partition's log start offset.
+        topic: each partition's topic, by number.
+        most_bytes: how many bytes each topic may have, negative for any number.
+    """
+    rows = np.flatnonzero(leader)
+    of_topic = np.asarray(topic)[segments.partition[rows]]
+    own = Segments(
+        of_topic,
+        segments.partition[rows],
+        segments.base_offset[rows],
+        segments.next_offset[rows],
+        segments.size_bytes[rows],
+        segments.largest_timestamp[rows],
+        segments.active[rows],
+    )
+    most = np.asarray(most_bytes, dtype=np.int64)
+    excess = np.where(most < 0, 0, add_up(own.size_bytes, of_topic, len(most)) - most)
+    far = np.full(len(start), np.iinfo(np.int64).max - 1)
+    return water_level(own, start, far, excess).bound
+
+
+def bytes_between(segments: Segments, leader: Flags, start: Ints, end: Ints) -> tuple[Ints, Ints, Flags]:
+    """Return, per partition, how many offsets between two the segments hold, their bytes, and whether one is cut.
+
+    A segment that is cut counts by its offsets. One whose end is not known counts for nothing.
+
+    Args:
+        segments: all replicas'.
+        leader: which rows are of the partition's leader replica.
+        start: per partition, from which offset on.
+        end: per partition, up to which offset (exclusive).
+    """
+    base, following, partition = segments.base_offset, segments.next_offset, segments.partition
+    rows = np.flatnonzero(
+        leader & (following > start[partition]) & (base < end[partition]) & (following - base <= MOST_OFFSETS)
+    )
+    base, following, partition = base[rows], following[rows], partition[rows]
+    held = np.minimum(following, end[partition]) - np.maximum(base, start[partition])
+    whole = held == following - base
+    size = segments.size_bytes[rows].astype(np.int64)
+    size = np.where(whole, size, size * held // np.maximum(following - base, 1))
+    cut = np.zeros(len(start), dtype=np.bool_)
+    cut[partition[~whole]] = True
+    return add_up(held, partition, len(start)), add_up(size, partition, len(start)), cut

@@ -1,0 +1,137 @@
+"""R5 of a topic without an inventory: its oldest records, by estimated sizes and bisected times (R5).
+
+The same search as R6's, with a topic for a disk and leaders' replicas on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.extras import MissingPartError, numpy
+from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit
+from retention_cli.disks.replica_sizes import NO_SEGMENT_BYTES, Sizes
+from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.policy.settings import DiskRules
+
+if TYPE_CHECKING:
+    from retention_cli.brokers.log_offsets import Leaders
+
+_NO_NUMPY: Final = Unknown.because("R5", "sizes are estimated with numpy: pip install 'kretain[parquet]'")
+_NO_SIZE: Final = Unknown.because("R5", "its size could not be read")
+_ALL: Final = DiskRules(percent=100.0, shared=True)
+"""A topic may be as large as its room is, and nobody else is in it."""
+
+
+def estimated_topic_tails(
+    reader: ClusterReader,
+    facts: Mapping[TopicPartition, PartitionFacts],
+    most_bytes: Mapping[str, int],
+    leading: Mapping[TopicPartition, Disk],
+    sizes: Sizes,
+    leaders: Leaders,
+    now_ms: int,
+) -> dict[TopicPartition, Maybe[Tail]]:
+    """Return where each partition must begin so that its topic fits. One that is not known holds its whole topic.
+
+    Args:
+        reader: asks the brokers.
+        facts: of all partitions of these topics.
+        most_bytes: by topic, how many bytes it may have.
+        leading: the disk of each partition's leader, of those that could be read.
+        sizes: what the sizes are worth.
+        leaders: where to ask.
+        now_ms: the clock of all cutoffs.
+    """
+    parts: dict[str, list[TopicPartition]] = {}
+    for tp in facts:
+        parts.setdefault(tp.topic, []).append(tp)
+    found: dict[TopicPartition, Maybe[Tail]] = {}
+    topics: list[Disk] = []
+    ends: dict[TopicPartition, tuple[int, int]] = {}
+    for topic, tps in parts.items():
+        known = _known(tps, facts, leading)
+        if isinstance(known, Unknown):
+            found |= dict.fromkeys(tps, known)
+            continue
+        replicas = {tp: leading[tp].replicas[tp] for tp in tps}
+        if sum(replicas.values()) > most_bytes[topic]:  # else it fits, whatever of it is dead
+            live = _live(replicas, known, leading, sizes)
+            if isinstance(live, Unknown):
+                found |= dict.fromkeys(tps, live)
+                continue
+            topics.append(_as_disk(topic, live, most_bytes[topic]))
+        ends |= known
+    if topics:
+        found |= _searched(reader, topics, ends, sizes, leaders, now_ms)
+    return {tp: found[tp] if tp in found else Tail(ends[tp][0], exact=False) for tp in facts}
+
+
+def _known(
+    tps: list[TopicPartition], facts: Mapping[TopicPartition, PartitionFacts], leading: Mapping[TopicPartition, Disk]
+) -> Maybe[dict[TopicPartition, tuple[int, int]]]:
+    """Return S and H of a topic's partitions, all of which have a size; or which of them is not known, and why."""
+    ends = {}
+    for tp in tps:
+        start, end = facts[tp].log_start, facts[tp].high_watermark
+        if isinstance(start, Unknown):
+            return _of_topic(tp, start)
+        if isinstance(end, Unknown):
+            return _of_topic(tp, end)
+        if tp not in leading:
+            return _of_topic(tp, _NO_SIZE)
+        ends[tp] = (start, end)
+    return ends
+
+
+def _live(
+    replicas: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, tuple[int, int]],
+    leading: Mapping[TopicPartition, Disk],
+    sizes: Sizes,
+) -> Maybe[dict[TopicPartition, int]]:
+    """Return the bytes of a topic's replicas that are not dead; or of which that can't be told, and why."""
+    live = {}
+    for tp in replicas:
+        found: Maybe[int] = NO_SEGMENT_BYTES  # the search counts whole segments alone
+        if tp.topic in sizes.segment_bytes:
+            found = sizes.live_bytes(leading[tp], tp, ends[tp][0])
+        if isinstance(found, Unknown):
+            return _of_topic(tp, found)
+        live[tp] = found
+    return live
+
+
+def _as_disk(topic: str, replicas: Mapping[TopicPartition, int], most_bytes: int) -> Disk:
+    held = sum(replicas.values())
+    return Disk(-1, (topic,), Room(most_bytes, held, held), replicas)
+
+
+def _searched(
+    reader: ClusterReader,
+    topics: list[Disk],
+    ends: Mapping[TopicPartition, tuple[int, int]],
+    sizes: Sizes,
+    leaders: Leaders,
+    now_ms: int,
+) -> dict[TopicPartition, Maybe[Tail]]:
+    try:
+        numpy()
+    except MissingPartError:
+        return dict.fromkeys((tp for one in topics for tp in one.replicas), _NO_NUMPY)
+    from retention_cli.disks.bisect_offsets import estimate
+    from retention_cli.disks.solve.estimated import Known
+
+    # A trigger asks without regard to guards: what these keep is not taken from other partitions instead.
+    limits: dict[TopicPartition, Maybe[Limit]] = {
+        tp: Limit(ends[tp][1], "G1", "the high watermark") for one in topics for tp in one.replicas
+    }
+    known = Known(ends, {}, limits, sizes.segment_bytes, {}, {}, {}, [0] * len(topics))
+    bounds = estimate(reader, topics, _ALL, known, leaders, now_ms).bounds
+    return {tp: Tail(bounds.get(tp, ends[tp][0]), exact=False) for tp in limits}
+
+
+def _of_topic(tp: TopicPartition, why: Unknown) -> Unknown:
+    return Unknown.because("R5", f"{tp} of the topic is not known ({why.reasons[0].text})")

@@ -1,0 +1,1 @@
+"""Where a plan is computed besides this process: Spark, and fleets of clusters."""

@@ -1,0 +1,245 @@
+"""``fleet.yaml``: the clusters of a fleet, how each is reached, and by which policy it is trimmed.
+
+::
+
+    version: 1
+    policy: shared.yaml                 # of every cluster that names none of its own
+    clusters:
+      - name: eu
+        bootstrap-server: eu-1:9092
+        command-config: eu.properties   # paths are relative to this file
+      - name: us
+        context: us-prod                # of kretain's configuration file
+        policy: us.yaml
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from retention_cli.core.units import UnitError, parse_duration_ms
+from retention_cli.plan.saved import StrictModel
+from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.load import problems_of, unknown_keys
+from retention_cli.policy.schema import keys_of
+from retention_cli.policy.yaml_file import Document, read_document
+
+CONNECTION: Final = ("bootstrap-server", "command-config", "settings")
+"""The keys that say how a cluster is reached where its entry names no context."""
+_PATHS: Final = ("command-config", "policy", "state-dir")
+
+
+class FleetFileError(Exception):
+    """The fleet file can't be used. ``problems`` are in the file's order, one at least."""
+
+    def __init__(self, problems: list[PolicyProblem]) -> None:
+        super().__init__("; ".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def _version(value: object) -> int:
+    if value != 1 or isinstance(value, bool):
+        raise ValueError("is not 1, the format that this kretain reads")
+    return 1
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+        raise ValueError("is not a name: letters, digits, dots, hyphens and underscores")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("is not a text")
+    return value
+
+
+def _duration(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    try:
+        found = parse_duration_ms(value) if isinstance(value, str) else 0
+    except UnitError as error:
+        raise ValueError(str(error)) from None
+    if found <= 0:
+        raise ValueError("is not a duration such as 30s")
+    return found
+
+
+def _settings(value: object) -> dict[str, str]:
+    """Connection keys as text. What is wrong is said without a value: it may be a password."""
+    if not isinstance(value, dict):
+        raise ValueError("is not a mapping of keys to values")  # noqa: TRY004  (pydantic's way)
+    found = {}
+    for key, one in value.items():
+        if not isinstance(one, (str, int, float)):
+            raise ValueError(f"{key} is neither a text nor a number")  # noqa: TRY004
+        found[str(key)] = str(one).lower() if isinstance(one, bool) else str(one)
+    return found
+
+
+_Text = Annotated[str, BeforeValidator(_text)]
+
+
+class ClusterModel(StrictModel):
+    """One cluster of a fleet: a context, or a connection's own keys."""
+
+    name: Annotated[str, BeforeValidator(_text), AfterValidator(_name)] = Field(
+        description="What it is called here and in plans."
+    )
+    context: _Text | None = Field(default=None, description="A context of the configuration file.")
+    bootstrap_server: _Text | None = Field(default=None, alias="bootstrap-server", description="HOST:PORT,…")
+    command_config: _Text | None = Field(
+        default=None, alias="command-config", description="librdkafka's keys, or a Java client's .properties."
+    )
+    settings: Annotated[dict[str, str], BeforeValidator(_settings)] | None = Field(
+        default=None, description="The connection's keys right here."
+    )
+    policy: _Text | None = Field(default=None, description="Its own policy file.")
+    state_dir: _Text | None = Field(default=None, alias="state-dir", description="Audit log, lock and memory.")
+    timeout: Annotated[int, BeforeValidator(_duration)] | None = Field(default=None, description="For one request.")
+
+
+class FleetModel(StrictModel):
+    """A fleet: its clusters, and the policy that they share."""
+
+    version: Annotated[int, BeforeValidator(_version)] = Field(description="The fleet file's format: 1.")
+    policy: _Text | None = Field(default=None, description="Of every cluster that names none of its own.")
+    clusters: list[ClusterModel] = Field(min_length=1, description="The clusters, in the order of every output.")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEntry:
+    """One cluster of the file. ``values`` are a context's keys; paths in them lead from where we are."""
+
+    name: str
+    line: int | None
+    context: str | None
+    values: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetFile:
+    """A fleet file, checked. ``digest`` is of its content (``sha256:…``)."""
+
+    source: str
+    digest: str
+    entries: tuple[FleetEntry, ...]
+    names_policies: bool
+
+
+def load_fleet(path: Path) -> FleetFile:
+    """Read and check a fleet file. What it names is not looked at.
+
+    Raises:
+        FleetFileError: it can't be read or isn't right; every problem that was found.
+    """
+    source = str(path)
+    try:
+        raw = path.read_bytes()
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise FleetFileError([PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError:
+        raise FleetFileError([PolicyProblem(source, None, "", "is not UTF-8 text")]) from None
+    return parse_fleet(text, source, "sha256:" + hashlib.sha256(raw).hexdigest(), path.parent)
+
+
+def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
+    """Check a fleet's text; relative paths in it lead from ``folder``. See :func:`load_fleet`."""
+    try:
+        document = read_document(text, source)
+    except PolicyError as error:  # a parser quotes what it can't read: here that may be a password
+        problems = [PolicyProblem(one.source, one.line, one.key, _unquoted(one.text)) for one in error.problems]
+        raise FleetFileError(problems) from None
+    if not isinstance(document.data, dict):
+        raise FleetFileError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
+    problems = [*document.problems, *_unknown_keys(document)]
+    try:
+        model = FleetModel.model_validate(document.data)
+    except ValidationError as error:
+        model = None
+        problems += [_reworded(one) for one in problems_of(error, document)]
+    if model is not None:
+        problems += _combinations(model, document)
+    if problems or model is None:
+        raise FleetFileError(sorted(set(problems), key=lambda one: (one.line or 0, one.key, one.text)))
+    entries = []
+    for index, cluster in enumerate(model.clusters):
+        values = cluster.model_dump(by_alias=True, exclude_none=True, exclude={"name", "context"})
+        if model.policy is not None:
+            values.setdefault("policy", model.policy)
+        for key in _PATHS:
+            if key in values:
+                values[key] = folder / Path(values[key]).expanduser()
+        entries.append(FleetEntry(cluster.name, document.line_of(("clusters", index)), cluster.context, values))
+    named = model.policy is not None or any(one.policy is not None for one in model.clusters)
+    return FleetFile(source, digest, tuple(entries), named)
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"'[^']*'|\"[^\"]*\"", "…", text)
+
+
+def _reworded(problem: PolicyProblem) -> PolicyProblem:
+    """The policy's schema speaks of topics where a list is none or empty."""
+    if problem.key == "clusters" and problem.text.startswith("is not a list"):
+        return PolicyProblem(problem.source, problem.line, problem.key, "is not a list: each starts with '- name: …'")
+    if problem.key == "clusters" and problem.text.startswith("is empty"):
+        return PolicyProblem(problem.source, problem.line, problem.key, "is empty: a fleet has clusters")
+    return problem
+
+
+def _unknown_keys(document: Document) -> list[PolicyProblem]:
+    found = unknown_keys(document.data, FleetModel, (), document, partial(_hint, at_top=True))
+    clusters = document.data.get("clusters")
+    for index, one in enumerate(clusters if isinstance(clusters, list) else ()):
+        if isinstance(one, dict):
+            found += unknown_keys(one, ClusterModel, ("clusters", index), document, partial(_hint, at_top=False))
+    return found
+
+
+def _hint(name: str, allowed: list[str], *, at_top: bool) -> str:
+    near = difflib.get_close_matches(name.lower().replace("_", "-"), allowed, n=1, cutoff=0.6)
+    if at_top and name in keys_of(ClusterModel):
+        return "is not a key here; it belongs into an entry of clusters"
+    return (
+        f"is not a key here; did you mean {near[0]}?" if near else f"is not a key here; keys are {', '.join(allowed)}"
+    )
+
+
+def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:
+    """What each key allows and the whole does not: names and contexts given twice, two ways to one cluster, or none."""
+    found = []
+    names: dict[str, int | None] = {}
+    contexts: dict[str, str] = {}
+    for index, one in enumerate(model.clusters):
+
+        def problem(key: str, text: str, path: tuple[str | int, ...] = ("clusters", index)) -> PolicyProblem:
+            return PolicyProblem(document.source, document.line_of((*path, key)), key, text)
+
+        if one.name in names:
+            found.append(problem("name", f"{one.name} is given twice (first in line {names[one.name]})"))
+        names.setdefault(one.name, document.line_of(("clusters", index, "name")))
+        own = [key for key in CONNECTION if one.model_dump(by_alias=True).get(key) is not None]
+        if one.context is not None:
+            if own:
+                found.append(problem(own[0], "can't stand beside context, which says how the cluster is reached"))
+            if one.context in contexts:
+                found.append(
+                    problem("context", f"{one.context} is {contexts[one.context]}'s already: a cluster is named once")
+                )
+            contexts.setdefault(one.context, one.name)
+        elif not own:
+            found.append(problem("name", f"{one.name} can't be reached: give context or {', '.join(CONNECTION)}"))
+    return found

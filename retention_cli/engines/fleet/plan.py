@@ -1,0 +1,115 @@
+"""The plan of a fleet: a plan per cluster, or why there is none, and ``kretain.fleet-plan/v1``. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from retention_cli import __version__
+from retention_cli.core.units import timestamp
+from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, json_lines, row_as_json, totals_as_json
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A cluster of which nothing came: why, in one line. ``cause`` is what was raised, where it was just now."""
+
+    error: str
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return what an error says, on one line."""
+    return Failure(" ".join(str(error).split()) or type(error).__name__, error)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """Plans by the clusters' names, in the fleet's order; a cluster that could not be planned holds no other.
+
+    ``source`` is the fleet's file (or ``context PATTERN``), ``digest`` its content's, None where there is no file.
+    """
+
+    created_at_ms: int
+    source: str
+    digest: str | None
+    clusters: Mapping[str, Plan | Failure]
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """The clusters that were planned."""
+        return {name: one for name, one in self.clusters.items() if isinstance(one, Plan)}
+
+    @property
+    def failures(self) -> dict[str, Failure]:
+        """The clusters that were not."""
+        return {name: one for name, one in self.clusters.items() if isinstance(one, Failure)}
+
+    @property
+    def totals(self) -> Totals:
+        """Counts over all decisions of all clusters."""
+        return sum((one.totals for one in self.plans.values()), Totals.of(()))
+
+
+def fleet_head(fleet: FleetPlan) -> dict[str, Any]:
+    """Return all of the fleet's JSON but its clusters."""
+    totals = fleet.totals
+    return {
+        "format": FLEET_FORMAT,
+        "kretain": __version__,
+        "created_at": timestamp(fleet.created_at_ms),
+        "fleet": {"source": fleet.source, "digest": fleet.digest},
+        "has_changes": totals.trim > 0,
+        "totals": {
+            "clusters": len(fleet.clusters),
+            "clusters_failed": len(fleet.failures),
+            **totals_as_json(totals),
+        },
+    }
+
+
+def fleet_heads(fleet: FleetPlan) -> dict[str, Any]:
+    """Return the fleet's JSON without rows: each cluster by its plan's head, or its error."""
+    return {**fleet_head(fleet), "clusters": [_cluster_head(name, one) for name, one in fleet.clusters.items()]}
+
+
+def fleet_as_json(fleet: FleetPlan) -> dict[str, Any]:
+    """Return the whole plan as JSON's own types."""
+    whole = []
+    for name, one in fleet.clusters.items():
+        rows = {} if isinstance(one, Failure) else {"partitions": [row_as_json(row) for row in one.decisions]}
+        whole.append({**_cluster_head(name, one), **rows})
+    return {**fleet_head(fleet), "clusters": whole}
+
+
+def fleet_lines(fleet: FleetPlan) -> Iterator[str]:
+    """Write the fleet's JSON in pieces, a partition a line."""
+
+    def cluster(name: str, one: Plan | Failure) -> Iterator[str]:
+        head = _cluster_head(name, one)
+        if isinstance(one, Failure):
+            yield json.dumps(head, ensure_ascii=False)
+        else:
+            yield from json_lines(head, "partitions", (row_as_json(row) for row in one.decisions))
+
+    yield from nested_lines(fleet_head(fleet), "clusters", (cluster(*item) for item in fleet.clusters.items()))
+
+
+def nested_lines(head: Mapping[str, Any], key: str, members: Iterator[Iterator[str]]) -> Iterator[str]:
+    """Write one JSON object of which ``key`` lists objects that are written in pieces themselves."""
+    text = json.dumps(head, ensure_ascii=False, indent=1)
+    yield text[: text.rindex("\n")] + f',\n "{key}": ['
+    between = "\n"
+    for member in members:
+        yield between
+        yield from member
+        between = ",\n"
+    yield "\n ]\n}\n"
+
+
+def _cluster_head(name: str, one: Plan | Failure) -> dict[str, Any]:
+    if isinstance(one, Failure):
+        return {"name": name, "error": one.error}
+    return {"name": name, **head_as_json(one)}

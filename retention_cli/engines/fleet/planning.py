@@ -1,0 +1,181 @@
+"""One plan over several clusters: an engine reads each, and one that fails holds no other."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Final, Protocol
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.progress import Progress, silent
+from retention_cli.core.state_dir import StateError
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, failure_of
+from retention_cli.memory.stores import Kind, Memories
+from retention_cli.plan.make import NothingMatchesError, Selection, make_plan
+from retention_cli.plan.value import Plan
+from retention_cli.policy.disks import check_without_inventory
+from retention_cli.policy.errors import PolicyError
+from retention_cli.trim.history import past_day
+
+CONCURRENT: Final = 4
+"""How many clusters are read at a time."""
+
+Watch = Callable[[str], contextlib.AbstractContextManager[Progress]]
+"""Gives a cluster, by its name, somebody to report to for as long as it is being read."""
+
+
+class SameClusterError(Exception):
+    """Two names of a fleet lead to one cluster. Nothing was trimmed: it would be, under two policies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One cluster of a fleet: its name, how to reach it, and what may go there.
+
+    ``selection`` gives the policy as it is now; ``state_dir`` is where audit logs, locks and memories lie.
+    """
+
+    name: str
+    settings: ConnectionSettings
+    timeout_s: float
+    state_dir: Path
+    selection: Callable[[], Selection]
+
+    def reader(self) -> ClusterReader:
+        """Return an unopened reader of the cluster."""
+        return ClusterReader(self.settings, self.timeout_s)
+
+    def memories(self, reader: ClusterReader, kind: Kind) -> Memories:
+        """Return what is remembered of the cluster, unopened; ``kind`` is the policy's ``state``."""
+        if kind == "local":
+            return Memories(self.state_dir)
+        from retention_cli.memory.topics.state import StateTopic
+
+        return Memories(self.state_dir, StateTopic(reader))
+
+
+class Engine(Protocol):
+    """Makes the plans of several clusters, in any order. What one cluster lacks is a :class:`Failure` of its own."""
+
+    def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
+        """Yield each member's name with its plan as of ``now_ms`` (Unix ms), or why it has none.
+
+        Raises:
+            SameClusterError: two members are one cluster.
+        """
+        ...
+
+
+def check_addresses(members: Sequence[Member]) -> None:
+    """Check, before anything is asked, that no two members are reached by one broker's address.
+
+    Raises:
+        SameClusterError: two are.
+    """
+    seen: dict[str, str] = {}
+    for one in members:
+        for address in one.settings.bootstrap.split(","):
+            other = seen.setdefault(address.strip().lower(), one.name)
+            if other != one.name:
+                raise SameClusterError(
+                    f"{other} and {one.name} are both reached by {address.strip()}: a cluster is named once, under one "
+                    "policy; nothing was trimmed"
+                )
+
+
+def unwatched(_name: str) -> contextlib.AbstractContextManager[Progress]:
+    """Report to nobody."""
+    return contextlib.nullcontext(silent)
+
+
+def make_fleet_plan(
+    engine: Engine,
+    members: Sequence[Member],
+    now_ms: int,
+    *,
+    source: str,
+    digest: str | None,
+    watch: Watch = unwatched,
+) -> FleetPlan:
+    """Plan every member. Nothing is changed.
+
+    Raises:
+        SameClusterError: two of them are one cluster.
+    """
+    found = dict(engine.plans(members, now_ms, watch))
+    clusters = {one.name: found.get(one.name, Failure("the engine left it out")) for one in members}
+    names = ClusterNames([one.name for one in members])
+    for name, one in clusters.items():
+        if isinstance(one, Plan):
+            names.claim(one.cluster_id, name)
+    return FleetPlan(now_ms, source, digest, clusters)
+
+
+class LocalEngine:
+    """Reads a few clusters at a time, each in a thread of its own.
+
+    Threads are left behind where the caller is interrupted: what they read is nobody's any more.
+    """
+
+    def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
+        """See :class:`Engine`."""
+        names = ClusterNames([one.name for one in members])
+
+        def plan(member: Member) -> tuple[str, Plan | Failure]:
+            with watch(member.name) as progress:
+                try:
+                    return member.name, _plan(member, now_ms, names, progress)
+                except (BrokerError, PolicyError, NothingMatchesError, StateError) as error:
+                    return member.name, failure_of(error)
+
+        with ThreadPool(max(1, min(CONCURRENT, len(members)))) as pool:  # its threads are daemons
+            yield from pool.imap_unordered(plan, members)
+
+
+def _plan(member: Member, now_ms: int, names: ClusterNames, progress: Progress) -> Plan:
+    selection = member.selection()
+    check_without_inventory(selection.policy)
+    with member.reader() as reader:
+        names.claim(reader.metadata([]).cluster_id, member.name)  # before two of us open one cluster's memory
+        memories = member.memories(reader, selection.policy.state)
+        try:
+            return make_plan(
+                reader,
+                selection,
+                now_ms,
+                progress=progress,
+                memories=memories,
+                past_day=lambda cluster: past_day(member.state_dir, cluster, now_ms, selection.policy.limits),
+            )
+        finally:
+            memories.close()
+
+
+class ClusterNames:
+    """Which of these names each cluster goes by; a cluster has one."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._order = names
+        self._lock = threading.Lock()
+        self._by_id: dict[str, str] = {}
+
+    def claim(self, cluster_id: str, name: str) -> None:
+        """Note a cluster's name.
+
+        Raises:
+            SameClusterError: it has another already.
+        """
+        with self._lock:
+            other = self._by_id.setdefault(cluster_id, name)
+        if other != name:
+            first, second = sorted((other, name), key=self._order.index)
+            raise SameClusterError(
+                f"{first} and {second} are one cluster, {cluster_id}: name it once, under one policy; "
+                "nothing was trimmed"
+            )

@@ -1,0 +1,60 @@
+"""A fleet's plan is carried out cluster by cluster, each as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from retention_cli.archive.interface import ArchiverFor
+from retention_cli.core.model import Reason
+from retention_cli.core.progress import Progress, silent
+from retention_cli.engines.fleet.planning import Member
+from retention_cli.plan.value import Plan
+from retention_cli.policy.disks import check_without_inventory
+from retention_cli.trim.report import TrimReport
+from retention_cli.trim.run import ExitCodeFor, Orders, carry_out, check_cluster
+
+
+def trim_member(
+    member: Member,
+    plan: Plan,
+    *,
+    clock_ms: Callable[[], int],
+    exit_code_for: ExitCodeFor,
+    dry_run: bool = False,
+    max_partitions: int | None = None,
+    source: str | None = None,
+    archiver: ArchiverFor | None = None,
+    progress: Progress = silent,
+    on_report: Callable[[TrimReport], None] = lambda _report: None,
+) -> tuple[TrimReport, list[Reason]]:
+    """Carry one cluster's plan out under its own lock and audit log; return the report, and notes of its memory.
+
+    ``on_report`` is given the report before anything behind it can fail.
+
+    Raises:
+        PlanRefusedError: the plan is for another cluster than the member's connection leads to.
+        PolicyError: the policy names an inventory, which is of one cluster.
+        Exception: as :func:`retention_cli.trim.run.carry_out`.
+    """
+    policy = member.selection().policy
+    check_without_inventory(policy)
+    with member.reader() as reader:
+        check_cluster(plan, reader.metadata([]).cluster_id)
+        memories = member.memories(reader, policy.state)
+        try:
+            orders = Orders(
+                selection=member.selection,
+                state_dir=member.state_dir,
+                clock_ms=clock_ms,
+                dry_run=dry_run,
+                max_partitions=max_partitions,
+                source=source,
+                memories=memories,
+                archiver=archiver,
+                on_report=on_report,
+            )
+            report = carry_out(reader, plan, orders, exit_code_for, progress)
+            memories.save(clock_ms())
+            return report, memories.notes
+        finally:
+            memories.close()

@@ -1,0 +1,26 @@
+"""The same observe and decide, spread over a Spark cluster (docs/architecture.md, The flow)."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+_FOLDERS: Final[list[tempfile.TemporaryDirectory[str]]] = []
+"""What sessions send to executors, for as long as this process lives: executors may ask for it at any time."""
+
+
+def register(session: Any) -> None:
+    """Make ``kretain.*`` formats known to a session, and send kretain's code to its executors: for notebooks."""
+    from retention_cli.engines.spark.session import ship_code
+    from retention_cli.engines.spark.sources import SOURCES
+
+    folder = tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True)
+    _FOLDERS.append(folder)
+    ship_code(session, Path(folder.name))
+    session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    for source in SOURCES:
+        session.dataSource.register(source)
+
+
+__all__ = ["register"]

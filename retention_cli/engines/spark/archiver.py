@@ -1,0 +1,281 @@
+"""Archiving on executors: tasks copy partitions, the client looks at what they say is there, and it alone trims.
+
+A task reads a cluster and writes an archive's files; it has nothing that could delete. What it is told (URLs
+included) is part of its code, and stands in no setting, plan or page of Spark's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from retention_cli.archive.archiver import LastArchived, as_copied, failed, without_id
+from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.interface import Copied
+from retention_cli.archive.layout import Source
+from retention_cli.archive.remote_check import NotingStore, SegmentWord, StoppedError, Word, look
+from retention_cli.archive.store import Store
+from retention_cli.archive.writer import SegmentSize, archive_range
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.extras import MissingPartError
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.progress import Progress
+from retention_cli.core.units import timestamp
+from retention_cli.engines.spark.at_once import as_they_end
+from retention_cli.engines.spark.connections import ConnectionRef, Readers
+from retention_cli.engines.spark.fact_rows import Row
+from retention_cli.engines.spark.prepare import leader_of
+from retention_cli.engines.spark.schemas import ddl
+from retention_cli.engines.spark.session import SparkError, last_words
+from retention_cli.engines.spark.slices import NO_BROKER
+from retention_cli.plan.target import Target
+
+TASKS_A_LEADER: Final = 4
+"""So many tasks read from one leader at a time, each over a connection of its own."""
+RECORDS_A_TASK: Final = 200_000
+"""Up to so many records a leader's partitions are one task's."""
+_TASKS_AT_ONCE: Final = 64
+_SHARED: Final = "An archive must be storage that this machine and all executors share"
+
+WORDS: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("error", pa.string()),
+        ("start", pa.int64()),
+        ("notes", pa.list_(pa.string())),
+        (
+            "segments",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("start", pa.int64()),
+                        ("end", pa.int64()),
+                        ("manifest", pa.string()),
+                        ("files", pa.list_(pa.struct([("path", pa.string()), ("digest", pa.string())]))),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+"""One row a partition: :class:`retention_cli.archive.remote_check.Word`, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One partition's records, to be archived up to ``end`` (exclusive)."""
+
+    source: Source
+    url: str
+    end: int
+    records: int
+
+    @property
+    def tp(self) -> TopicPartition:
+        """Whose they are."""
+        return TopicPartition(self.source.topic, self.source.partition)
+
+
+@dataclass(slots=True)
+class SparkArchiver:
+    """Has Spark's tasks copy partitions (:class:`retention_cli.archive.interface.Archiver`), and believes what it sees.
+
+    Args:
+        reader: the cluster, read-only.
+        cluster_id: its id.
+        connect: opens Spark where it is not open yet; gives a session, and where tasks find the cluster's settings.
+        size: when a segment is full.
+    """
+
+    reader: ClusterReader
+    cluster_id: str
+    connect: Callable[[Progress], tuple[Any, ConnectionRef]]
+    size: SegmentSize = field(default_factory=SegmentSize)
+    _stores: dict[str, Store] = field(default_factory=dict)
+    _last: LastArchived = field(default_factory=LastArchived)
+
+    def copy(
+        self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
+    ) -> dict[TopicPartition, Copied | Reason]:
+        """Archive each partition up to its target; see :class:`retention_cli.archive.interface.Archiver`."""
+        result: dict[TopicPartition, Copied | Reason] = {}
+        wishes = []
+        for tp, (url, target) in wanted.items():
+            if (topic_id := target.decision.topic_id) is None:
+                result[tp] = without_id(tp)
+            else:
+                source = Source(self.cluster_id, tp.topic, topic_id, tp.partition)
+                wishes.append(Wish(source, url, target.offset, target.records))
+        if not wishes:
+            return result
+        try:
+            leaders = self._leaders(wishes)
+            session, connection = self.connect(progress)
+        except (BrokerError, SparkError) as error:
+            return result | {one.tp: failed(one.tp, one.url, error) for one in wishes}
+        phase = f"archiving {len(wishes):,} partition{'' if len(wishes) == 1 else 's'} over Spark"
+        whole, done = sum(one.records for one in wishes), 0
+        progress(phase, 0, whole)
+        stopped = threading.Event()
+        jobs = [
+            functools.partial(self._job, session, connection, some, stopped.is_set) for some in sliced(wishes, leaders)
+        ]
+        with contextlib.closing(as_they_end(session, jobs, _TASKS_AT_ONCE)) as ended:
+            try:
+                for one in ended:
+                    found = one.result()
+                    result |= found
+                    done += sum(wanted[tp][1].records for tp in found)
+                    progress(phase, done, whole)
+            finally:
+                stopped.set()
+        return result
+
+    def differing(
+        self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
+    ) -> dict[TopicPartition, Reason]:
+        """Return those whose log no longer has the last record that was archived, or where that can't be asked."""
+        return self._last.differing(self.reader, copied, leaders)
+
+    def _leaders(self, wishes: Iterable[Wish]) -> dict[TopicPartition, int]:
+        topics = self.reader.metadata({one.source.topic for one in wishes}).topics
+        return {
+            TopicPartition(name, number): leader_of(partition)
+            for name, topic in topics.items()
+            for number, partition in topic.partitions.items()
+        }
+
+    def _job(
+        self, session: Any, connection: ConnectionRef, wishes: Sequence[Wish], stopped: Callable[[], bool]
+    ) -> dict[TopicPartition, Copied | Reason]:
+        """Have one task copy its partitions, and look at each."""
+        task = copier(wishes, self.cluster_id, connection, self.reader.timeout_s, self.size)
+        try:
+            told = _told(session, task)
+        except SparkError as error:
+            return {one.tp: failed(one.tp, one.url, error) for one in wishes}
+        return {one.tp: self._looked_at(one, told.get(one.tp), stopped) for one in wishes}
+
+    def _looked_at(self, wish: Wish, row: Row | None, stopped: Callable[[], bool]) -> Copied | Reason:
+        """Believe a task's row as far as what it says is seen from here."""
+        if row is None:
+            return failed(wish.tp, wish.url, "Spark's task said nothing of it")
+        if row["error"] is not None:
+            return failed(wish.tp, wish.url, row["error"])
+        word = word_of(row)
+        try:
+            store = self._stores.get(wish.url) or self._stores.setdefault(wish.url, Store(wish.url))
+            seen = look(store, wish.source, wish.end, word, stopped)
+        except StoppedError as error:
+            return failed(wish.tp, wish.url, error)
+        except (ArchiveError, MissingPartError) as error:
+            text = " ".join(str(error).split())
+            return Reason(
+                "archive",
+                f"{wish.tp} was archived by Spark's tasks, and is not trimmed, because it is not seen from here: "
+                f"{text}. {_SHARED}: see to that and run again",
+            )
+        self._last.note(wish.tp, seen.manifests, word.start)
+        return as_copied(wish.url, wish.source, seen.start, seen.end, seen.manifests, word.notes)
+
+
+def _told(session: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> dict[TopicPartition, Row]:
+    """Run one task; return its rows.
+
+    Raises:
+        SparkError: it failed, or was interrupted.
+    """
+    try:
+        rows = session.range(0, 1, 1, 1).mapInArrow(task, ddl(WORDS)).collect()
+    except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
+        raise SparkError(f"Spark's task failed: {last_words(error)}") from None
+    return {TopicPartition(row["topic"], row["partition"]): row.asDict(recursive=True) for row in rows}
+
+
+def sliced(wishes: Sequence[Wish], leaders: Mapping[TopicPartition, int]) -> list[list[Wish]]:
+    """Return what each task is to copy: partitions of one leader, :data:`TASKS_A_LEADER` tasks a leader at most. Pure.
+
+    The largest partitions come first, and each goes to the task that has least.
+    """
+    by_leader: dict[int, list[Wish]] = {}
+    for one in wishes:
+        by_leader.setdefault(leaders.get(one.tp, NO_BROKER), []).append(one)
+    found: list[list[Wish]] = []
+    for _, some in sorted(by_leader.items()):
+        count = min(TASKS_A_LEADER, len(some), -(-sum(one.records for one in some) // RECORDS_A_TASK)) or 1
+        tasks: list[list[Wish]] = [[] for _ in range(count)]
+        sizes = [0] * count
+        for one in sorted(some, key=lambda one: (-one.records, one.source)):
+            least = sizes.index(min(sizes))
+            tasks[least].append(one)
+            sizes[least] += max(1, one.records)
+        found += tasks
+    return found
+
+
+def copier(
+    wishes: Sequence[Wish], cluster: str, connection: ConnectionRef, timeout_s: float, size: SegmentSize
+) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return the task for ``mapInArrow``: whatever comes in, a row of :data:`WORDS` for each wish."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        stores: dict[str, NotingStore] = {}
+        with Readers({cluster: (connection, timeout_s)}) as readers:
+            for one in (one for batch in batches if batch.num_rows for one in wishes):
+                try:
+                    store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url))
+                    done = archive_range(readers.get(cluster), store, one.source, one.end, _now, size)
+                    row = row_of(one.tp, store.word_on(done))
+                except (ArchiveError, BrokerError, MissingPartError) as error:
+                    row = {"topic": one.tp.topic, "partition": one.tp.partition, "error": str(error)}
+                yield pa.RecordBatch.from_pylist([row], schema=WORDS)
+
+    return run
+
+
+def _now() -> str:
+    return timestamp(time.time_ns() // 1_000_000)
+
+
+def row_of(tp: TopicPartition, word: Word) -> Row:
+    """Return a task's word as a row of :data:`WORDS`."""
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "error": None,
+        "start": word.start,
+        "notes": list(word.notes),
+        "segments": [
+            {
+                "start": one.start,
+                "end": one.end,
+                "manifest": one.manifest,
+                "files": [{"path": path, "digest": digest} for path, digest in one.files.items()],
+            }
+            for one in word.segments
+        ],
+    }
+
+
+def word_of(row: Row) -> Word:
+    """Return a task's word from its row."""
+    return Word(
+        row["start"],
+        tuple(
+            SegmentWord(
+                one["start"], one["end"], one["manifest"], {file["path"]: file["digest"] for file in one["files"]}
+            )
+            for one in row["segments"]
+        ),
+        tuple(row["notes"]),
+    )

@@ -1,0 +1,119 @@
+"""How executors come to the connection's settings: a file that they open themselves, never a value in the code.
+
+Plans, logs and Spark's own pages show code and its arguments; a file's content they don't show.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from retention_cli.brokers.errors import BrokerError, SettingsError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.client_files import Setting, read_properties, translate
+from retention_cli.brokers.security.settings import ConnectionSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRef:
+    """Where an executor finds a cluster's settings.
+
+    ``shipped`` is a file that Spark distributed (by its name), ``path`` one that lies where the task runs: our own
+    JSON, or, with ``bootstrap``, a client's properties file (``--executor-command-config``): its own
+    ``bootstrap.servers``, where executors reach the brokers by other addresses, else this one.
+    """
+
+    path: str | None = None
+    shipped: str | None = None
+    bootstrap: str | None = None
+
+    def load(self) -> ConnectionSettings:
+        """Read the settings, on an executor.
+
+        Raises:
+            SettingsError: the file is not there, or is wrong.
+        """
+        if self.bootstrap is not None and self.path is not None:
+            given = read_properties(Path(self.path))
+            return translate({"bootstrap.servers": Setting(self.bootstrap, "the client"), **given})
+        file = Path(self.path) if self.path is not None else _shipped(self.shipped or "")
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            known = {one.name for one in fields(ConnectionSettings)}
+            if not isinstance(content, dict) or not content.keys() <= known:
+                raise SettingsError(f"{file.name}: is no connection of kretain's")
+            content["left_out"] = tuple(content.get("left_out", ()))
+            return ConnectionSettings(**content)
+        except OSError as error:
+            raise SettingsError(f"the connection's file {file.name} can't be read here: {error.strerror}") from None
+        except (ValueError, TypeError):  # never with its text: it would quote a secret
+            raise SettingsError(f"the connection's file {file.name} can't be understood here") from None
+
+
+def _shipped(name: str) -> Path:
+    from pyspark import SparkFiles
+
+    return Path(SparkFiles.get(name))
+
+
+def write_connection(settings: ConnectionSettings, folder: Path, name: str) -> Path:
+    """Write a cluster's settings for executors to a file that only we may read; return its path."""
+    path = folder / name
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(asdict(settings), file)
+    return path
+
+
+def check_cluster(reader: ClusterReader, cluster: str) -> None:
+    """Check that a reader has come to this cluster: an address may mean another one on another machine.
+
+    A group that the other cluster doesn't have would seem to be gone, and protect nothing (F1).
+
+    Raises:
+        BrokerError: it has come to another.
+    """
+    found = reader.metadata(()).cluster_id
+    if found != cluster:
+        raise BrokerError(f"{reader.settings.bootstrap} is cluster {found} from here, not {cluster}")
+
+
+class Readers:
+    """The readers of one task: each cluster's, opened at its first use. A context manager."""
+
+    def __init__(self, jobs: Mapping[str, tuple[ConnectionRef, float]]) -> None:
+        self._jobs = jobs
+        self._open: dict[str, ClusterReader] = {}
+        self._failed: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for reader in self._open.values():
+            reader.__exit__(kind, error, at)
+        self._open = {}
+
+    def get(self, cluster: str) -> ClusterReader:
+        """Return the reader of a cluster, by its id.
+
+        Raises:
+            BrokerError: the cluster can't be reached from here, or another one is.
+        """
+        if cluster in self._failed:
+            raise BrokerError(self._failed[cluster])
+        if cluster not in self._open:
+            connection, timeout_s = self._jobs[cluster]
+            try:
+                reader = ClusterReader(connection.load(), timeout_s)
+                self._open[cluster] = reader.__enter__()
+                check_cluster(reader, cluster)
+            except (BrokerError, SettingsError) as error:
+                self._failed[cluster] = str(error)
+                raise BrokerError(str(error)) from None
+        return self._open[cluster]

@@ -1,0 +1,75 @@
+"""What executors need, asked of them before any work is sent: a missing part is named with its machine."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import platform
+import socket
+from collections.abc import Iterator
+from typing import Any, Final
+
+from retention_cli.engines.spark.failures import as_spark_error
+from retention_cli.engines.spark.session import SparkError, last_words
+
+NEEDED: Final = {
+    "confluent_kafka": "confluent-kafka",
+    "kafka": "kafka-python",
+    "pyarrow": "pyarrow",
+    "numpy": "numpy",
+    "cryptography": "cryptography",
+    "javaproperties": "javaproperties",
+    "pydantic": "pydantic",
+    "yaml": "PyYAML",
+    "tenacity": "tenacity",
+}
+"""What is imported on an executor, and the distribution that has it. Some are native: a zip can't carry them."""
+
+_ENDED: Final = "SparkContext was shut down"
+"""An application that somebody ended: YARN's administrator, or a queue that wants its room back."""
+_FAILS: Final = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
+"""What a part that is missing, broken, or of another version raises when it is imported."""
+
+
+def probe(_batches: Iterator[Any]) -> Iterator[Any]:
+    """Say, on an executor, what is missing there: one row."""
+    import pyarrow as pa
+
+    missing = []
+    for module, distribution in NEEDED.items():
+        try:
+            importlib.import_module(module)
+        except _FAILS as error:
+            missing.append(f"{distribution} ({type(error).__name__}: {error})")
+    try:
+        importlib.import_module("retention_cli.observe.cluster")
+    except _FAILS as error:
+        missing.append(f"kretain's engine ({type(error).__name__}: {error})")
+    columns = {"host": [socket.gethostname()], "python": [platform.python_version()], "missing": ["; ".join(missing)]}
+    yield pa.RecordBatch.from_pydict(columns)
+
+
+def check_executors(session: Any, tasks: int) -> list[str]:
+    """Return the machines that answered.
+
+    Raises:
+        SparkError: one of them lacks something; the text names it, and how to get it there.
+    """
+    frame = session.range(0, tasks, 1, tasks).mapInArrow(probe, "host string, python string, missing string")
+    try:
+        rows = frame.collect()
+    except Exception as error:  # noqa: BLE001  (not even the probe can run)
+        said = last_words(error)
+        if _ENDED in said and (ended := as_spark_error(error)) is not None:
+            raise ended from None
+        raise SparkError(
+            f"Spark's executors can't run Python as kretain needs it: {said} (is it the Python that you "
+            f"mean? PYSPARK_PYTHON names it; or ship an environment: kretain spark pack ENV.tar.gz)"
+        ) from None
+    for row in rows:
+        if row["missing"]:
+            raise SparkError(
+                f"executor {row['host']} (Python {row['python']}) lacks {row['missing']}: install them there, or ship "
+                f"an environment: kretain spark pack ENV.tar.gz"
+            )
+    return sorted({row["host"] for row in rows})

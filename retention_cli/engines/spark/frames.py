@@ -1,0 +1,122 @@
+"""Commits to standings: the least of millions of rows, by groupBy, with what is unknown kept (F1–F6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from retention_cli.engines.spark.schemas import ddl
+from retention_cli.observe.floors.standing import NAMED_AT_MOST
+
+PLACE: Final = ("cluster", "topic", "partition")
+
+
+def as_frame(session: Any, table: Any) -> Any:
+    """Return a pyarrow table as a frame.
+
+    Of an empty one Connect can't tell the columns by itself; and behind an empty batch PySpark loses all others.
+    """
+    if not len(table):
+        return session.createDataFrame([], ddl(table.schema))
+    some = [batch for batch in table.to_batches() if batch.num_rows]
+    return session.createDataFrame(pa.Table.from_batches(some, table.schema))
+
+
+def standings(commits: Any, required: Sequence[str] = ()) -> Any:
+    """Return one row for each partition that any row of ``schemas.COMMITS`` names, with ``schemas.STANDING``'s columns.
+
+    All but ``failed`` and ``failed_topic``, which :func:`with_failures` adds: they hold for more than a partition.
+
+    Args:
+        commits: the rows.
+        required: every group that the policy requires anywhere (F4).
+    """
+    from pyspark.sql import functions as f
+
+    counted = commits.where("kind = 'commit'")
+    lowest = f.min(f.struct("offset", "group"))
+    highest = f.min(f.struct((-f.col("offset")).alias("minus"), "group"))
+    by_epoch = counted.groupBy(*PLACE, "leader_epoch").agg(lowest.alias("least"), highest.alias("most"))
+    best = by_epoch.groupBy(*PLACE).agg(
+        f.min("least").alias("least"),
+        f.min("most").alias("most"),
+        f.bool_or(f.col("leader_epoch").isNull()).alias("bare"),
+        f.collect_list(f.when(f.col("leader_epoch").isNotNull(), _highest())).alias("epochs"),
+    )
+    best = best.select(
+        *PLACE,
+        f.col("least.offset").alias("low"),
+        f.col("least.group").alias("low_by"),
+        (-f.col("most.minus")).alias("high"),
+        f.col("most.group").alias("high_by"),
+        "bare",
+        "epochs",
+    )
+    joined = best.join(_odd(commits), [*PLACE], "full_outer").join(_missing(commits), [*PLACE], "full_outer")
+    if required:
+        there = commits.where(f.col("kind").isin("commit", "gone", "refused") & f.col("group").isin(*required))
+        present = there.groupBy(*PLACE).agg(f.collect_set("group").alias("present"))
+        return joined.join(present, [*PLACE], "full_outer")
+    return joined.withColumn("present", f.lit(None).cast("array<string>"))
+
+
+def _highest() -> Any:
+    from pyspark.sql import functions as f
+
+    return f.struct("leader_epoch", (-f.col("most.minus")).alias("offset"), f.col("most.group").alias("group"))
+
+
+def _odd(commits: Any) -> Any:
+    """Return what is refused of a partition's commits (F5), and the lowest that is gone (F6), by leader epoch.
+
+    There are few: one aggregation takes both.
+    """
+    from pyspark.sql import functions as f
+
+    gone, refused = f.col("kind") == "gone", f.col("kind") == "refused"
+    by_epoch = (
+        commits.where(gone | refused)
+        .groupBy(*PLACE, "kind", "leader_epoch")
+        .agg(
+            f.min(f.struct("offset", "group", "text")).alias("least"),
+            f.min(f.struct("group", "offset", "text")).alias("first"),
+            f.min(f.struct((-f.col("offset")).alias("minus"), "group")).alias("most"),
+        )
+    )
+    proven = gone & f.col("leader_epoch").isNotNull()
+    lowest = f.struct("leader_epoch", "least.offset", "least.group", f.col("least.text").alias("seen"))
+    never = f.struct("first.offset", "first.group", f.col("first.text").alias("seen"))
+    return by_epoch.groupBy(*PLACE).agg(
+        f.collect_list(f.when(refused, _highest())).alias("refused"),
+        f.collect_list(f.when(proven, lowest)).alias("gone"),
+        f.min(f.when(gone & f.col("leader_epoch").isNull(), never)).alias("unproven"),
+    )
+
+
+def _missing(commits: Any) -> Any:
+    """Return the first few groups by name without a commit on a partition, and how many there are (F2)."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    window = Window.partitionBy(*PLACE).orderBy("group")
+    ranked = commits.where("kind = 'missing'").withColumn("rank", f.row_number().over(window))
+    few = f.when(f.col("rank") <= NAMED_AT_MOST, f.struct("group", "text"))
+    return ranked.groupBy(*PLACE).agg(f.collect_list(few).alias("missing"), f.count("*").alias("missing_count"))
+
+
+def with_failures(rows: Any, commits: Any) -> Any:
+    """Add to each partition what could not be read in its topic and its cluster (F3, F8, F9)."""
+    from pyspark.sql import functions as f
+
+    reasons = f.collect_set(f.struct("code", "text"))
+    failed = commits.where("kind = 'failed'")
+    topics = failed.where("topic is not null").groupBy("cluster", "topic").agg(reasons.alias("failed_topic"))
+    clusters = failed.where("topic is null").groupBy("cluster").agg(reasons.alias("failed"))
+    return rows.join(f.broadcast(topics), ["cluster", "topic"], "left").join(f.broadcast(clusters), ["cluster"], "left")
+
+
+def laid_beside(places: Any, commits: Any, required: Sequence[str] = ()) -> Any:
+    """Return every partition of ``places`` (``schemas.SLICES`` or ``OFFSETS``) with its standing."""
+    return with_failures(places.join(standings(commits, required), [*PLACE], "left"), commits)

@@ -1,0 +1,61 @@
+"""What a task is told of a cluster: values that travel with the code. No secret is among them.
+
+How to reach the cluster is a *reference*: the name of a file with the connection's settings, which the task
+opens where it runs (:mod:`retention_cli.engines.spark.connections`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.engines.spark.connections import ConnectionRef
+from retention_cli.policy.model import Policy, matches
+from retention_cli.policy.settings import Settings
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """One cluster's part of a plan.
+
+    ``partitions`` gives how many partitions each managed topic has that may be touched, ``latest`` the groups
+    that start at the end where they have no commit (F2). ``topic_ids`` are those of all topics, managed or
+    not: a group is remembered whole (F5, F6). ``configs`` are what the client read first. ``now_ms`` is the clock of
+    all cutoffs. ``ends_only``: nothing is to be decided, so that no time is looked up, and no size.
+    """
+
+    cluster: str
+    connection: ConnectionRef
+    timeout_s: float
+    policy: Policy
+    topics: tuple[str, ...]
+    now_ms: int
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    latest: tuple[str, ...] = ()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, TopicConfig | RequestFailedError] = field(default_factory=dict)
+    lost: str | None = None
+    ends_only: bool = False
+
+    def settings_for(self, topic: str) -> Settings | None:
+        """Return a topic's settings, None where it is not chosen or not managed."""
+        if self.topics and not matches(self.topics, topic):
+            return None
+        return self.policy.settings_for(topic)
+
+
+class SettingsCache:
+    """Each topic's settings, worked out once a task."""
+
+    def __init__(self, jobs: Mapping[str, ClusterJob]) -> None:
+        self._jobs = jobs
+        self._known: dict[tuple[str, str], Settings | None] = {}
+
+    def __call__(self, cluster: str, topic: str) -> Settings | None:
+        """Return a topic's settings, None where it is not managed."""
+        key = (cluster, topic)
+        if key not in self._known:
+            self._known[key] = self._jobs[cluster].settings_for(topic)
+        return self._known[key]

@@ -1,0 +1,195 @@
+"""Where consumers stand, over Spark: rows come to the client one by one (:mod:`retention_cli.reports.offsets`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from retention_cli.core.grouping import Alike
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.progress import Progress, silent
+from retention_cli.engines.spark.engine import by_leader, frame_of, read_commits, tasks_for
+from retention_cli.engines.spark.fact_tasks import fact_reader, floored
+from retention_cli.engines.spark.frames import PLACE, laid_beside
+from retention_cli.engines.spark.jobs import ClusterJob, SettingsCache
+from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, recall, slice_rows, topic_ids
+from retention_cli.engines.spark.schemas import FLOORS, SLICES, ddl
+from retention_cli.plan.make import check_matches
+from retention_cli.policy.model import matches
+from retention_cli.reports.offsets import ListedRows, Positions, Row, Rows, floor_row, is_shown
+
+_IN_MEMORY: Final = 50_000
+"""So many rows are put in order by the client."""
+
+
+@contextlib.contextmanager
+def read_positions(
+    session: Any,
+    target: Target,
+    now_ms: int,
+    *,
+    groups: Collection[str] = (),
+    progress: Progress = silent,
+) -> Iterator[Positions]:
+    """Read floors and ends, as :func:`retention_cli.reports.offsets.read_positions` does. Nothing is remembered of it.
+
+    The rows are Spark's for as long as the context is open: those that somebody wants to see come to the client.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+        NothingMatchesError: a TOPIC, or the policy, matches nothing.
+    """
+    progress("topics and groups")
+    prepared = _prepare(target, now_ms)
+    recall(prepared)
+    commits, kept = read_commits(session, [prepared], progress)
+    jobs = {prepared.cluster: prepared.job}
+    required = sorted({group for item in prepared.settings.values() for group in item.require_groups})
+    slices = frame_of(session, slice_rows(prepared, {}), SLICES)
+    leaders = {one.leader for name in prepared.settings for one in prepared.metadata.topics[name].partitions.values()}
+    floors = _floors(laid_beside(slices, commits, required), jobs, tasks_for(len(leaders))).persist()
+    kept.append(floors)
+    progress("log ends")
+    try:
+        rows = FrameFloors(floors)
+        positions: Rows = ListedRows()
+        if groups:
+            found = _groups(floors, commits, prepared, groups).persist()
+            kept.append(found)
+            positions = FrameRows(found, ("topic", "partition", "group"))
+        yield Positions(prepared.cluster, target.reader.settings.bootstrap, rows, positions)
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+def _prepare(target: Target, now_ms: int) -> Prepared:
+    """Read the metadata and list the groups: of every topic that is looked at, whatever may be done to it."""
+    reader, selection = target.reader, target.selection
+    metadata = reader.metadata()
+    check_matches(selection, metadata.topics.keys())
+    settings = {
+        name: found
+        for name, about in sorted(metadata.topics.items())
+        if is_shown(name, selection, internal=about.internal) and (found := selection.settings_for(name)) is not None
+    }
+    job = ClusterJob(
+        cluster=metadata.cluster_id,
+        connection=target.connection,
+        timeout_s=reader.timeout_s,
+        policy=selection.policy,
+        topics=selection.topics,
+        now_ms=now_ms,
+        partitions={name: max(metadata.topics[name].partitions) + 1 for name in settings},
+        topic_ids=topic_ids(metadata),
+        ends_only=True,
+    )
+    prepared = Prepared(target, selection, metadata, job, settings, before=metadata)
+    if settings:
+        list_groups(prepared)
+    return prepared
+
+
+def _floors(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
+    """Read ends where their partitions are led, a leader's slices one after the other: rows of ``schemas.FLOORS``."""
+    read, floor = fact_reader(jobs), _floor_reader(jobs)
+    return by_leader(rows, tasks).mapInArrow(lambda batches: floor(read(batches)), ddl(FLOORS))
+
+
+def _floor_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        settings = SettingsCache(jobs)
+        for batch in batches:
+            rows = []
+            for row in batch.to_pylist():
+                found = settings(row["cluster"], row["topic"])
+                rows.append(floor_row(floored(row, () if found is None else found.require_groups)))
+            yield pa.RecordBatch.from_pylist(rows, schema=FLOORS)
+
+    return run
+
+
+def _groups(floors: Any, commits: Any, prepared: Prepared, patterns: Collection[str]) -> Any:
+    """Return the positions of groups that are asked for, as :func:`~retention_cli.reports.offsets.group_row` does."""
+    from pyspark.sql import functions as f
+
+    mine = commits.where("kind = 'commit'")
+    listed = [] if prepared.listing is None else [one.name for one in prepared.listing.counted]
+    names = [name for name in listed if matches(patterns, name)]
+    if len(names) < len(listed):
+        mine = mine.where(f.col("group").isin(*names))
+    ends = floors.select("topic", "partition", "high_watermark")
+    lag = f.col("high_watermark") - f.col("offset")
+    columns = ("topic", "partition", "group", f.col("offset").alias("committed"), lag.alias("lag"))
+    return mine.join(ends, [*PLACE[1:]]).select(*columns)
+
+
+class FrameRows:
+    """A frame's rows (:class:`retention_cli.reports.offsets.Rows`). Counting them makes Spark read them.
+
+    Args:
+        frame: what Spark keeps.
+        order: the columns that they are in order of.
+    """
+
+    def __init__(self, frame: Any, order: Sequence[str]) -> None:
+        self._frame = frame
+        self._order = order
+        self._count: int = frame.count()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Row]:
+        if self._count > _IN_MEMORY:
+            ordered = self._frame.sort(*self._order)
+            return (row.asDict(recursive=True) for row in ordered.toLocalIterator(prefetchPartitions=True))
+        rows = (row.asDict(recursive=True) for row in self._frame.collect())
+        return iter(sorted(rows, key=lambda row: [row[name] for name in self._order]))
+
+    def most_lagging(self, most: int) -> list[Row]:
+        """See :class:`retention_cli.reports.offsets.Rows`."""
+        from pyspark.sql import functions as f
+
+        first = self._frame.orderBy(-f.coalesce("lag", f.lit(0)), *self._order).limit(most)
+        return [row.asDict(recursive=True) for row in first.collect()]
+
+
+class FrameFloors(FrameRows):
+    """Floors that Spark keeps (:class:`retention_cli.reports.offsets.FloorRows`)."""
+
+    def __init__(self, frame: Any) -> None:
+        from pyspark.sql import functions as f
+
+        super().__init__(frame, PLACE[1:])
+        self._without = frame.where(f.col("min_commit").isNull() & (f.size("reasons") > 0))
+        self.with_floor: int = frame.where(f.col("min_commit").isNotNull()).count()
+        self.unknown: int = self._without.count()
+
+    def alike(self, most: int, topics: int) -> tuple[Sequence[Alike], int]:
+        """See :class:`retention_cli.reports.offsets.FloorRows`."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        by_topic = self._without.groupBy("reasons", "topic").agg(
+            f.sort_array(f.collect_list("partition")).alias("some")
+        )
+        ranked = by_topic.withColumn("rank", f.row_number().over(Window.partitionBy("reasons").orderBy("topic")))
+        first = f.when(f.col("rank") <= topics, f.struct("topic", "some"))
+        kinds = ranked.groupBy("reasons").agg(
+            f.sum(f.size("some")).alias("count"),
+            f.count("*").alias("topics"),
+            f.sort_array(f.collect_list(first)).alias("places"),
+        )
+        kinds = kinds.withColumn("first", f.struct(f.col("places")[0]["topic"], f.col("places")[0]["some"][0]))
+        found = kinds.orderBy(f.col("count").desc(), "first").limit(most).collect()
+        return [_alike(row) for row in found], len(found) if len(found) < most else kinds.count()
+
+
+def _alike(row: Any) -> Alike:
+    reasons = tuple(Reason(one["code"], one["text"]) for one in row["reasons"])
+    places = [TopicPartition(one["topic"], number) for one in row["places"] for number in one["some"]]
+    return Alike(reasons, row["count"], row["topics"], places)

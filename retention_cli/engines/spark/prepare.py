@@ -1,0 +1,229 @@
+"""What the client reads of a cluster before the tasks do: metadata, settings, and which groups there are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.clock import SYSTEM
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.disks.batch_sizes import BatchSizes
+from retention_cli.engines.spark.connections import ConnectionRef
+from retention_cli.engines.spark.fact_rows import memory_row, proof_row
+from retention_cli.engines.spark.jobs import ClusterJob
+from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, PARTITIONS_A_SLICE, sliced
+from retention_cli.memory.interface import Memory, NoMemory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.lineage import Cut
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.stores import Memories
+from retention_cli.memory.topics import policy as policy_topic
+from retention_cli.observe.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
+from retention_cli.observe.floors.rows import CommitRow, CommitRows
+from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
+from retention_cli.plan.make import PastDay, Selection, check_matches
+from retention_cli.policy.settings import Settings
+
+_AGAIN_AFTER_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster to plan: its open reader, what is wanted of it, and where executors find its settings.
+
+    ``name`` is what a fleet calls it. ``inventory`` are files of its segments, for the rules that speak of disks;
+    without them ``batches`` reads for R5 what batches take in logs.
+    """
+
+    name: str
+    reader: ClusterReader
+    selection: Selection
+    connection: ConnectionRef
+    past_day: PastDay
+    memories: Memories | None = None
+    inventory: Sequence[Path] = ()
+    batches: BatchSizes | None = None
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A target, as far as the client has read it.
+
+    ``before_cuts`` is what was remembered of the partitions that this client has already seen to be cut: tasks, which
+    say what is made of commits, must see that, too; ``cuts`` is where.
+    """
+
+    target: Target
+    selection: Selection
+    metadata: ClusterMetadata
+    job: ClusterJob
+    settings: Mapping[str, Settings]
+    notes: Sequence[Reason] = ()
+    memory: Memory = field(default_factory=NoMemory)
+    listing: Listing | None = None
+    doubt: Doubt | None = None
+    before: ClusterMetadata | None = None
+    before_cuts: Mapping[TopicPartition, PartitionMemory] = field(default_factory=dict)
+    cuts: Mapping[TopicPartition, Cut] = field(default_factory=dict)
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.metadata.cluster_id
+
+
+def prepare(target: Target, now_ms: int) -> Prepared:
+    """Read what is small: proportional to topics, partitions and groups, never to commits.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+        PolicyError: R1 is enabled for a topic without a time.
+        NothingMatchesError: there is nothing to decide about.
+    """
+    reader = target.reader
+    selection = replace(target.selection, policy=policy_topic.with_live(reader, target.selection.policy))
+    metadata = reader.metadata()
+    settings = {name: found for name in sorted(metadata.topics) if (found := selection.settings_for(name)) is not None}
+    bare = {name: bare_facts(metadata.topics[name]) for name in settings}
+    asked = [name for name, topic in bare.items() if not never_touched(topic, settings[name])]
+    configs = reader.topic_configs(asked) if asked else {}
+    touched = [name for name in asked if not never_touched(configured(bare[name], configs.get(name)), settings[name])]
+    ids = topic_ids(metadata)
+    job = ClusterJob(
+        cluster=metadata.cluster_id,
+        connection=target.connection,
+        timeout_s=reader.timeout_s,
+        policy=selection.policy,
+        topics=selection.topics,
+        now_ms=now_ms,
+        partitions={name: max(metadata.topics[name].partitions) + 1 for name in touched},
+        topic_ids=ids,
+        configs=configs,
+    )
+    notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
+    prepared = Prepared(target, selection, metadata, job, settings, notes, before=metadata)
+    if touched:
+        list_groups(prepared)
+    return prepared
+
+
+def recall(prepared: Prepared) -> None:
+    """Open what is remembered of the cluster: in the thread that goes on with it."""
+    if prepared.target.memories is not None:
+        prepared.memory = prepared.target.memories(prepared.cluster)
+    prepared.memory.begin(topic_ids(prepared.metadata))
+    lost = prepared.memory.lost
+    prepared.job = replace(prepared.job, lost=None if lost is None else lost.reasons[0].text)
+
+
+def topic_ids(metadata: ClusterMetadata) -> dict[str, str]:
+    """Return the ids that the cluster's topics have now, where it gives any."""
+    return {name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None}
+
+
+def list_groups(prepared: Prepared) -> None:
+    """List the groups that count, again while that may help; ``doubt`` then says why the listing is not whole."""
+    reader, rules = prepared.target.reader, prepared.selection.policy.groups
+    deadline = time.monotonic() + reader.timeout_s
+    attempts = 0
+    while True:
+        attempts += 1
+        try:
+            before = prepared.before or reader.metadata([OFFSETS_TOPIC])
+            prepared.before = before
+            found = list_counted(reader, rules, before, deadline)
+        except BrokerError as error:
+            found = not_listed(error)
+        if isinstance(found, Listing):
+            prepared.listing, prepared.doubt = found, None
+            prepared.job = replace(prepared.job, latest=tuple(found.latest(rules)))
+            return
+        prepared.listing, prepared.doubt, prepared.before = None, found, None
+        late = attempts > 1 and (found.again == "once" or time.monotonic() > deadline)
+        if found.again == "no" or late:
+            return
+        time.sleep(_AGAIN_AFTER_S)
+
+
+def group_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
+    """Yield the groups that count with the slice that reads each: a coordinator's together."""
+    if prepared.listing is None:
+        return
+    groups = prepared.listing.counted
+    try:
+        coordinators = prepared.target.reader.coordinators([group.name for group in groups])
+    except BrokerError:  # the tasks look them up, too, and say what is wrong
+        coordinators = {}
+    for number, group in sliced(groups, lambda one: coordinators.get(one.name, NO_BROKER), GROUPS_A_SLICE):
+        name, memory = group.name, None
+        if isinstance(prepared.memory, Ledger) and prepared.memory.remembers_group(name):
+            memory = prepared.memory.group(name).as_bytes()
+        yield {
+            "cluster": prepared.cluster,
+            "broker": coordinators.get(name, NO_BROKER),
+            "slice": number,
+            "name": name,
+            "kind": group.kind,
+            "protocol_type": group.protocol_type,
+            "state": group.state,
+            "memory": memory,
+        }
+
+
+def own_rows(prepared: Prepared) -> list[CommitRow]:
+    """Return what the client itself knows of commits: groups that are gone (F6), and why none can be told (F8, F9)."""
+    sink = CommitRows(prepared.job.partitions, prepared.job.latest)
+    if prepared.doubt is not None:
+        sink.fail_all(prepared.doubt.reason)
+    elif prepared.listing is not None:
+        recall = Recall(prepared.memory, prepared.selection.policy.groups, SYSTEM.wall_ms())
+        recall.add_gone(sink, prepared.listing.names)
+    return sink.take()
+
+
+def slice_rows(prepared: Prepared, laid: Mapping[TopicPartition, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield every managed partition, with the slice that reads it: a leader's together.
+
+    Args:
+        prepared: the cluster.
+        laid: what was seen of disks (``schemas.LAID``), of the partitions whose rules speak of them.
+    """
+    partitions = [
+        (topic, number, one)
+        for topic in prepared.settings
+        for number, one in sorted(prepared.metadata.topics[topic].partitions.items())
+    ]
+    for slice_number, (topic, number, one) in sliced(partitions, lambda item: leader_of(item[2]), PARTITIONS_A_SLICE):
+        about, settings = prepared.metadata.topics[topic], prepared.settings[topic]
+        memory = proof = None
+        if about.topic_id is not None:
+            known = prepared.before_cuts.get(TopicPartition(topic, number))
+            known = known or prepared.memory.partition(topic, about.topic_id, number)
+            if (settings.event_time_ms, settings.min_wallclock_ms) != (None, None):
+                memory = memory_row(known)
+            else:
+                proof = proof_row(known)
+        yield {
+            "cluster": prepared.cluster,
+            "slice": slice_number,
+            "topic": topic,
+            "partition": number,
+            "topic_id": about.topic_id,
+            "internal": about.internal,
+            "leader": one.leader,
+            "leader_epoch": one.leader_epoch,
+            "memory": memory,
+            "proof": proof,
+            "laid": laid.get(TopicPartition(topic, number)),
+        }
+
+
+def leader_of(partition: PartitionMetadata) -> int:
+    """Return who is asked about a partition, :data:`NO_BROKER` where nobody can be."""
+    return NO_BROKER if partition.leader is None else partition.leader

@@ -1,0 +1,164 @@
+"""R5 and whole segments by an inventory, over Spark: :mod:`retention_cli.disks.solve.inventory_view`, in rows."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+
+from retention_cli.disks.solve.tails import MOST_OFFSETS
+from retention_cli.engines.spark.frames import as_frame
+from retention_cli.engines.spark.inventory import SparkInventory
+from retention_cli.engines.spark.walk import age, at_most, going, plain
+
+TP: Final = ("topic", "partition")
+
+
+def bases(inventory: SparkInventory, partitions: Any) -> Any:
+    """Return topic, partition, bases (array<bigint>, sorted; null: unknown) and reasons (null: known), a row each.
+
+    Args:
+        inventory: of this cluster.
+        partitions: topic, partition, topic_id (null: not known), leader (null: it has none); a row each.
+    """
+    from pyspark.sql import functions as f
+
+    held = (
+        _of_leaders(inventory, partitions).groupBy(*TP).agg(f.sort_array(f.collect_list("base_offset")).alias("held"))
+    )
+    found = _with_missing(inventory, partitions.join(held, [*TP], "left"), f.col("held").isNotNull())
+    known = f.when(f.col("missing").isNull(), f.col("held"))
+    return found.select(*TP, known.alias("bases"), f.col("missing").alias("reasons"))
+
+
+def tails(inventory: SparkInventory, partitions: Any) -> Any:
+    """Return topic, partition, bytes_tail, bytes_reasons, topic_tail and topic_reasons, a row each (R5).
+
+    Where a rule is not asked for both its columns are null, else one of them is. Offsets are exact to the segment.
+
+    Args:
+        inventory: of this cluster.
+        partitions: as for :func:`bases`, and log_start (null: unknown), log_start_reasons (array<struct<code,text>>),
+            max_bytes, max_topic_bytes (null: not asked for). All partitions of a topic that has the latter; it is
+            read several times, so that it had better be kept.
+    """
+    from pyspark.sql import functions as f
+
+    wanted = ("log_start", "max_bytes", "max_topic_bytes")
+    rows = plain(_of_leaders(inventory, partitions, *wanted), f.lit(True)).withColumn("bytes", f.col("log_bytes"))
+    held = rows.groupBy(*TP).agg(f.lit(True).alias("held"))
+    start = f.coalesce("log_start_reasons", _reason("R5", "its log start is not known"))
+    found = _with_missing(inventory, partitions.join(held, [*TP], "left"), f.col("held").isNotNull())
+    missing = f.coalesce("missing", f.when(f.col("log_start").isNull(), start))
+    found = (
+        found.withColumn("missing", missing).join(_tails(rows), [*TP], "left").join(_topic_tails(rows), [*TP], "left")
+    )
+    text = f.concat(
+        "topic", f.lit("-"), "partition", f.lit(" of the topic is not known ("), f.col("missing")[0]["text"], f.lit(")")
+    )
+    first = f.min(f.when(f.col("missing").isNotNull(), f.struct("partition", _reason("R5", text).alias("why"))))
+    broken = found.groupBy("topic").agg(first["why"].alias("broken"))
+    each, together = f.col("max_bytes").isNotNull(), f.col("max_topic_bytes").isNotNull()
+    return found.join(broken, "topic", "left").select(
+        *TP,
+        f.when(each & f.col("missing").isNull(), f.greatest("log_start", "earliest")).alias("bytes_tail"),
+        f.when(each, f.col("missing")).alias("bytes_reasons"),
+        f.when(together & f.col("broken").isNull(), f.greatest("log_start", "bound")).alias("topic_tail"),
+        f.when(together, f.col("broken")).alias("topic_reasons"),
+    )
+
+
+def log_bytes(inventory: SparkInventory, trims: Any) -> Any:
+    """Return topic, partition, size and exact: as ``Stock.log_bytes``, a row for each that the inventory knows.
+
+    Args:
+        inventory: of this cluster.
+        trims: as for :func:`bases`, and log_start and trim_to.
+    """
+    from pyspark.sql import functions as f
+
+    span = f.col("next_offset") - f.col("base_offset")
+    held = f.least("next_offset", "trim_to") - f.greatest("base_offset", "log_start")
+    rows = _of_leaders(inventory, trims, "log_start", "trim_to").where(
+        (f.col("next_offset") > f.col("log_start")) & (f.col("base_offset") < f.col("trim_to")) & (span <= MOST_OFFSETS)
+    )
+    size = f.when(held == span, f.col("log_bytes")).otherwise(f.expr("log_bytes * held div greatest(span, 1L)"))
+    each = (
+        rows.withColumns({"held": held, "span": span})
+        .withColumn("size", size)
+        .groupBy(*TP)
+        .agg(f.sum("held").alias("covered"), f.sum("size").alias("size"), f.every(held == span).alias("exact"))
+    )
+    found = _with_missing(inventory, trims.join(each, [*TP], "inner"), f.lit(True)).where("missing is null")
+    return found.where(f.col("covered") == f.col("trim_to") - f.col("log_start")).select(*TP, "size", "exact")
+
+
+def _of_leaders(inventory: SparkInventory, partitions: Any, *more: str) -> Any:
+    """Return the segments of leaders' replicas, of the topics that have the names now. One without an id is not."""
+    from pyspark.sql import functions as f
+
+    chosen = partitions.select(*TP, "topic_id", f.col("leader").cast("int").alias("broker"), *more)
+    return inventory.frame.join(chosen, [*TP, "topic_id", "broker"])
+
+
+def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
+    """Add ``missing``: why the inventory does not tell of a partition's leader replica; null where it does."""
+    from pyspark.sql import functions as f
+
+    table = pa.table(
+        {
+            "leader": pa.array([broker for broker, _, _ in inventory.incomplete], pa.int32()),
+            "topic": pa.array([topic for _, topic, _ in inventory.incomplete], pa.string()),
+            "partition": pa.array([partition for _, _, partition in inventory.incomplete], pa.int32()),
+            "problem_there": pa.array(list(inventory.incomplete.values()), pa.string()),
+        }
+    )
+    incomplete = f.broadcast(as_frame(inventory.frame.sparkSession, table))
+    broken = f.concat(f.lit("broker "), "leader", f.lit("'s inventory: "), "problem_there")
+    absent = f.concat(
+        f.lit("the inventory has no segments of it on broker "), "leader", f.lit(", its leader: scan there anew")
+    )
+    missing = (
+        f.when(f.col("leader").isNull(), _reason("inventory", f.lit("it has no leader")))
+        .when(f.col("problem_there").isNotNull(), _reason("inventory", broken))
+        .when(~held, _reason("inventory", absent))
+    )
+    return rows.join(incomplete, [*TP, "leader"], "left").withColumn("missing", missing)
+
+
+def _tails(rows: Any) -> Any:
+    """Return where each partition's tail begins that fits; the active segment, or the last, always does."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    live = rows.where("max_bytes >= 0").where(f.col("active") | (f.col("next") > at_most(f.col("log_start"), 0)))
+    newest_first = Window.partitionBy(*TP).orderBy(f.desc("base_offset"))
+    size = f.sum("bytes").over(newest_first.rowsBetween(Window.unboundedPreceding, 0))
+    fits = live.select(
+        *TP, "base_offset", "max_bytes", size.alias("tail"), f.row_number().over(newest_first).alias("place")
+    )
+    return fits.where("place = 1 or tail <= max_bytes").groupBy(*TP).agg(f.min("base_offset").alias("earliest"))
+
+
+def _topic_tails(rows: Any) -> Any:
+    """Return where each partition must begin so that its topic fits: R6's walk, with a topic for a disk."""
+    from pyspark.sql import functions as f
+
+    chosen = rows.where("max_topic_bytes >= 0").withColumns(
+        {
+            "limit": at_most(f.lit(None), 2**63 - 2),
+            "gone": ~f.col("active") & (f.col("next") <= at_most(f.col("log_start"), 0)),
+        }
+    )
+    stays = f.sum(f.when(~f.col("gone"), f.col("bytes")))
+    remaining = (
+        chosen.groupBy("topic").agg((stays - f.max("max_topic_bytes")).alias("remaining")).where("remaining > 0")
+    )
+    aged = chosen.select(*TP, "next", "bytes", age().alias("age")).where("age is not null")
+    return going(aged, remaining, "topic").groupBy(*TP).agg(f.max("next").alias("bound"))
+
+
+def _reason(code: str, text: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.array(f.struct(f.lit(code).alias("code"), (f.lit(text) if isinstance(text, str) else text).alias("text")))

@@ -1,0 +1,293 @@
+"""The ledger that everybody shares: the topic ``_kretain_state``, with SQLite as its cache (docs/memory.md).
+
+On opening, what others wrote since is merged into the cache. On saving, the cache is written first, and with it, in
+the same transaction, which documents have changed; then these go to the topic, whole. So a kill loses nothing: the
+next run sends what this one could not. Where somebody else's document of the same key landed in between, both are
+merged and sent again.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from retention_cli.audit.log import NamedLedger
+from retention_cli.core.model import Reason, Unknown
+from retention_cli.core.state_dir import StateError
+from retention_cli.decide.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
+from retention_cli.memory import documents as docs
+from retention_cli.memory.disk import DiskMemory
+from retention_cli.memory.document_ledger import SEEN_AGAIN_MS, DocumentLedger, covers
+from retention_cli.memory.interface import Commits, RecalledGroup, Rows
+from retention_cli.memory.shared_topic import STATE_TOPIC, Extent, Placed, SharedTopic, SharedTopicError, Stored
+
+_MESSAGES_AT_ONCE: Final = 2_000
+_DOCUMENTS_AT_ONCE: Final = 500
+_MOST_BYTES: Final = 900_000
+_ROUNDS: Final = 5
+
+
+class NotSharedError(StateError):
+    """What was seen is on this machine's disk, and could not be told to others. The next run tells them."""
+
+
+class ClusterLedger(DocumentLedger):
+    """One cluster's memory, shared with everybody who uses ``state: cluster``.
+
+    ``lost`` is set where what others remember can't be told: it may be anything. ``notes`` name messages that were
+    passed over.
+
+    Raises:
+        StateError: the cache can't be used.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        topic: SharedTopic,
+        clock_ms: Callable[[], int],
+        known: NamedLedger | None = None,
+        *,
+        will_save: bool = True,
+    ) -> None:
+        self._topic = topic
+        self._clock_ms = clock_ms
+        self._synced = False
+        super().__init__(folder, known)
+        if will_save:
+            topic.connect()
+        try:
+            topic.check()
+            self._sync()
+            self._synced = True
+        except SharedTopicError as error:
+            text = f"what is remembered of this cluster (state: cluster) can't be told: {error}"
+            self.lost = Unknown.because("ledger", text)
+        with self._errors():
+            self._forget_read()
+            self.lost = self.lost or self._in_doubt()
+
+    def close(self) -> None:
+        """Let go of the file and of the cluster."""
+        self._topic.close()
+        super().close()
+
+    # -- what is remembered ---------------------------------------------------------
+
+    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
+        """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
+        return super().saw_group(name, commits, now_ms, since_ms - SEEN_AGAIN_MS)
+
+    def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
+        """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when, commits."""
+        return super().gone_groups(present, since_ms - SEEN_AGAIN_MS)
+
+    def remembers_group(self, name: str) -> bool:
+        """Return whether anything is remembered of a group, if only that it can't be read."""
+        return super().remembers_group(name) or docs.group_key(name) in self._cache.unread()
+
+    # -- writing -----------------------------------------------------------------------
+
+    def save(self, now_ms: int) -> list[str]:
+        """Write what was added, then tell the others.
+
+        Raises:
+            NotSharedError: it is written, and the others could not be told.
+            StateError: it can't be written.
+        """
+        written = super().save(now_ms)
+        if self._synced:
+            self._publish()
+        return written
+
+    def forget_group(self, name: str) -> bool:
+        """Forget a group at once, here and everywhere; return whether it was remembered."""
+        self._require_topic()
+        gone = super().forget_group(name)
+        if not gone and self.remembers_group(name):
+            gone = True
+            with self._transaction():
+                self._to_tell((), [name])
+        self._publish()
+        return gone
+
+    def prune(self, before_ms: int, keep: Iterable[str] = ()) -> tuple[int, int]:
+        """Forget topic ids and groups last seen before a moment, here and everywhere; return how many of each."""
+        self._require_topic()
+        pruned = super().prune(before_ms, frozenset(keep))
+        self._publish()
+        return pruned
+
+    def _require_topic(self) -> None:
+        if not self._synced and self.lost is not None:
+            raise StateError(self.lost.reasons[0].text)
+
+    def _publish(self) -> None:
+        """Send what has changed, until nobody else's word on it stands alone; leave the rest to the next run.
+
+        Groups are told of before partitions, and these not where those could not be: a partition that says that it is
+        of a later leader epoch says that the cut before it is done with, and which commits it refuses a group says.
+        """
+        if any(one.newer for one in self._cache.unread().values()):
+            raise NotSharedError(f"{STATE_TOPIC} is written by a newer kretain: use that one")
+        try:
+            for _ in range(_ROUNDS):
+                with self._errors():
+                    waiting = list(self._cache.unsent().items())
+                if not waiting:
+                    return
+                last = [one for one in waiting if docs.partitions_of(one[0]) is not None]
+                first = [one for one in waiting if docs.partitions_of(one[0]) is None]
+                lags = [
+                    self._send(dict(some[start : start + _DOCUMENTS_AT_ONCE]))
+                    for some in (first, last)
+                    for start in range(0, len(some), _DOCUMENTS_AT_ONCE)
+                ]
+                self._sync()
+                with self._errors():
+                    self._read_heads()
+                if abs(lags[0]) > MAX_SKEW_MS:  # others won't take it from us, however often
+                    self.notes.append(Reason("ledger", f"this machine's clock is {apart(lags[0])}: set it right (NTP)"))
+                    return
+        except SharedTopicError as error:
+            raise NotSharedError(f"{error}; the next run sends it") from None
+
+    def _send(self, waiting: Mapping[str, int]) -> int:
+        """Append the documents of some keys, or their ends where they are gone; return our clock's lag (ms)."""
+        with self._errors():
+            found = {key: self._document(key) for key in waiting}
+            written = docs.Written(self._clock_ms(), self.since_ms or 0)
+        values = {key: None if one is None else docs.encode(one, written) for key, one in found.items()}
+        fitting = [key for key, value in values.items() if value is None or len(value) <= _MOST_BYTES]
+        results = self._topic.append([(key.encode(), values[key]) for key in fitting])
+        sent = {key: one for key, one in zip(fitting, results, strict=True) if isinstance(one, Placed)}
+        with self._transaction():
+            for key in sent:
+                document = found[key]
+                self._cache.sent(key, waiting[key])
+                self._cache.read(key)
+                if isinstance(document, docs.GroupDocument):
+                    self._cache.told(document.name, document.group.seen_ms)
+            self._cache.pass_over([one.offset for one in sent.values()])
+        failed = [one for one in results if isinstance(one, SharedTopicError)]
+        if failed:
+            raise SharedTopicError(f"{len(failed):,} of {len(waiting):,} messages: {failed[0]}")
+        if len(fitting) < len(waiting):
+            large = next(key for key in waiting if key not in sent)
+            raise SharedTopicError(f"{large}: what is remembered of it is too large for a message")
+        return lag_ms(written.at_ms, max(one.broker_ms for one in sent.values()), self._clock_ms())
+
+    # -- the topic -----------------------------------------------------------------------
+
+    def _sync(self) -> None:
+        """Merge what the topic says, from where the last look ended; from its start where that is not known.
+
+        Raises:
+            SharedTopicError: it can't be read.
+        """
+        there = self._topic.extent()
+        with self._errors():
+            position = self._cache.position(there.topic_id, there.end, self._meta("revision"))
+        anew = position is None
+        start = there.start if position is None else max(position, there.start)
+        if start == there.end and not anew:
+            return
+        seen: set[str] = set()
+        while True:
+            end = min(start + _MESSAGES_AT_ONCE, there.end)
+            stored = self._topic.read(start, end) if start < end else []
+            self._take_in(there, stored, end, anew=seen if anew else None, last=end >= there.end)
+            start = end
+            if start >= there.end:
+                return
+
+    def _take_in(self, there: Extent, stored: Sequence[Stored], end: int, *, anew: set[str] | None, last: bool) -> None:
+        """Merge messages into the cache, and note which keys' last words there say less than it does."""
+        latest: dict[str, docs.Document | None] = {}
+        with self._transaction():
+            known = self._cache.is_current(self._meta("revision"))
+            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
+            revision = self._meta("revision")
+            for one in stored:
+                self._take(one, latest)
+            for key, document in latest.items():
+                mine = self._document(key)
+                if mine is None or (document is not None and covers(document, mine)):
+                    self._cache.sent(key)
+                else:
+                    self._cache.mark([key], revision)
+            if anew is not None:
+                anew |= latest.keys()
+                if last:
+                    self._cache.mark(self._all_keys() - anew, revision)
+            whole = known if anew is None else last
+            self._cache.read_up_to(there.topic_id, end, revision if whole else None)
+
+    def _take(self, one: Stored, latest: dict[str, docs.Document | None]) -> None:
+        place = one.place
+        try:
+            key = (one.key or b"").decode("utf-8")
+        except UnicodeDecodeError:
+            self.notes.append(Reason("ledger", f"{place}: its key is no text; ignored"))
+            return
+        if one.value is None:
+            self._forget_up_to(key, one.time_ms)
+            self._cache.read(key)
+            latest[key] = None
+            return
+        try:
+            document, written = docs.decode(key, one.value)
+        except docs.DocumentError as error:
+            self.notes.append(Reason("ledger", f"{place}, key {key}: {error}; ignored"))
+            newer = isinstance(error, docs.NewerDocumentError)
+            self._cache.not_read(key, f"{place}: {error}", newer=newer)
+            if not newer:
+                latest[key] = None
+            return
+        self._cache.read(key)
+        if isinstance(document, docs.ClockDocument):
+            return
+        late_ms = one.time_ms - written.at_ms
+        if abs(late_ms) > MAX_SKEW_MS:
+            text = f"{place}: the clock of the machine that wrote it is {apart(late_ms)}"
+            self.notes.append(Reason("ledger", f"{text}: when records were written is not taken from it"))
+            document = _distrusted(document, max(0, late_ms))
+        self._merge_in(document)
+        self._db.execute(
+            "UPDATE meta SET value = ? WHERE key = 'since_ms' AND (value = 0 OR value > ?) AND ? > 0",
+            (written.since_ms,) * 3,
+        )
+        latest[key] = document
+
+    def _in_doubt(self) -> Unknown | None:
+        """Return why nothing is known for sure: a message that can't be read is all that is said of some group (F6).
+
+        What can't be read of a topic only makes its bounds lower: samples and event times are missing (G3, R2).
+        """
+        reasons = []
+        for key, one in sorted(self._cache.unread().items()):
+            name = docs.group_of(key)
+            if one.newer:
+                reasons.append(Reason("ledger", f"{one.text}: use that one"))
+            elif name is not None and self._stored_group(name) is None:
+                remedy = f"if it won't come back: kretain groups forget {shlex.quote(name)}"
+                reasons.append(Reason("ledger", f"{one.text}; it is all that is remembered of group {name}: {remedy}"))
+        return Unknown(tuple(reasons)) if reasons else None
+
+
+def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
+    """Return a document without what a wrong clock spoils: times of H and of sizes. A group was seen later, if so."""
+    match document:
+        case docs.TopicDocument():
+            kept = {number: replace(one, packed=b"", replicas=b"") for number, one in document.partitions.items()}
+            return replace(document, partitions=kept)
+        case docs.GroupDocument():
+            group = replace(document.group, seen_ms=document.group.seen_ms + late_ms)
+            return replace(document, group=group)
+        case docs.DiskDocument():
+            return replace(document, disk=DiskMemory())
+        case docs.ClockDocument():
+            return document

@@ -1,0 +1,118 @@
+"""A ledger that can be told and asked in documents: the half of ``state: cluster`` that lies in SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from retention_cli.memory import documents as docs
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.ledger_file import Key
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.shared_cache import SharedCache
+
+SEEN_AGAIN_MS: Final = 3_600_000
+"""A group that has not moved is told of again at most once an hour; so much longer it counts once it is gone."""
+
+
+class DocumentLedger(Ledger):
+    """A ledger that knows, beside what it remembers, what of it the topic is yet to be told.
+
+    All but the opening runs in the ledger's own transactions.
+    """
+
+    def _prepare(self, *, there: bool) -> None:
+        super()._prepare(there=there)
+        self._cache = SharedCache(self._db)
+
+    def _to_tell(
+        self,
+        partitions: Iterable[Key],
+        groups: Iterable[str],
+        touched: Mapping[str, int] | None = None,
+        disks: Iterable[str] = (),
+    ) -> None:
+        keys = {docs.topic_key(*key) for key in partitions} | {docs.group_key(name) for name in groups}
+        keys |= {docs.disk_key(name) for name in disks}
+        for name, seen_ms in (touched or {}).items():
+            if seen_ms - self._cache.told_seen_ms(name) >= SEEN_AGAIN_MS:
+                keys.add(docs.group_key(name))
+        self._cache.mark(keys, self._meta("revision"))
+
+    def _merge_in(self, document: docs.Document) -> None:
+        match document:
+            case docs.TopicDocument():
+                for number, theirs in document.partitions.items():
+                    key = (document.topic_id, number)
+                    mine = self._stored_partition(key)
+                    both = theirs if mine is None else mine.merged(theirs)
+                    if both != mine:
+                        self._put_partition(key, both)
+                self._db.execute(
+                    "INSERT INTO topics VALUES (?, ?, ?) ON CONFLICT (topic_id) "
+                    "DO UPDATE SET seen_ms = max(seen_ms, excluded.seen_ms)",
+                    (document.topic_id, document.name, document.seen_ms),
+                )
+            case docs.GroupDocument():
+                stored = self._stored_group(document.name)
+                self._put_group(document.name, document.group if stored is None else stored.merged(document.group))
+                self._cache.told(document.name, document.group.seen_ms)
+            case docs.DiskDocument():
+                known = self._stored_disk(document.name)
+                self._put_disk(document.name, document.disk if known is None else known.merged(document.disk))
+
+    def _forget_up_to(self, key: str, stamp_ms: int) -> None:
+        """Forget what somebody wanted forgotten. What was seen since then is no part of that."""
+        if (name := docs.group_of(key)) is not None:
+            self._db.execute("DELETE FROM groups WHERE name = ? AND seen_ms <= ?", (name, stamp_ms))
+        elif (disk := docs.disk_of(key)) is not None:
+            if self._is_stale(disk, stamp_ms):
+                self._db.execute("DELETE FROM disks WHERE name = ?", (disk,))
+        elif (named := docs.partitions_of(key)) is not None:
+            topic_id, numbers = named
+            self._db.execute(
+                "DELETE FROM partitions WHERE topic_id = ? AND partition >= ? AND partition < ? AND topic_id NOT IN "
+                "(SELECT topic_id FROM topics WHERE seen_ms > ?)",
+                (topic_id, numbers.start, numbers.stop, stamp_ms),
+            )
+            self._db.execute(
+                "DELETE FROM topics WHERE topic_id = ? AND topic_id NOT IN (SELECT topic_id FROM partitions)",
+                (topic_id,),
+            )
+
+    def _document(self, key: str) -> docs.Document | None:
+        """Return what the cache has for a key, None where it has nothing."""
+        if (name := docs.group_of(key)) is not None:
+            group = self._stored_group(name)
+            return None if group is None else docs.GroupDocument(name, group)
+        if (disk := docs.disk_of(key)) is not None:
+            looks = self._stored_disk(disk)
+            return None if looks is None else docs.DiskDocument(disk, looks)
+        if (named := docs.partitions_of(key)) is None:
+            return None
+        topic_id, numbers = named
+        memories = self._stored_partitions(topic_id, numbers)
+        if not memories:
+            return None
+        row = self._db.execute("SELECT name, seen_ms FROM topics WHERE topic_id = ?", (topic_id,)).fetchone()
+        name, seen_ms = row or ("", 0)
+        return docs.TopicDocument(topic_id, name, seen_ms, memories)
+
+    def _all_keys(self) -> set[str]:
+        groups = self._db.execute("SELECT name FROM groups")
+        partitions = self._db.execute("SELECT topic_id, partition FROM partitions")
+        disks = self._db.execute("SELECT name FROM disks")
+        keys = {docs.group_key(name) for (name,) in groups} | {docs.disk_key(name) for (name,) in disks}
+        return keys | {docs.topic_key(*key) for key in partitions}
+
+
+def covers(theirs: docs.Document, mine: docs.Document) -> bool:
+    """Return whether nothing in ours is missing in theirs."""
+    if isinstance(theirs, docs.TopicDocument) and isinstance(mine, docs.TopicDocument):
+        nothing = PartitionMemory()
+        return all(theirs.partitions.get(n, nothing).covers(one) for n, one in mine.partitions.items())
+    if isinstance(theirs, docs.GroupDocument) and isinstance(mine, docs.GroupDocument):
+        return theirs.group.covers(mine.group) and mine.group.seen_ms - theirs.group.seen_ms < SEEN_AGAIN_MS
+    if isinstance(theirs, docs.DiskDocument) and isinstance(mine, docs.DiskDocument):
+        return theirs.disk.covers(mine.disk)
+    return False

@@ -1,0 +1,271 @@
+"""Event times read out of records: what is remembered of them, and the prefix that is old enough (R2). Pure.
+
+Reading every record again in each run would be too slow, remembering each one's time too much. So a partition's
+offsets are cut into blocks of some thousand, and of each block its largest event time is kept: blocks that are
+old enough are passed over, and only the one in which the prefix ends is read again.
+
+Of which log it is, the partition's memory knows (:mod:`retention_cli.memory.partition`): what was cut off it ends here.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from retention_cli.core.model import ANCIENT_MS, EventMax
+from retention_cli.core.units import UnitError, parse_time_ms
+from retention_cli.policy.settings import EventSource
+
+VERSION: Final = 2
+"""Of :meth:`EventScan.as_bytes`."""
+BLOCKS_AT_MOST: Final = 256
+FIRST_BLOCK_RECORDS: Final = 1_000
+_MAX_TIME_MS: Final = 2**63 - 1
+_LONGEST_TEXT: Final = 64
+
+
+@dataclass(slots=True)
+class Block:
+    """Data records from ``start`` to ``end`` (exclusive): how many, the largest time, the first unreadable one.
+
+    ``newest_ms`` is None where no record in it has a readable event time. ``ancient`` is the first one's offset whose
+    event time lies before 2000 (G9).
+    """
+
+    start: int
+    end: int
+    records: int = 0
+    newest_ms: int | None = None
+    unreadable: int | None = None
+    ancient: int | None = None
+
+
+@dataclass(slots=True)
+class EventScan:
+    """How far one partition's event times were read, by one source (and, where there is one, one ceiling of G4).
+
+    ``start`` is the first offset that it speaks of: S, when it was begun or last read on. ``end`` is the next offset to
+    read. ``newest`` is the largest event time ever read, also of records that are gone by now. ``restarts`` counts how
+    often it was begun anew because records were lost, or came back.
+    """
+
+    source: str
+    start: int
+    end: int
+    newest: EventMax | None = None
+    blocks: list[Block] = field(default_factory=list)
+    block_records: int = FIRST_BLOCK_RECORDS
+    restarts: int = 0
+
+    def add(self, offset: int, time_ms: int | None, ceiling_ms: int | None = None) -> None:
+        """Take the next record, in the order of offsets; a time of None could not be read.
+
+        A time beyond ``ceiling_ms`` ends a prefix as any younger one, but is no maxEventTime (G4).
+        """
+        block = self.blocks[-1] if self.blocks else None
+        if block is None or block.records >= self.block_records:
+            block = self._next_block(offset)
+        block.records += 1
+        block.end = self.end = offset + 1
+        if time_ms is None:
+            if block.unreadable is None:
+                block.unreadable = offset
+            return
+        if block.newest_ms is None or time_ms > block.newest_ms:
+            block.newest_ms = time_ms
+        if time_ms < ANCIENT_MS and block.ancient is None:
+            block.ancient = offset
+        if (self.newest is None or time_ms > self.newest.time_ms) and (ceiling_ms is None or time_ms <= ceiling_ms):
+            self.newest = EventMax(time_ms, offset)
+
+    def reached(self, offset: int) -> None:
+        """Note that there is no data record before ``offset`` any more: what was read ends with a marker."""
+        self.end = max(self.end, offset)
+
+    def drop_before(self, log_start: int) -> None:
+        """Forget blocks of records that are gone."""
+        self.blocks = [block for block in self.blocks if block.end > log_start]
+        self.start = max(self.start, log_start)
+        self.end = max(self.end, log_start)
+
+    def cut(self, end: int) -> EventScan:
+        """Return what it says of a log that lost its tail (M2): nothing, where its newest record was there.
+
+        A block that reaches beyond the cut is read again.
+        """
+        if self.end <= end:
+            return self
+        if self.newest is None or (self.newest.offset or 0) >= end or self.start >= end:
+            return EventScan(self.source, self.start, self.start, restarts=self.restarts + 1)
+        kept = [block for block in self.blocks if block.end <= end]
+        reached = kept[-1].end if kept else self.start
+        more = (self.newest, kept, self.block_records, self.restarts + 1)
+        return EventScan(self.source, self.start, min(reached, end), *more)
+
+    def ancient_before(self, offset: int) -> int | None:
+        """Return the first offset from its start on, before ``offset``, whose event time lies before 2000."""
+        found = (block.ancient for block in self.blocks if block.end <= offset and block.ancient is not None)
+        return next((one for one in found if one >= self.start), None)
+
+    def prefix(self, log_start: int, cutoff_ms: int, *, skip: bool, ancient: bool = False) -> Block | int:
+        """Return where the prefix of records older than the cutoff ends, or a block that must be read for that.
+
+        A record without a readable event time ends it, unless those are to be skipped. Where times before 2000 matter
+        (``ancient``), a block of which the first such time is gone by now may hold others.
+        """
+        for block in self.blocks:
+            if block.end <= log_start:
+                continue
+            young = block.newest_ms is not None and block.newest_ms >= cutoff_ms
+            hidden = ancient and block.ancient is not None and block.ancient < log_start
+            if young or hidden or (block.unreadable is not None and not skip):
+                return Block(max(block.start, log_start), block.end)
+        return max(self.end, log_start)
+
+    def _next_block(self, offset: int) -> Block:
+        if len(self.blocks) >= BLOCKS_AT_MOST:
+            self.blocks = list(_in_pairs(self.blocks))
+            self.block_records *= 2
+        block = Block(offset, offset)
+        self.blocks.append(block)
+        return block
+
+    def as_bytes(self) -> bytes:
+        """Return it as compressed JSON."""
+        newest = None if self.newest is None else [self.newest.time_ms, self.newest.offset]
+        blocks = [[one.start, one.end, one.records, one.newest_ms, one.unreadable, one.ancient] for one in self.blocks]
+        data = [VERSION, self.source, self.start, self.end, newest, self.block_records, self.restarts, blocks]
+        return zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes | None, source: str, log_start: int) -> EventScan:
+        """Return what :meth:`as_bytes` wrote, laid at S.
+
+        It begins anew where it is of another source, or broken; and where S has moved back: what lies before its start
+        was never read, or is another's by now (M3). The largest time that was ever there stays.
+        """
+        scan = read_scan(raw)
+        if scan is None or scan.source != source:
+            return cls(source, log_start, log_start)
+        if log_start < scan.start:
+            return cls(source, log_start, log_start, scan.newest, restarts=scan.restarts + 1)
+        scan.drop_before(log_start)
+        return scan
+
+
+def read_scan(raw: bytes | None) -> EventScan | None:
+    """Return what :meth:`EventScan.as_bytes` wrote, None where it is something else."""
+    try:
+        version, said, start, end, newest, block_records, restarts, blocks = json.loads(zlib.decompress(raw or b""))
+        largest = EventMax(*newest) if newest else None
+        scan = EventScan(said, start, end, largest, [Block(*one) for one in blocks], block_records, restarts)
+    except (zlib.error, ValueError, TypeError, RecursionError):
+        return None
+    if version != VERSION:  # an older one says nothing of its start, nor of old times
+        return None
+    return scan if _is_sound(scan) else None
+
+
+def _is_sound(scan: EventScan) -> bool:
+    """Whether everything in it is what it should be: it may come from elsewhere."""
+    newest = scan.newest or EventMax(0)
+    numbers = [scan.start, scan.end, scan.block_records, scan.restarts, newest.time_ms, newest.offset or 0]
+    for one in scan.blocks:
+        numbers += (one.start, one.end, one.records, one.newest_ms or 0, one.unreadable or 0, one.ancient or 0)
+    return isinstance(scan.source, str) and all(isinstance(number, int) for number in numbers)
+
+
+def further(mine: bytes | None, theirs: bytes | None) -> bytes | None:
+    """Return the scan of two that went further, with the largest time that either has ever read.
+
+    One that was begun anew because records were lost comes before one that was not. Of two sources it is mine.
+    """
+    if mine == theirs or theirs is None:
+        return mine
+    one, other = read_scan(mine), read_scan(theirs)
+    if one is None:
+        return theirs
+    if other is None or one.source != other.source:
+        return mine
+    ahead = (one.restarts, one.end, mine or b"") >= (other.restarts, other.end, theirs)
+    first, raw = (one, mine) if ahead else (other, theirs)
+    seen = [scan.newest for scan in (one, other) if scan.newest is not None]
+    newest = max(seen, key=lambda time: time.rank, default=None)
+    if newest == first.newest:
+        return raw
+    first.newest = newest
+    return first.as_bytes()
+
+
+def _in_pairs(blocks: Sequence[Block]) -> Iterator[Block]:
+    for i in range(0, len(blocks), 2):
+        pair = blocks[i : i + 2]
+        times = [one.newest_ms for one in pair if one.newest_ms is not None]
+        unreadable = [one.unreadable for one in pair if one.unreadable is not None]
+        ancient = [one.ancient for one in pair if one.ancient is not None]
+        yield Block(
+            pair[0].start,
+            pair[-1].end,
+            sum(one.records for one in pair),
+            max(times, default=None),
+            min(unreadable, default=None),
+            min(ancient, default=None),
+        )
+
+
+def read_time(source: EventSource, timestamp_ms: int, headers: Any, value: bytes | None) -> int | None:
+    """Return a record's event time in Unix ms, None where it has none that can be read.
+
+    ``headers`` are (name, bytes) pairs or None. Of headers of one name the last counts, as in Kafka's own clients.
+    """
+    match source.kind:
+        case "timestamp":
+            return timestamp_ms if timestamp_ms >= 0 else None
+        case "header":
+            raw = None
+            for name, content in headers or ():
+                if name == source.name:
+                    raw = content
+            return _time_in_text(raw)
+        case "json":
+            return _time_in_json(source.name, value)
+
+
+def _time_in_text(raw: bytes | None) -> int | None:
+    if raw is None:
+        return None
+    if len(raw) > _LONGEST_TEXT:  # nobody's time, and Python refuses to read a number of some thousand digits
+        return None
+    if raw.isdigit():  # the usual case, without a detour
+        time_ms = int(raw)
+        return time_ms if time_ms <= _MAX_TIME_MS else None
+    try:
+        time_ms = parse_time_ms(raw.decode("utf-8"))
+    except (UnicodeDecodeError, UnitError, OverflowError, ValueError):
+        return None
+    return time_ms if 0 <= time_ms <= _MAX_TIME_MS else None
+
+
+def _time_in_json(pointer: str, value: bytes | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        found: Any = json.loads(value)
+        for token in pointer.split("/")[1:]:
+            name = token.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list):
+                found = found[int(name)] if name.isascii() and name.isdigit() else None
+            else:
+                found = found[name]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return None
+    if isinstance(found, str):
+        return _time_in_text(found.encode("utf-8", "replace"))
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        return None
+    if found != found or found in (float("inf"), float("-inf")) or found != int(found):  # noqa: PLR0124  (NaN)
+        return None
+    return int(found) if 0 <= found <= _MAX_TIME_MS else None

@@ -1,0 +1,349 @@
+"""The ledger in SQLite: what is remembered of one cluster, safe under two processes and a kill (docs/memory.md).
+
+It is read as it is needed and written once, in one transaction, by :meth:`Ledger.save`. What another process
+wrote in the meantime is merged with ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from retention_cli.audit.log import NamedLedger
+from retention_cli.core.model import Reason, TopicPartition, Unknown
+from retention_cli.memory.disk import DiskMemory
+from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.interface import Commits, LogOf, RecalledGroup, Rows
+from retention_cli.memory.ledger_file import KEYS, SELECT, Key, LedgerFile, partition_of
+from retention_cli.memory.partition import PartitionMemory
+
+_SEEN_AGAIN_MS: Final = 60_000
+"""A group that stands where it stood is noted as seen again at most once a minute."""
+
+_TOPICS_AGAIN_MS: Final = 3_600_000
+"""Likewise of topics, at most once an hour."""
+
+
+class Head(NamedTuple):
+    """A group's row but for what it remembers: when it was seen, and what its commits came to.
+
+    ``plain`` says that there is nothing to recall of it; ``open`` are the topics of which some commit was never judged.
+    """
+
+    seen_ms: int
+    digest: bytes
+    plain: bool
+    open: frozenset[str]
+
+
+class Ledger(LedgerFile):
+    """One cluster's memory. A context manager; nothing is written before :meth:`save`.
+
+    ``lost`` says why it can't be trusted to know everything, ``notes`` what it passed over.
+
+    Raises:
+        StateError: it can't be opened, is no ledger, or was written by a newer kretain.
+    """
+
+    def __init__(self, folder: Path, known: NamedLedger | None = None) -> None:
+        self.lost: Unknown | None = None
+        self.notes: list[Reason] = []
+        self._ids: Mapping[str, str] = {}
+        self._partitions: dict[Key, PartitionMemory] = {}
+        self._disks: dict[str, DiskMemory] = {}
+        self._names: dict[str, str] = {}
+        self._loaded: set[str] = set()
+        self._groups: dict[str, GroupMemory] = {}
+        self._touched: dict[str, int] = {}
+        self._present: set[str] = set()
+        self._heads: dict[str, Head] = {}
+        self._topics_ms, self._outdated = 0, False
+        super().__init__(folder, None if known is None else known.ledger_id)
+        with self._errors():
+            self._forget_read()
+
+    @property
+    def revision(self) -> int:
+        """How often it has been written."""
+        with self._errors():
+            return self._meta("revision")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def since_ms(self) -> int | None:
+        """When it was begun (Unix ms), None where nothing was saved yet."""
+        with self._errors():
+            return int(self._meta("since_ms")) or None
+
+    def begin(self, topic_ids: Mapping[str, str]) -> None:
+        """Take the ids that the cluster's topics have now, and what others have written since the last pass."""
+        self._ids, self._present = topic_ids, set()
+        with self._errors():
+            self._db.execute("BEGIN")  # one look: of a log that was cut, another run notes it of groups and partitions
+            try:
+                if (self._outdated or self._meta("revision") != self._revision) and not self._unsaved():
+                    self._forget_read()
+                if not self._loaded:
+                    self._load()
+            finally:
+                self._db.execute("COMMIT")
+
+    def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
+        """Return what is remembered of a partition, to read and to add to. The first call reads them all."""
+        self._names[topic_id] = topic
+        if topic_id not in self._loaded:
+            self._load(topic_id)
+        key = (topic_id, partition)
+        found = self._partitions.get(key)
+        if found is None:
+            found = self._partitions[key] = PartitionMemory()
+        return found
+
+    def disk(self, name: str) -> DiskMemory:
+        """Return what is remembered of a disk, to read and to add to."""
+        if name not in self._disks:
+            with self._errors():
+                self._disks[name] = self._stored_disk(name) or DiskMemory()
+        return self._disks[name]
+
+    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
+        """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
+        digest = digest_of(commits, self._ids)
+        head = self._heads.get(name)
+        if head is not None and head.digest == digest:
+            self.saw_again(name, now_ms)
+            return RecalledGroup() if head.plain else self._group(name).recalled(self._ids, since_ms)
+        group = self._group(name)
+        group.update(commits, self._ids, digest, now_ms)
+        self.adopt_group(name, group)
+        return group.recalled(self._ids, since_ms)
+
+    def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
+        """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when, commits."""
+        here = frozenset(present)
+        for name, head in sorted(self._heads.items()):
+            if name not in here and head.seen_ms >= since_ms:
+                yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
+
+    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
+        """Judge the commits that this pass has seen by what it has read of their logs: which count, which are refused.
+
+        Few groups have any: those that have moved, and those whose topics nobody looked at. Of a group that is gone
+        nobody can say whether the log was that long when it committed (F6).
+        """
+        for name, head in list(self._heads.items()):
+            if name not in self._groups and head.open.isdisjoint(topics) and not cuts:
+                continue
+            group = self._group(name)
+            if group.refuse_beyond(cuts, log_of) | (name in self._present and group.judge(log_of)):
+                self._adopt(name, group)
+
+    def remembers_group(self, name: str) -> bool:
+        """Return whether anything is remembered of a group."""
+        return name in self._heads
+
+    def group(self, name: str) -> GroupMemory:
+        """Return what is remembered of a group; nothing, where it was never seen."""
+        return self._group(name)
+
+    def groups(self) -> dict[str, GroupMemory]:
+        """Return every group that is remembered, by name."""
+        return {name: self._group(name) for name in sorted(self._heads)}
+
+    def saw_again(self, name: str, now_ms: int) -> None:
+        """Note that a group stands where it stood."""
+        self._touched[name] = now_ms
+        self._present.add(name)
+
+    def adopt_group(self, name: str, group: GroupMemory) -> None:
+        """Take a group's memory as somebody else brought it up to date: a task that read its commits."""
+        self._present.add(name)
+        self._adopt(name, group)
+
+    def _adopt(self, name: str, group: GroupMemory) -> None:
+        self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
+        self._groups[name] = group
+
+    def topics(self) -> dict[str, tuple[str, int]]:
+        """Return every topic id that is remembered, with its name and when it was last seen (Unix ms)."""
+        with self._errors():
+            rows = self._db.execute("SELECT topic_id, name, seen_ms FROM topics ORDER BY name, topic_id").fetchall()
+        return {topic_id: (name, seen_ms) for topic_id, name, seen_ms in rows}
+
+    def partitions_of(self, topic_id: str) -> dict[int, PartitionMemory]:
+        """Return what is remembered of a topic id's partitions."""
+        if topic_id not in self._loaded:
+            self._load(topic_id)
+        return {p: one for (tid, p), one in sorted(self._partitions.items()) if tid == topic_id}
+
+    # -- writing -----------------------------------------------------------------------
+
+    def save(self, now_ms: int) -> list[str]:
+        """Write what was added, merged with what others wrote meanwhile; return the topic ids and groups touched.
+
+        Raises:
+            StateError: it can't be written.
+        """
+        changed = {key: one for key, one in self._partitions.items() if one.changed}
+        touched = {
+            name: seen for name, seen in self._touched.items() if seen - self._heads[name].seen_ms >= _SEEN_AGAIN_MS
+        }
+        disks = {name: one for name, one in self._disks.items() if one.changed}
+        seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
+        if not changed and not self._groups and not touched and not seen_again and not disks:
+            return []
+        with self._transaction():
+            # What we read and did not change is older than that too: from here on every write is merged.
+            self._outdated = self._outdated or self._meta("revision") != self._revision
+            partitions, groups = self._merged(changed) if self._outdated else (changed, self._groups)
+            if self._outdated:
+                for name, disk in disks.items():
+                    disk.take(self._stored_disk(name) or DiskMemory())
+            self._write(partitions, groups, touched, disks, now_ms)
+        for key, one in changed.items():  # only now: of a file that could not be written, nothing was taken over
+            one.become(partitions[key])
+            one.changed = False
+        for disk in disks.values():
+            disk.changed = False
+        for name, seen in touched.items():
+            self._heads[name] = self._heads[name]._replace(seen_ms=seen)
+        for name, group in groups.items():  # merged ones know more than was asked for
+            self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
+        written = [*sorted({topic_id for topic_id, _ in changed}), *self._groups]
+        self._groups = {}
+        self._touched = {}
+        return written
+
+    def forget_group(self, name: str) -> bool:
+        """Forget a group at once (``kretain groups forget``); return whether it was remembered."""
+        with self._transaction():
+            gone = self._db.execute("DELETE FROM groups WHERE name = ?", (name,)).rowcount > 0
+            self._bump()
+            self._to_tell((), [name] if gone else ())
+        self._heads.pop(name, None)
+        self._groups.pop(name, None)
+        return gone
+
+    def prune(self, before_ms: int, keep: Collection[str] = ()) -> tuple[int, int]:
+        """Forget topic ids and groups last seen before a moment (Unix ms); return how many of each.
+
+        The topic ids in ``keep`` are there now, whenever they were seen.
+        """
+        with self._transaction():
+            rows = self._db.execute("SELECT topic_id FROM topics WHERE seen_ms < ?", (before_ms,))
+            topics = [topic_id for (topic_id,) in rows if topic_id not in keep]
+            groups = [name for (name,) in self._db.execute("SELECT name FROM groups WHERE seen_ms < ?", (before_ms,))]
+            keys = [key for one in topics for key in self._db.execute(KEYS + " WHERE topic_id = ?", (one,))]
+            self._db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
+            self._db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
+            self._db.executemany("DELETE FROM groups WHERE name = ?", ((one,) for one in groups))
+            stale = [name for (name,) in self._db.execute("SELECT name FROM disks") if self._is_stale(name, before_ms)]
+            self._db.executemany("DELETE FROM disks WHERE name = ?", ((one,) for one in stale))
+            self._bump()
+            self._to_tell(keys, groups, disks=stale)
+        with self._errors():
+            self._forget_read()
+        return len(topics), len(groups)
+
+    def _is_stale(self, disk: str, before_ms: int) -> bool:
+        looks = (self._stored_disk(disk) or DiskMemory()).looks
+        return not looks or looks[-1].wall_ms < before_ms
+
+    def _unsaved(self) -> bool:
+        looked = any(one.changed for one in self._disks.values())
+        return looked or bool(self._groups) or any(one.changed for one in self._partitions.values())
+
+    def _forget_read(self) -> None:
+        """Begin with what stands in the file now."""
+        self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
+        self._revision, self._outdated = self._meta("revision"), False
+        self._topics_ms = self._meta("topics_ms")
+        self._read_heads()
+
+    def _read_heads(self) -> None:
+        """Read of each group when it was seen, and whether it stands where it stood."""
+        self._heads = {name: Head(*one) for name, one in self._stored_heads().items()}
+
+    # -- the file ------------------------------------------------------------------------
+
+    def _load(self, topic_id: str | None = None) -> None:
+        """Read a topic's partitions; at first those of all: one pass over the file is quicker than many questions."""
+        with self._errors():
+            everything = not self._loaded
+            self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
+            where, named = ("", ()) if everything else (" WHERE topic_id = ?", (topic_id,))
+            for row in self._db.execute(SELECT + where, named):
+                if row[0] in self._loaded:
+                    self._partitions.setdefault((row[0], row[1]), partition_of(row))
+
+    def _group(self, name: str) -> GroupMemory:
+        if name in self._groups:
+            return self._groups[name]
+        with self._errors():
+            stored = self._stored_group(name)
+            if stored is None and name in self._heads:
+                raise ValueError(f"what it remembers of group {name!r} is missing")
+            return stored or GroupMemory()
+
+    def _merged(
+        self, changed: Mapping[Key, PartitionMemory]
+    ) -> tuple[dict[Key, PartitionMemory], dict[str, GroupMemory]]:
+        """Return what is to be written, merged with what another process has written since we read."""
+        partitions = {
+            key: mine if (theirs := self._stored_partition(key)) is None else mine.merged(theirs)
+            for key, mine in changed.items()
+        }
+        groups = {
+            name: group if (stored := self._stored_group(name)) is None else group.merged(stored)
+            for name, group in self._groups.items()
+        }
+        return partitions, groups
+
+    def _write(
+        self,
+        changed: Mapping[Key, PartitionMemory],
+        groups: Mapping[str, GroupMemory],
+        touched: Mapping[str, int],
+        disks: Mapping[str, DiskMemory],
+        now_ms: int,
+    ) -> None:
+        for key, one in changed.items():
+            self._put_partition(key, one)
+        for name, disk in disks.items():
+            self._put_disk(name, disk)
+        ids = {topic_id for topic_id, _partition in changed} | self._loaded
+        self._db.executemany(
+            "INSERT INTO topics VALUES (?, ?, ?) ON CONFLICT (topic_id) DO UPDATE SET seen_ms = excluded.seen_ms",
+            ((topic_id, self._names[topic_id], now_ms) for topic_id in ids if topic_id in self._names),
+        )
+        for name, group in groups.items():
+            self._put_group(name, group)
+        for name, seen in touched.items():
+            self._touch_group(name, seen)
+        self._db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
+        self._db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
+        self._topics_ms = now_ms
+        self._bump()
+        self._to_tell(changed, groups, touched, disks)
+
+    def _to_tell(
+        self,
+        partitions: Iterable[Key],
+        groups: Iterable[str],
+        touched: Mapping[str, int] | None = None,
+        disks: Iterable[str] = (),
+    ) -> None:
+        """Note what others are to be told of: a store that has others overrides it. Part of each transaction."""
+
+
+def age_ms(ledger: Ledger, now_ms: int | None = None) -> int | None:
+    """Return how old a memory is, None where it is new."""
+    since = ledger.since_ms
+    return None if since is None else (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - since

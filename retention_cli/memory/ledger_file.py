@@ -1,0 +1,350 @@
+"""The ledger's SQLite file: its tables, and what stands in their rows. What it means is the ledger's to know.
+
+A damaged ledger must not forget a group in silence (F6). So each row carries a checksum over all that stands
+in it, a seal over all rows says how many there are and what their checksums come to, and SQLite's own check is made
+when the file is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.core.model import EventMax
+from retention_cli.core.state_dir import StateError, make_folder
+from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
+from retention_cli.memory.earlier import pack, unpack
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.ledger_upgrade import upgrade
+from retention_cli.memory.partition import Front, PartitionMemory
+from retention_cli.memory.replica import ROW_BYTES
+from retention_cli.memory.samples import SAMPLE_BYTES
+
+FILE_NAME: Final = "ledger.sqlite"
+SCHEMA_VERSION: Final = 3
+APPLICATION_ID: Final = 0x6B726574
+"""SQLite's word for whose file it is: "kret"."""
+_BUSY_S: Final = 30.0
+SCHEMA: Final = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE partitions (
+    topic_id TEXT NOT NULL, partition INTEGER NOT NULL, checksum INTEGER NOT NULL, leader_epoch INTEGER,
+    last_epoch INTEGER, earlier BLOB, log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER,
+    newest_offset INTEGER, data_at TEXT NOT NULL, created INTEGER NOT NULL, created_below INTEGER NOT NULL,
+    front INTEGER, front_append INTEGER, scan BLOB, replicas BLOB,
+    PRIMARY KEY (topic_id, partition));
+CREATE TABLE groups (
+    name TEXT PRIMARY KEY, checksum INTEGER NOT NULL, doc_checksum INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
+    digest BLOB NOT NULL, plain INTEGER NOT NULL, open TEXT NOT NULL, doc BLOB NOT NULL);
+CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID;
+INSERT INTO meta VALUES ('revision', 0), ('since_ms', 0), ('topics_ms', 0), ('seal', 0);
+"""
+
+_SEALED: Final = (
+    ("key || ' ' || value", "about", "key"),
+    ("key || ' ' || value", "meta WHERE key <> 'seal'", "key"),
+    ("topic_id || ' ' || name || ' ' || seen_ms", "topics", "topic_id"),
+    ("topic_id || '/' || partition || ' ' || checksum", "partitions", "topic_id, partition"),
+    ("name || ' ' || checksum", "groups", "name"),
+    ("name || ' ' || hex(looks)", "disks", "name"),
+)
+_SEALED_WHERE_SHARED: Final = (
+    ("topic_id || ' ' || next_offset || ' ' || coalesce(revision, '')", "state_topic", "topic_id"),
+    ("key || ' ' || revision", "unsent", "key"),
+    ("key || ' ' || text || ' ' || coalesce(newer, '')", "unread", "key"),
+    ("name || ' ' || seen_ms", "told", "name"),
+)
+"""Tables that only a ledger has which others share (:mod:`retention_cli.memory.shared_cache`)."""
+
+Key = tuple[str, int]
+"""A topic's id and a partition."""
+
+
+class LedgerFile:
+    """An open ledger file: its rows, in transactions that are whole or never were.
+
+    ``ledger_id`` names it for ever; ``replaces`` is the one whose place it took, where the audit log named one.
+
+    Raises:
+        StateError: it can't be opened, is damaged, is no ledger or another cluster's, or a newer kretain wrote it.
+    """
+
+    def __init__(self, folder: Path, known_id: str | None = None) -> None:
+        make_folder(folder)
+        self.path = folder / FILE_NAME
+        self.began_anew = self.upgraded = False
+        self._known_id = known_id
+        with self._errors():
+            there = self.path.exists()
+            self._db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._prepare(there=there)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._db.close()
+
+    def _prepare(self, *, there: bool) -> None:
+        version = self._pragma("user_version")
+        if version > SCHEMA_VERSION:
+            raise StateError(
+                f"{self.path} was written by a newer kretain (schema {version}, this one knows {SCHEMA_VERSION}): "
+                f"use that one, or another --state-dir"
+            )
+        if version == 0:
+            if there and (self._known_id is not None or self._has_tables()):
+                raise sqlite3.DatabaseError("it is not the ledger that was there: it is empty, or another program's")
+            with self._transaction():
+                if self._pragma("user_version") == 0:  # nobody was quicker
+                    self._execute_all(SCHEMA)
+                    self._introduce()
+                    self.began_anew = True
+        elif version < SCHEMA_VERSION:
+            with self._transaction():
+                if self._pragma("user_version") < SCHEMA_VERSION:
+                    upgrade(self._db, SCHEMA, put_partition=self._put_partition, put_group=self._put_group)
+                    self._introduce()
+                    self.upgraded = True
+        self._db.execute("BEGIN")  # one look: others may write meanwhile
+        try:
+            self._check()
+        finally:
+            self._db.execute("COMMIT")
+
+    def _introduce(self) -> None:
+        about = [("id", uuid.uuid4().hex), ("folder", self.path.parent.name)]
+        if self._known_id is not None:
+            about.append(("replaces", self._known_id))
+        self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about)
+        self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def _check(self) -> None:
+        """Look whether the file is whole, and ours.
+
+        Raises:
+            sqlite3.DatabaseError: it is not.
+        """
+        found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"it is damaged: {found}")
+        if self._pragma("application_id") != APPLICATION_ID:
+            raise sqlite3.DatabaseError("it is another program's")
+        if self._meta("seal") != self._sealed():
+            raise sqlite3.DatabaseError("it is damaged: rows are missing, or are not those that were written")
+        about = dict(self._db.execute("SELECT key, value FROM about"))
+        self.ledger_id: str = about["id"]
+        self.replaces: str | None = about.get("replaces")
+        if about["folder"] != self.path.parent.name:
+            raise sqlite3.DatabaseError(f"it is the ledger of another cluster ({about['folder']})")
+        if self._known_id not in (None, self.ledger_id, self.replaces):
+            raise sqlite3.DatabaseError(
+                f"it is not the ledger that was there (the audit log names {self._known_id}, this is {self.ledger_id})"
+            )
+
+    def _sealed(self) -> int:
+        """Return a number that all rows come to: one that is missing, one more, or another's key gives another.
+
+        Of rows with a checksum it takes the keys and that: they are held against it when they are read.
+        """
+        total = 0
+        there = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for what, table, keys in (*_SEALED, *(one for one in _SEALED_WHERE_SHARED if one[1] in there)):
+            rows = f"SELECT {what} AS one FROM {table} ORDER BY {keys}"  # noqa: S608
+            count, whole = self._db.execute(f"SELECT count(*), group_concat(one, char(10)) FROM ({rows})").fetchone()  # noqa: S608
+            if count or (what, table, keys) in _SEALED:  # they may be made, empty, without a transaction of ours
+                total = _checksum(total, table, count, whole)
+        return total
+
+    def _has_tables(self) -> bool:
+        return bool(self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _execute_all(self, statements: str) -> None:
+        for statement in statements.strip().split(";"):
+            if statement.strip():
+                self._db.execute(statement)
+
+    # -- partitions ---------------------------------------------------------------------
+
+    def _stored_partition(self, key: Key) -> PartitionMemory | None:
+        row = self._db.execute(SELECT + " WHERE topic_id = ? AND partition = ?", key).fetchone()
+        return None if row is None else partition_of(row)
+
+    def _stored_partitions(self, topic_id: str, numbers: range) -> dict[int, PartitionMemory]:
+        where = " WHERE topic_id = ? AND partition >= ? AND partition < ?"
+        rows = self._db.execute(SELECT + where, (topic_id, numbers.start, numbers.stop))
+        return {row[1]: partition_of(row) for row in rows}
+
+    def _put_partition(self, key: Key, one: PartitionMemory) -> None:
+        values = _values(one)
+        marks = ", ".join("?" * (len(values) + 3))
+        self._db.execute(
+            f"INSERT OR REPLACE INTO partitions VALUES ({marks})",  # noqa: S608
+            (*key, _checksum(*key, *values), *values),
+        )
+
+    # -- groups ----------------------------------------------------------------------------
+
+    def _stored_heads(self) -> dict[str, tuple[int, bytes, bool, frozenset[str]]]:
+        """Return of each group when it was seen, its digest, whether it is plain, and the topics with open commits.
+
+        Raises:
+            ValueError: a row is not as it was written.
+        """
+        found: dict[str, tuple[int, bytes, bool, frozenset[str]]] = {}
+        rows = self._db.execute("SELECT name, checksum, doc_checksum, seen_ms, digest, plain, open FROM groups")
+        for name, checksum, *values in rows:
+            if checksum != _checksum(name, *values):
+                raise ValueError(f"what it says of group {name!r} is not what was written")
+            _doc, seen_ms, digest, plain, topics = values
+            found[name] = (seen_ms, digest, bool(plain), frozenset(topics.split("\n") if topics else ()))
+        return found
+
+    def _stored_group(self, name: str) -> GroupMemory | None:
+        row = self._db.execute("SELECT seen_ms, doc_checksum, doc FROM groups WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        if zlib.crc32(row[2]) != row[1]:
+            raise ValueError(f"what it remembers of group {name!r} is not what was written")
+        group = GroupMemory.from_bytes(row[2])
+        group.seen_ms = row[0]
+        return group
+
+    def _put_group(self, name: str, one: GroupMemory) -> None:
+        doc = one.as_bytes()
+        values = (zlib.crc32(doc), one.seen_ms, one.digest, int(one.plain), "\n".join(sorted(one.open_topics)))
+        self._db.execute(
+            "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (name, _checksum(name, *values), *values, doc),
+        )
+
+    def _touch_group(self, name: str, seen_ms: int) -> None:
+        """Note that a group was seen, where that is later than it says."""
+        row = self._db.execute(
+            "SELECT doc_checksum, seen_ms, digest, plain, open FROM groups WHERE name = ?", (name,)
+        ).fetchone()
+        if row is not None and row[1] < seen_ms:
+            values = (row[0], seen_ms, *row[2:])
+            changed = (seen_ms, _checksum(name, *values), name)
+            self._db.execute("UPDATE groups SET seen_ms = ?, checksum = ? WHERE name = ?", changed)
+
+    # -- disks, and the rest ----------------------------------------------------------------
+
+    def _stored_disk(self, name: str) -> DiskMemory | None:
+        row = self._db.execute("SELECT looks FROM disks WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        if not isinstance(row[0], bytes) or len(row[0]) % LOOK_BYTES:
+            raise ValueError("the looks at a disk are broken")
+        return DiskMemory(row[0])
+
+    def _put_disk(self, name: str, one: DiskMemory) -> None:
+        self._db.execute("INSERT OR REPLACE INTO disks VALUES (?, ?)", (name, one.packed))
+
+    def _bump(self) -> None:
+        self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
+        self._revision = self._meta("revision")
+
+    def _meta(self, key: str) -> int:
+        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            raise sqlite3.DatabaseError(f"it has no {key}")
+        return int(row[0])
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                before = self._db.total_changes
+                yield
+                if self._db.total_changes != before:
+                    self._db.execute("UPDATE meta SET value = ? WHERE key = 'seal'", (self._sealed(),))
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
+            why = " ".join(str(error).split())  # SQLite quotes what it stumbled over
+            raise StateError(
+                f"the ledger {self.path} can't be used: {why}; it remembers groups that are gone and when records "
+                f"were written: restore it, or move it away to begin anew without that"
+            ) from None
+
+
+KEYS: Final = "SELECT topic_id, partition FROM partitions"
+SELECT: Final = (
+    "SELECT topic_id, partition, checksum, leader_epoch, last_epoch, earlier, log_start, samples, newest_ms, "
+    "newest_offset, data_at, created, created_below, front, front_append, scan, replicas FROM partitions"
+)
+
+
+def partition_of(row: Iterable[Any]) -> PartitionMemory:
+    """Return what a row of :data:`SELECT` says.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    topic_id, partition, checksum, *values = row
+    if checksum != _checksum(topic_id, partition, *values):
+        raise ValueError(f"what it remembers of partition {partition} of topic id {topic_id} is not what was written")
+    epoch, last_epoch, earlier, log_start, samples, newest_ms, newest_offset, data_at, *stamps, scan, replicas = values
+    created, created_below, front, append = stamps
+    if len(samples) % SAMPLE_BYTES or len(replicas or b"") % ROW_BYTES:
+        raise ValueError("a partition's samples or replicas are broken")
+    return PartitionMemory(
+        packed=samples,
+        newest=None if newest_ms is None else EventMax(newest_ms, newest_offset),
+        data_at=tuple(int(one) for one in data_at.split(",")) if data_at else (),
+        scan=scan,
+        replicas=replicas or b"",
+        leader_epoch=epoch,
+        last_epoch=last_epoch,
+        earlier=unpack(earlier or b""),
+        log_start=log_start,
+        created=bool(created),
+        created_below=created_below,
+        front=None if front is None else Front(front, bool(append)),
+    )
+
+
+def _values(one: PartitionMemory) -> tuple[object, ...]:
+    newest, front = one.newest, one.front
+    return (
+        one.leader_epoch,
+        one.last_epoch,
+        pack(one.earlier) or None,
+        one.log_start,
+        one.packed,
+        *((None, None) if newest is None else (newest.time_ms, newest.offset)),
+        ",".join(map(str, one.data_at)),
+        int(one.created),
+        one.created_below,
+        *((None, None) if front is None else (front.offset, int(front.append_time))),
+        one.scan,
+        one.replicas or None,
+    )
+
+
+def _checksum(*values: object) -> int:
+    """Return a checksum over a row's values; of bytes too, in which a zero would end a text."""
+    total = 0
+    for one in values:
+        raw = one if isinstance(one, bytes) else repr(one).encode("utf-8", "surrogatepass")
+        total = zlib.crc32(raw, zlib.crc32(b"%d:" % len(raw), total))
+    return total

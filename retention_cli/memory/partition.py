@@ -1,0 +1,239 @@
+"""What is remembered of one partition, and of which log it is (M1 to M4). Pure.
+
+Two memories of the same partition merge to one, in any order, so that two processes, pods or laptops can remember
+together. It belongs to a topic id: a topic made anew starts anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.memory import replica as replica_memory
+from retention_cli.memory.earlier import Earlier, joined, pending
+from retention_cli.memory.event_scan import further, read_scan
+from retention_cli.memory.samples import (
+    SAMPLE_BYTES,
+    SAMPLES_AT_MOST,
+    both_samples,
+    pack,
+    samples_below,
+    thinned,
+    unpack,
+)
+
+_DATA_AT_MOST: Final = 8
+
+
+class Front(NamedTuple):
+    """Who stamped the record at ``offset``, which was S then: the broker (append time), or its producer (G3)."""
+
+    offset: int
+    append_time: bool
+
+
+@dataclass(slots=True)
+class PartitionMemory:
+    """What is remembered of one partition of one topic id, and of which log it is.
+
+    ``leader_epoch`` is the one under which all of this was last proven to be about the log (M1, M2), None
+    where nothing is remembered yet; ``last_epoch`` is that of the last record of it, the same or an earlier one, None
+    where that is not known; ``log_start`` was S then. ``packed`` are samples (:func:`unpack`), oldest first. ``newest``
+    is the largest timestamp of a data record ever seen there (R2). ``data_at`` are offsets at which a data record is
+    known to stand. ``scan`` is how far event times were read out of records (:mod:`retention_cli.memory.event_scan`).
+    ``replicas`` is where its replicas' sizes stood (:mod:`retention_cli.memory.replica`), where a rule wanted to know.
+    ``created`` says that the topic was last seen with CreateTime, ``created_below`` was H when it was first seen
+    without again: below it, timestamps may be producers' (G3). Both only ever hold. ``front`` is who stamped the record
+    at S. ``earlier`` are memories that this one took the place of.
+    """
+
+    packed: bytes = b""
+    newest: EventMax | None = None
+    data_at: tuple[int, ...] = ()
+    scan: bytes | None = None
+    replicas: bytes = b""
+    leader_epoch: int | None = None
+    log_start: int = 0
+    created: bool = False
+    created_below: int = 0
+    front: Front | None = None
+    last_epoch: int | None = None
+    earlier: tuple[Earlier, ...] = ()
+    changed: bool = False
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """The samples, oldest first."""
+        return unpack(self.packed)
+
+    @property
+    def high_watermark(self) -> int:
+        """H, when it was last seen: the samples' last."""
+        return unpack(self.packed[-SAMPLE_BYTES:])[0].high_watermark if self.packed else 0
+
+    @property
+    def reach(self) -> int:
+        """Return the offset up to which it speaks of the log."""
+        scan = read_scan(self.scan)
+        newest = -1 if self.newest is None or self.newest.offset is None else self.newest.offset
+        return max(self.high_watermark, newest + 1, 0 if scan is None else scan.end, *(one + 1 for one in self.data_at))
+
+    def add_sample(self, sample: Sample) -> None:
+        """Remember a high watermark. One that says nothing new is dropped: the same H at a later time."""
+        if self.packed:
+            last = unpack(self.packed[-SAMPLE_BYTES:])[0]
+            if sample.high_watermark == last.high_watermark:
+                return
+            if sample.wall_ms < last.wall_ms:  # our clock was set back: a later moment is as true
+                sample = sample._replace(wall_ms=last.wall_ms)
+        self.packed += pack([sample])
+        if len(self.packed) > SAMPLES_AT_MOST * SAMPLE_BYTES:
+            self.packed = pack(thinned(self.samples))
+        self.changed = True
+
+    def add_newest(self, newest: EventMax) -> None:
+        """Remember the time of a data record, where it is the largest so far."""
+        if self.newest is None or newest.rank > self.newest.rank:
+            self.newest, self.changed = newest, True
+
+    def add_data(self, offset: int) -> None:
+        """Remember that a data record stands at ``offset``."""
+        if offset not in self.data_at:
+            self.data_at = (*self.data_at[1 - _DATA_AT_MOST :], offset)
+            self.changed = True
+
+    def set_scan(self, scan: bytes) -> None:
+        """Remember how far event times were read."""
+        if scan != self.scan:
+            self.scan, self.changed = scan, True
+
+    def set_replicas(self, replicas: bytes) -> None:
+        """Remember where its replicas' sizes stood."""
+        if replicas != self.replicas:
+            self.replicas, self.changed = replicas, True
+
+    def set_front(self, front: Front) -> None:
+        """Remember who stamped the record at S."""
+        if front != self.front:
+            self.front, self.changed = front, True
+
+    def saw_stamps(self, high_watermark: int, *, append_time: bool) -> None:
+        """Remember whose times the topic's records carry by now: the brokers', or their producers' (G3)."""
+        if append_time and self.created:
+            self.created_below, self.changed = max(self.created_below, high_watermark), True
+        if self.created == append_time:
+            self.created, self.changed = not append_time, True
+
+    # -- of which log it is (M1 to M4) --------------------------------------------
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is remembered that a log's change could make wrong."""
+        return not (self.packed or self.newest or self.data_at or self.scan or self.replicas or self.front)
+
+    @property
+    def asked_epoch(self) -> int | None:
+        """The epoch whose end proves it: a leader that wrote nothing leaves no trace of its own in a log."""
+        return self.leader_epoch if self.last_epoch is None else self.last_epoch
+
+    def lay_at(
+        self, leader_epoch: int, log_start: int, now_ms: int, cut: int | None = None, last_epoch: int | None = None
+    ) -> None:
+        """Go on in this leader epoch, at this S: what is remembered was proven to be of this log, up to the cut.
+
+        Beyond the cut it is as if it had never been read; where S has moved back, prefixes begin anew (M3), and sizes
+        do so after any election: a replica that leads no more may have lost a tail that nobody had copied.
+
+        Args:
+            leader_epoch: the partition's.
+            log_start: S.
+            now_ms: our wall clock.
+            cut: where the log was cut since, None where it was not.
+            last_epoch: the leader epoch of the last record below H, as far as that is known.
+        """
+        moved_on, moved_back = self.leader_epoch != leader_epoch, log_start < self.log_start
+        self._settle(moved_on=moved_on)
+        if self.leader_epoch is not None and (moved_on or moved_back or cut is not None):
+            self.changed = True
+            self.replicas = replica_memory.begun_anew(self.replicas, now_ms)
+            if moved_back or cut is not None:
+                self.front = None
+        if cut is not None:
+            self.packed = pack(samples_below(self.samples, cut))
+            self.newest = self.newest if self.newest is not None and (self.newest.offset or 0) < cut else None
+            self.data_at = tuple(offset for offset in self.data_at if offset < cut)
+            scan = read_scan(self.scan)
+            self.scan = None if scan is None else scan.cut(cut).as_bytes()
+        if (self.log_start, self.last_epoch) != (log_start, last_epoch) and self.leader_epoch is not None:
+            self.changed = True
+        self.leader_epoch, self.log_start, self.last_epoch = leader_epoch, log_start, last_epoch
+
+    def begin_anew(self, leader_epoch: int, log_start: int) -> None:
+        """Begin anew: of what is remembered nothing can be proven to be of this log. What only holds stays."""
+        self._settle(moved_on=True)
+        self.packed, self.newest, self.data_at, self.scan, self.replicas, self.front = b"", None, (), None, b"", None
+        self.leader_epoch, self.log_start, self.last_epoch, self.changed = leader_epoch, log_start, None, True
+
+    def _settle(self, *, moved_on: bool) -> None:
+        """Note that all that was to be asked was: by this one, and by the next that is made from it."""
+        itself = self.as_earlier() if moved_on else ()
+        if itself or pending(self.earlier):
+            self.earlier = joined(one._replace(settled=True) for one in (*self.earlier, *itself))
+            self.changed = True
+
+    def as_earlier(self) -> tuple[Earlier, ...]:
+        """Return what is to be proven of it once another one has taken its place; nothing, where it is blank."""
+        if self.leader_epoch is None or self.asked_epoch is None or self.is_blank:
+            return ()
+        return (Earlier(self.asked_epoch, self.leader_epoch, self.reach),)
+
+    # -- two memories of the same ---------------------------------------------------------
+
+    def take(self, other: PartitionMemory) -> None:
+        """Take over what somebody else remembers too."""
+        self.become(self.merged(other))
+
+    def become(self, both: PartitionMemory) -> None:
+        """Take over what :meth:`merged` made."""
+        self.packed, self.newest, self.data_at = both.packed, both.newest, both.data_at
+        self.scan, self.replicas, self.front = both.scan, both.replicas, both.front
+        self.leader_epoch, self.log_start, self.last_epoch = both.leader_epoch, both.log_start, both.last_epoch
+        self.created, self.created_below, self.earlier = both.created, both.created_below, both.earlier
+
+    def merged(self, other: PartitionMemory) -> PartitionMemory:
+        """Return what both remember: the same, whichever is asked. Of two sources of event times, this one's stays.
+
+        Where they were proven under different leader epochs, the later one's alone counts: what the earlier one knows
+        may be of a tail that was lost in between. Whether it was is asked the next time, unless the later one was made
+        from it.
+        """
+        created, created_below = self.created or other.created, max(self.created_below, other.created_below)
+        if self.leader_epoch != other.leader_epoch:
+            first, later = sorted((self, other), key=lambda one: -1 if one.leader_epoch is None else one.leader_epoch)
+            known = joined((*first.earlier, *later.earlier, *first.as_earlier()))
+            return replace(later, created=created, created_below=created_below, earlier=known, changed=False)
+        seen = [one for one in (self.newest, other.newest) if one is not None]
+        fronts = [one for one in (self.front, other.front) if one is not None]
+        return PartitionMemory(
+            packed=both_samples(self.packed, other.packed),
+            newest=max(seen, key=lambda one: one.rank, default=None),
+            data_at=tuple(dict.fromkeys((*other.data_at, *self.data_at)))[-_DATA_AT_MOST:],
+            scan=further(self.scan, other.scan),
+            replicas=replica_memory.merged(self.replicas, other.replicas),
+            leader_epoch=self.leader_epoch,
+            log_start=max(self.log_start, other.log_start),
+            created=created,
+            created_below=created_below,
+            front=max(fronts, key=lambda one: (one.offset, not one.append_time), default=None),
+            last_epoch=max(self.asked_epoch or 0, other.asked_epoch or 0) if self.leader_epoch is not None else None,
+            earlier=joined((*self.earlier, *other.earlier)) if self.earlier or other.earlier else (),
+        )
+
+    def covers(self, other: PartitionMemory) -> bool:
+        """Return whether the other knows nothing that this one doesn't."""
+        both, mine = self.merged(other), replace(self)
+        asked = pending(both.earlier) == pending(mine.earlier)
+        for one in (both, mine):
+            one.data_at, one.log_start, one.front, one.earlier, one.changed = (), 0, None, (), False
+        return asked and both == mine

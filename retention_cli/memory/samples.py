@@ -1,0 +1,101 @@
+"""High watermarks and when they were that, packed: by them G3 knows when records were written. Pure."""
+
+from __future__ import annotations
+
+import array
+import itertools
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from retention_cli.core.model import Sample
+
+SAMPLES_AT_MOST: Final = 64
+SAMPLE_BYTES: Final = 16
+_THINNED_TO: Final = 40
+
+
+def both_samples(packed: bytes, other: bytes) -> bytes:
+    """Return the samples of both. Mostly one only goes on where the other ends."""
+    if packed.startswith(other):
+        return packed
+    if other.startswith(packed):
+        return other
+    # Of two in one millisecond the lower counts as the later: a fall may not go unseen.
+    samples = sorted({*unpack(packed), *unpack(other)}, key=lambda one: (one.wall_ms, -one.high_watermark))
+    samples = without_repeats(samples)
+    return pack(thinned(samples) if len(samples) > SAMPLES_AT_MOST else samples)
+
+
+def samples_below(samples: Sequence[Sample], cut: int) -> list[Sample]:
+    """Return samples of a log that was cut: none speaks of what lies beyond; what lies before was there as early."""
+    return without_repeats([one._replace(high_watermark=min(one.high_watermark, cut)) for one in samples])
+
+
+def without_repeats(samples: Sequence[Sample]) -> list[Sample]:
+    """Drop samples that only repeat the high watermark before them."""
+    return [
+        one
+        for number, one in enumerate(samples)
+        if not number or one.high_watermark != samples[number - 1].high_watermark
+    ]
+
+
+def pack(samples: Iterable[Sample]) -> bytes:
+    """Return samples as bytes: wall clock and high watermark, 8 bytes each, little-endian."""
+    flat = array.array("q", itertools.chain.from_iterable(samples))
+    if sys.byteorder != "little":
+        flat.byteswap()
+    return flat.tobytes()
+
+
+def unpack(packed: bytes) -> tuple[Sample, ...]:
+    """Return :func:`pack`'s samples.
+
+    Raises:
+        ValueError: they are none.
+    """
+    if len(packed) % SAMPLE_BYTES:
+        raise ValueError("samples are cut short")
+    flat = array.array("q")
+    flat.frombytes(packed)
+    if sys.byteorder != "little":
+        flat.byteswap()
+    numbers = iter(flat)
+    return tuple(map(Sample._make, zip(numbers, numbers, strict=True)))
+
+
+def thinned(samples: Sequence[Sample]) -> list[Sample]:
+    """Return fewer samples, the oldest and the newest among them: the older, the farther apart.
+
+    Dropping one never makes a wrong answer, it makes a bound lower (G3).
+    """
+    samples = without_falls(samples)
+    now = samples[-1].wall_ms
+    share = 0.05
+    while True:
+        kept = [samples[-1]]
+        for sample in reversed(samples[1:-1]):
+            if kept[-1].wall_ms - sample.wall_ms >= share * (now - sample.wall_ms):
+                kept.append(sample)
+        if len(samples) > 1:
+            kept.append(samples[0])
+        if len(kept) <= _THINNED_TO:
+            return kept[::-1]
+        share *= 1.5
+
+
+def without_falls(samples: Sequence[Sample]) -> list[Sample]:
+    """Return samples whose high watermarks only rise, and say the same.
+
+    A high watermark that fell means that records were lost and others may stand at their offsets: nothing before
+    counts for more than what was left then. Of equal ones the earliest says most.
+    """
+    rising: list[Sample] = []
+    ceiling = samples[-1].high_watermark
+    for sample in reversed(samples):
+        ceiling = min(ceiling, sample.high_watermark)
+        if rising and rising[-1].high_watermark == ceiling:
+            rising.pop()
+        rising.append(sample._replace(high_watermark=ceiling))
+    return rising[::-1]

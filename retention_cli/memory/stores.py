@@ -1,0 +1,149 @@
+"""Opens what is remembered of a cluster, and saves it; says so where it can't (docs/memory.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from retention_cli.audit.log import AuditLog, NamedLedger
+from retention_cli.core.clock import SYSTEM
+from retention_cli.core.model import Reason
+from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.memory.interface import Memory, NoMemory, lost
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.ledger_file import FILE_NAME
+from retention_cli.memory.shared_topic import SharedTopic
+
+Kind = Literal["local", "cluster"]
+"""Where it is remembered: on this machine, or in the topic that all share (the policy's ``state``)."""
+
+
+class Memories:
+    """Gives each cluster's memory, opened once. A ledger that is there and can't be read is lost, not new.
+
+    ``notes`` say what could not be remembered, or recalled.
+
+    Args:
+        state_dir: where ledgers lie, and the caches of those that are shared.
+        topic: the cluster's, where the memory is shared; None: it is this machine's own.
+        will_save: whether what is seen is to be remembered, too.
+        clock_ms: our wall clock, for what others are told.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        topic: SharedTopic | None = None,
+        *,
+        will_save: bool = True,
+        clock_ms: Callable[[], int] = SYSTEM.wall_ms,
+    ) -> None:
+        self.kind: Kind = "local" if topic is None else "cluster"
+        self.notes: list[Reason] = []
+        self._state_dir = state_dir
+        self._topic = topic
+        self._will_save = will_save
+        self._clock_ms = clock_ms
+        self._open: dict[str, Memory] = {}
+
+    def __call__(self, cluster_id: str) -> Memory:
+        """Return a cluster's memory."""
+        if cluster_id not in self._open:
+            self._open[cluster_id] = self._opened(cluster_id)
+            self._collect_notes()
+        return self._open[cluster_id]
+
+    def ledger(self, cluster_id: str) -> Ledger:
+        """Return a cluster's ledger itself, to look into it and to forget.
+
+        Raises:
+            StateError: it can't be opened, or what others remember can't be told.
+        """
+        memory = self(cluster_id)
+        if isinstance(memory, Ledger):
+            return memory
+        reasons = self.notes if memory.lost is None else memory.lost.reasons
+        raise StateError("; ".join(reason.text for reason in reasons))
+
+    def since_ms(self, cluster_id: str) -> int | None:
+        """Return when a cluster's memory was begun (Unix ms), None where it is new or there is none."""
+        memory = self(cluster_id)
+        return memory.since_ms if isinstance(memory, Ledger) else None
+
+    def named(self, cluster_id: str) -> NamedLedger | None:
+        """Return which ledger a cluster's memory is, for the audit log; None where nothing is remembered of it."""
+        memory = self(cluster_id)
+        return NamedLedger(memory.ledger_id, memory.revision) if isinstance(memory, Ledger) else None
+
+    def save(self, now_ms: int) -> None:
+        """Write what was added. What can't be written is noted: a plan is as good without."""
+        from retention_cli.memory.cluster_ledger import NotSharedError
+
+        for memory in self._open.values():
+            if isinstance(memory, Ledger):
+                try:
+                    memory.save(now_ms)
+                except NotSharedError as error:
+                    self.notes.append(Reason("ledger", f"this run is remembered on this machine alone: {error}"))
+                except StateError as error:
+                    self.notes.append(Reason("ledger", f"nothing was remembered of this run: {error}"))
+        self._collect_notes()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for memory in self._open.values():
+            if isinstance(memory, Ledger):
+                memory.close()
+        self._open = {}
+
+    def _opened(self, cluster_id: str) -> Memory:
+        try:
+            folder = cluster_folder(self._state_dir, cluster_id)
+            there = (folder / FILE_NAME).exists()
+        except (StateError, OSError) as error:
+            return lost(str(error))
+        try:
+            return self._ledger(folder)
+        except StateError as error:
+            if there or self.kind == "cluster":  # others remember more than this machine does
+                return lost(str(error))
+            self.notes.append(Reason("ledger", f"nothing is remembered of this run: {error}"))
+            return NoMemory()
+
+    def _ledger(self, folder: Path) -> Ledger:
+        known = _last_known(folder)
+        if self._topic is None:
+            ledger = Ledger(folder, known)
+            self.notes += [] if known is None else missing_since(ledger, known)
+            return ledger
+        from retention_cli.memory.cluster_ledger import ClusterLedger
+
+        return ClusterLedger(folder, self._topic, self._clock_ms, known, will_save=self._will_save)
+
+    def _collect_notes(self) -> None:
+        for memory in self._open.values():
+            if isinstance(memory, Ledger):
+                self.notes += memory.notes
+                memory.notes = []
+
+
+def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
+    """Return what a ledger of this machine's own lacks since the last trim, which went by ``known``.
+
+    What the cache of a shared one lacks is in its topic.
+    """
+    if ledger.began_anew:
+        text = f"the ledger {ledger.path} that the last trim went by is gone: what it remembered counts no more"
+    elif ledger.upgraded or (ledger.ledger_id == known.ledger_id and ledger.revision < known.revision):
+        text = f"the ledger {ledger.path} is older than the last trim: what was remembered since then is missing"
+    else:
+        return []
+    return [Reason("ledger", text)]
+
+
+def _last_known(folder: Path) -> NamedLedger | None:
+    try:
+        return AuditLog(folder).last_ledger()
+    except StateError:  # a plan goes on without; a trim says why it can't
+        return None

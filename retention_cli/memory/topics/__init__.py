@@ -1,0 +1,1 @@
+"""kretain's own topics in a cluster."""

@@ -1,0 +1,56 @@
+"""The brokers' time, had by appending to a topic that they stamp, and our clock beside it (G8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.writer import ClusterWriter
+from retention_cli.core.model import Unknown
+from retention_cli.decide.guards.our_clock import compare_clocks
+from retention_cli.memory.shared_topic import STATE_TOPIC
+
+PATIENCE_S: Final = 10.0
+"""How long the brokers' time is waited for: well within what a recheck is good for."""
+
+
+class BrokerClock:
+    """Compares our clock with the brokers', as often as it is asked. A context manager.
+
+    ``compared`` says whether it ever could.
+    """
+
+    def __init__(self, reader: ClusterReader, clock_ms: Callable[[], int]) -> None:
+        self.compared = False
+        self._clock_ms = clock_ms
+        self._writer = ClusterWriter(reader.settings, {STATE_TOPIC}, min(reader.timeout_s, PATIENCE_S))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.close()
+
+    def compare(self) -> Unknown | None:
+        """Return why our clock can't be trusted, None where it lies within 60 s of the brokers'.
+
+        Where they could be asked and gave no answer, nothing is known, and what goes by our clock is held.
+        """
+        from retention_cli.memory import documents as docs
+
+        before = self._clock_ms()
+        value = docs.encode(docs.ClockDocument(), docs.Written(before, 0))
+        try:
+            stamp = self._writer.append(STATE_TOPIC, docs.CLOCK_KEY.encode(), value).broker_ms
+        except BrokerError as error:
+            return Unknown.because("G8", f"the brokers' time could not be had (state: cluster): {error}")
+        if stamp is None:
+            text = f"the brokers don't stamp {STATE_TOPIC} (message.timestamp.type): kretain init says how to mend that"
+            return Unknown.because("G8", f"the brokers' time could not be had: {text}")
+        self.compared = True
+        return compare_clocks(before, stamp, self._clock_ms())

@@ -1,0 +1,159 @@
+"""kretain's own two topics: what they must be like, making them, and reading them (docs/live-settings.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.log_offsets import Found
+from retention_cli.brokers.metadata import TopicMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import Range
+from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.brokers.writer import ClusterWriter, TopicSpec
+from retention_cli.core.model import TopicPartition
+from retention_cli.memory.shared_topic import STATE_TOPIC, Stored
+from retention_cli.policy.live import POLICY_TOPIC
+
+OWN_TOPICS: Final = (POLICY_TOPIC, STATE_TOPIC)
+_REPLICAS: Final = 3
+_IN_SYNC: Final = 2
+_CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
+    POLICY_TOPIC: {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"},
+    STATE_TOPIC: {
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "LogAppendTime",
+        "segment.bytes": "67108864",  # the cleaner leaves the newest segment alone, and who is new reads all of it
+        "delete.retention.ms": "2592000000",  # 30 days: who was away for less learns what was forgotten
+    },
+}
+
+
+class TopicMissingError(BrokerError):
+    """The topic is not there, or may not be described."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTopic:
+    """One of the two as it is now: its id, and the offsets that can be read, by partition."""
+
+    name: str
+    topic_id: str | None
+    ranges: Mapping[TopicPartition, Range]
+
+
+def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
+    """Return the topic as it is at this moment.
+
+    Raises:
+        TopicMissingError: it is not there.
+        BrokerError: it can't be asked.
+    """
+    metadata = reader.metadata([topic]).topics.get(topic)
+    if metadata is None:
+        raise TopicMissingError(f"topic {topic} is not there, or may not be read: kretain init makes it")
+    leaders = {TopicPartition(topic, index): one for index, one in metadata.partitions.items()}
+    starts, ends = reader.list_offsets(
+        [dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "last-stable")], leaders
+    )
+    ranges: dict[TopicPartition, Range] = {}
+    for tp in leaders:
+        start, end = starts[tp], ends[tp]
+        if not isinstance(start, Found) or not isinstance(end, Found):
+            failed = next((one for one in (start, end) if isinstance(one, RequestFailedError)), "it names no end")
+            raise RequestFailedError(f"{tp} could not be read: {failed}", retriable=True)
+        ranges[tp] = Range(start.offset, end.offset)
+    return OwnTopic(topic, metadata.topic_id, ranges)
+
+
+def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -> list[Stored]:
+    """Return the messages of these offsets, by partition and offset.
+
+    Raises:
+        BrokerError: not all of them could be read within the time-out.
+    """
+    found: list[Stored] = []
+
+    def on_record(tp: TopicPartition, message: Any) -> None:
+        found.append(Stored(tp.partition, message.offset(), message.key(), message.value(), message.timestamp()[1]))
+
+    for tp, error in reader.read_ranges(ranges, reader.clock.monotonic() + reader.timeout_s, on_record).items():
+        if error is not None:
+            raise RequestFailedError(f"{tp} could not be read: {error}", retriable=True)
+    return sorted(found, key=lambda one: one[:2])
+
+
+def wrong_settings(topic: str, config: TopicConfig) -> str | None:
+    """Return what is wrong with a topic's settings and the line that mends it, None where nothing is."""
+    wrong = {}
+    if config.cleanup_policy != {"compact"}:
+        wrong["cleanup.policy"] = "/".join(sorted(config.cleanup_policy))
+    if topic == STATE_TOPIC and config.timestamp_type != "LogAppendTime":
+        wrong["message.timestamp.type"] = str(config.timestamp_type)
+    if not wrong:
+        return None
+    right = ",".join(f"{key}={_CONFIGS[topic][key]}" for key in wrong)
+    has = " and ".join(f"{key}={value}" for key, value in wrong.items())
+    return (
+        f"topic {topic} has {has}: kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {right}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Initialized:
+    """One of the two topics: made, there already, or there and wrong (``problem``)."""
+
+    topic: str
+    outcome: Literal["made", "there", "wrong"]
+    partitions: int
+    replicas: int
+    problem: str | None = None
+
+
+def initialize(
+    reader: ClusterReader, writer: ClusterWriter, replication_factor: int | None = None
+) -> Iterator[Initialized]:
+    """Make what is missing of the two topics, and look at what is there.
+
+    Raises:
+        BrokerError: a topic could not be made, or can't be described.
+    """
+    metadata = reader.metadata()
+    copies = min(_REPLICAS, len(metadata.brokers)) if replication_factor is None else replication_factor
+    for topic in OWN_TOPICS:
+        config = {**_CONFIGS[topic], "min.insync.replicas": str(_IN_SYNC if copies >= _REPLICAS else 1)}
+        seen, made = _made(reader, writer, TopicSpec(topic, copies, config))
+        yield _looked_at(reader, seen, made=made)
+
+
+def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tuple[TopicMetadata, bool]:
+    """Return the topic when all its partitions have leaders, and whether we made it. Brokers learn of it in turn."""
+    deadline = reader.clock.monotonic() + reader.timeout_s
+    tried = made = False
+    while True:
+        seen = reader.metadata([spec.name]).topics.get(spec.name)
+        if seen is not None and seen.partitions and all(one.leader is not None for one in seen.partitions.values()):
+            return seen, made
+        if seen is None and not tried:
+            made, tried = writer.create(spec), True
+        if reader.clock.monotonic() > deadline:
+            raise RequestFailedError(f"topic {spec.name} has no leader after {reader.timeout_s:g} s", retriable=True)
+        reader.clock.sleep(0.1)
+
+
+def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Initialized:
+    partitions, replicas = len(seen.partitions), len(seen.partitions[0].replicas)
+    config = reader.topic_configs([seen.name])[seen.name]
+    if isinstance(config, RequestFailedError):
+        raise RequestFailedError(f"the settings of topic {seen.name} can't be read: {config}", retriable=True)
+    problem = wrong_settings(seen.name, config)
+    if partitions != 1:
+        problem = (
+            f"topic {seen.name} has {partitions} partitions, not 1, so that the order of its messages can't be told: "
+            f"delete it (kafka-topics.sh --delete --topic {seen.name}) and run kretain init again"
+        )
+    outcome: Literal["made", "there", "wrong"] = "made" if made else "there"
+    return Initialized(seen.name, "wrong" if problem else outcome, partitions, replicas, problem)

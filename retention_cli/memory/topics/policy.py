@@ -1,0 +1,121 @@
+"""The policy topic: what it says now of the settings that the file marks ``cluster``, and saying more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.writer import ClusterWriter
+from retention_cli.core.model import Reason, Unknown
+from retention_cli.policy.model import LiveSettings, Policy
+
+if TYPE_CHECKING:
+    from retention_cli.policy.live import Message
+
+_ROUNDS: Final = 5
+_NOTED: Final = 5
+"""So many messages that change nothing are named in a plan, the others counted."""
+
+
+class PolicyTopicError(BrokerError):
+    """The policy topic is such that its messages have no order."""
+
+
+def with_live(reader: ClusterReader, policy: Policy) -> Policy:
+    """Return the policy with what the policy topic says now; itself, where it marks nothing.
+
+    What can't be read is unknown in it, and holds the topics that ask for it.
+    """
+    return policy.with_live(read_live(reader, policy)) if policy.any_live else policy
+
+
+def read_live(reader: ClusterReader, policy: Policy) -> LiveSettings:
+    """Read the whole policy topic, as it is at this moment."""
+    from retention_cli.policy.live import live_settings
+
+    try:
+        messages = read_messages(reader)
+    except BrokerError as error:
+        unread = Unknown.because("policy-topic", f"settings marked cluster can't be told: {error}")
+        return LiveSettings(unread=unread)
+    live = live_settings(policy, messages)
+    if len(live.notes) <= _NOTED:
+        return live
+    more = f"{len(live.notes) - _NOTED:,} more messages of the policy topic are ignored: kretain policy list shows them"
+    return replace(live, notes=(*live.notes[:_NOTED], Reason("policy-topic", more)))
+
+
+def read_messages(reader: ClusterReader) -> list[Message]:
+    """Return every message of the policy topic, in order.
+
+    Raises:
+        PolicyTopicError: it has more than one partition, so which message is the last can't be told.
+        BrokerError: it is not there, or can't be read.
+    """
+    from retention_cli.memory.topics.make import look_at, read_stored
+    from retention_cli.policy.live import POLICY_TOPIC, Message
+
+    ranges = look_at(reader, POLICY_TOPIC).ranges
+    if len(ranges) != 1:
+        raise PolicyTopicError(
+            f"topic {POLICY_TOPIC} has {len(ranges)} partitions, not 1, so the order of its messages can't be told: "
+            f"delete it (kafka-topics.sh --delete --topic {POLICY_TOPIC}) and run kretain init again"
+        )
+    stored = read_stored(reader, ranges)
+    return [Message(one.partition, one.offset, one.key, one.value) for one in stored]
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a topic's message says by now (None: it was taken back), where it stands, and what it set right."""
+
+    topic: str
+    values: dict[str, Any] | None
+    partition: int
+    offset: int
+    corrected: tuple[str, ...] = ()
+
+
+def change(
+    reader: ClusterReader,
+    writer: ClusterWriter,
+    policy: Policy | None,
+    topic: str,
+    edit: Callable[[dict[str, Any]], dict[str, Any]],
+) -> Changed:
+    """Edit a topic's settings, as they were written, in one message. Nothing left takes the whole message back.
+
+    What is wrong in the message that is there is left out of the new one, and said (``corrected``): it held the topic.
+    Where somebody else's message about the topic lands in between, the edit is laid over that one too.
+
+    Raises:
+        LiveEditError: the edit refuses; nothing was written.
+        BrokerError: the policy topic is not there, or can't be read or written.
+    """
+    from retention_cli.policy.live import POLICY_TOPIC
+    from retention_cli.policy.live_edit import LiveEditError, check_topic, right, word_on
+
+    check_topic(topic)
+    ours: set[int] = set()
+    for _ in range(_ROUNDS):
+        messages = [one for one in read_messages(reader) if one.offset not in ours]
+        word = word_on(messages, policy, topic)
+        after = right(policy, topic, edit({} if word is None else dict(word.written)))
+        if not after and word is None:
+            raise LiveEditError(f"the policy topic says nothing of topic {topic}")
+        corrected = () if word is None else word.problems
+        value = json.dumps(after, ensure_ascii=False, sort_keys=True).encode() if after else None
+        at = writer.append(POLICY_TOPIC, topic.encode(), value)
+        ours.add(at.offset)
+        last = messages[-1].offset if messages else -1
+        between = [one for one in read_messages(reader) if last < one.offset < at.offset and one.key == topic.encode()]
+        if all(one.offset in ours for one in between):
+            return Changed(topic, after or None, at.partition, at.offset, corrected)
+    raise LiveEditError(
+        f"others write about topic {topic} all the time: ours is at offset {at.offset:,}, and theirs may be lost: "
+        f"see kretain policy list"
+    )

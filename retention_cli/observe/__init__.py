@@ -1,0 +1,1 @@
+"""The facts of a cluster's partitions, read in the safe order."""

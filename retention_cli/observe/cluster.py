@@ -1,0 +1,330 @@
+"""The facts of a cluster's partitions, read in the safe order (docs/architecture.md, Observe).
+
+Metadata, commits, then S, H and L, then MAX_TIMESTAMP and time look-ups, metadata again. Commits before H,
+so that a commit beyond H is a leftover (F5); H before look-ups, so that "nothing so young" can mean H.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.core.model import (
+    TIERED_SIZE,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    TopicFacts,
+    TopicPartition,
+    Unknown,
+)
+from retention_cli.core.progress import Progress, silent
+from retention_cli.memory.interface import Memory, NoMemory
+from retention_cli.memory.lineage import ask_epochs
+from retention_cli.observe.floors.fold import FloorFold, TopicScope
+from retention_cli.observe.floors.kafka_groups import CommitListener, read_group_floors, tell_epochs
+from retention_cli.observe.recall import Remembered
+from retention_cli.observe.request import Floors, Observation, Request
+from retention_cli.observe.times import read_times
+from retention_cli.observe.topic_facts import bare_facts, change_between, configured, never_touched
+from retention_cli.policy.settings import Settings
+
+_AGAIN_AFTER_S: Final = 0.5
+_NOT_READ: Final = Unknown.because("offsets", "not read")
+
+
+def observe(
+    reader: ClusterReader, request: Request, progress: Progress = silent, listener: CommitListener | None = None
+) -> Observation:
+    """Read the facts of all managed partitions.
+
+    A partition whose topic id, leader or leader epoch differs between the two metadata reads, or whose leader
+    can't be asked, is read again, once at least and while patience lasts. Then it is unknown.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read at all.
+    """
+    with _no_garbage_collection():
+        began = reader.clock.monotonic()
+        deadline = began + (reader.timeout_s if request.patience_s is None else request.patience_s)
+        reading = _Reading(reader, request, progress, listener)
+        result = reading.read(deadline)
+        attempts = 1
+        while reading.unsettled and request.prepared is None and (attempts == 1 or reader.clock.monotonic() < deadline):
+            reader.clock.sleep(_AGAIN_AFTER_S)
+            attempts += 1
+            again = reading.unsettled
+            reading = _Reading(reader, replace(request, only=again, sizes=False), progress, None)
+            result = _merged(result, reading.read(deadline), again)
+        return replace(result, began=began, facts=dict(sorted(result.facts.items())))
+
+
+def _merged(first: Observation, newer: Observation, again: Collection[TopicPartition]) -> Observation:
+    """Put the facts that were read again in place of the first ones. A partition that is gone by now is unknown."""
+    facts = {tp: one for tp, one in first.facts.items() if tp not in again}
+    for tp in again:
+        facts[tp] = (
+            newer.facts[tp]._replace(size_bytes=first.facts[tp].size_bytes)
+            if tp in newer.facts
+            else _deleted(first.facts[tp])
+        )
+    ends = {**first.epoch_ends, **newer.epoch_ends}
+    return replace(
+        first,
+        facts=facts,
+        leaders={**first.leaders, **newer.leaders},
+        epoch_ends=ends,
+        cuts={**first.cuts, **newer.cuts},
+        doubts={*first.doubts, *newer.doubts},
+    )
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One partition's facts while they are being read."""
+
+    metadata: PartitionMetadata
+    log_start: Maybe[int] = _NOT_READ
+    high_watermark: Maybe[int] = _NOT_READ
+    last_stable_offset: Maybe[int] = _NOT_READ
+
+
+class _Reading:
+    """One pass in the safe order. ``unsettled`` then names the partitions that should be read again."""
+
+    def __init__(
+        self, reader: ClusterReader, request: Request, progress: Progress, listener: CommitListener | None
+    ) -> None:
+        self.unsettled: dict[TopicPartition, Reason] = {}
+        self._reader = reader
+        self._request = request
+        self._progress = progress
+        self._listener = listener
+        self._settings: dict[str, Settings] = {}
+        self._topics: dict[str, TopicFacts] = {}
+        self._drafts: dict[TopicPartition, _Draft] = {}
+        self._skipped: dict[TopicPartition, PartitionMetadata] = {}
+        self._memory: Memory = NoMemory()
+        self._ends_read_ms = 0
+
+    def read(self, deadline: float) -> Observation:
+        began = self._reader.clock.monotonic()
+        prepared = self._request.prepared
+        metadata = self._reader.metadata() if prepared is None else prepared.metadata
+        self._choose(metadata)
+        if not self._drafts:  # nothing is managed, or nothing of it is ever touched
+            blank = {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
+            return Observation(metadata.cluster_id, began, blank, self._settings, {}, frozenset(metadata.topics))
+        leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
+        if self._request.memory_for is not None:
+            self._memory = self._request.memory_for(metadata.cluster_id)
+        self._memory.begin({name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None})
+        floors = self._read_floors(metadata) if prepared is None else prepared.floors
+        request = self._request
+        sizes_soon = self._reader.sizes_soon(leaders) if request.sizes else None
+        self._read_ends(leaders)
+        remembered = Remembered(self._memory, self._settings, leaders, self._ends_read_ms, request.now_ms)
+        remembered.open({name: one.topic_id for name, one in self._topics.items()})
+        wanted = (*floors.epochs_to_check(), *remembered.epochs_to_check(self._drafts), *request.epochs.items())
+        ends = ask_epochs(self._reader, wanted, self._asked(leaders))
+        tell_epochs(floors, ends)
+        remembered.prove(ends, self._drafts)
+        for tp, cut in remembered.cuts.items():
+            floors.cut_at(tp, cut.offset, cut.epoch)
+        for tp in remembered.doubts:
+            floors.cut_untold(tp)
+        sizes: Mapping[TopicPartition, int] = {}
+        sizes_problem = None
+        if sizes_soon is not None:
+            self._progress("sizes on disk")
+            sizes, sizes_problem = sizes_soon.result()
+        facts = self._facts(floors, sizes, Unknown.because("size", sizes_problem or "not read"))
+        remembered.recall(facts)
+        if request.disks is not None:
+            facts = request.disks.lay(
+                self._reader,
+                facts,
+                self._settings,
+                leaders,
+                metadata.cluster_id,
+                remembered,
+                request.clock_ms,
+                self._progress,
+            )
+        if request.lookups:
+            read_times(
+                self._reader,
+                facts,
+                self._settings,
+                leaders,
+                remembered.partitions,
+                lost=self._memory.lost,
+                now_ms=request.now_ms,
+                without=self.unsettled,
+                deadline=deadline,
+                scan_all=request.scan_all,
+                progress=self._progress,
+            )
+        self._progress("metadata, again")
+        facts = self._compare(facts, metadata, self._reader.metadata(self._topics))
+        remembered.add(facts, ends)
+        facts |= {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
+        return Observation(
+            metadata.cluster_id,
+            began,
+            facts,
+            self._settings,
+            leaders,
+            frozenset(metadata.topics),
+            sizes_problem,
+            self._ends_read_ms,
+            ends,
+            remembered.cuts,
+            remembered.doubts,
+        )
+
+    def _choose(self, metadata: ClusterMetadata) -> None:
+        """Pick the managed partitions. Topics that are never touched are not read at all."""
+        only = None if self._request.only is None else frozenset(self._request.only)
+        names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()
+        for name in sorted(names):
+            if (settings := self._request.settings_for(name)) is not None:
+                self._settings[name] = settings
+        bare = {name: bare_facts(metadata.topics[name]) for name in self._settings}
+        configs = self._configs([name for name, topic in bare.items() if not self._never_touched(topic)])
+        for name, topic in bare.items():
+            self._topics[name] = configured(topic, configs.get(name))
+            skipped = self._never_touched(self._topics[name])
+            for index, partition in metadata.topics[name].partitions.items():
+                tp = TopicPartition(name, index)
+                if only is None or tp in only:
+                    if skipped:
+                        self._skipped[tp] = partition
+                    else:
+                        self._drafts[tp] = _Draft(partition)
+
+    def _configs(self, topics: Sequence[str]) -> Mapping[str, TopicConfig | RequestFailedError]:
+        if self._request.prepared is not None:
+            return self._request.prepared.configs
+        self._progress("topic settings")
+        return self._reader.topic_configs(topics, self._request.patience_s) if topics else {}
+
+    def _never_touched(self, topic: TopicFacts) -> bool:
+        """Whether there is nothing to decide about the topic (G5); where nothing is decided, all are read."""
+        return self._request.lookups and never_touched(topic, self._settings[topic.name])
+
+    def _read_floors(self, metadata: ClusterMetadata) -> FloorFold:
+        scopes = {}
+        for name in {tp.topic for tp in self._drafts}:
+            partitions = metadata.topics[name].partitions
+            epochs = [partitions[n].leader_epoch if n in partitions else -1 for n in range(max(partitions) + 1)]
+            scopes[name] = TopicScope(epochs, self._settings[name].require_groups)
+        request = self._request
+        return read_group_floors(
+            self._reader,
+            scopes,
+            request.groups,
+            metadata,
+            patience_s=request.patience_s,
+            progress=self._progress,
+            listener=self._listener,
+            memory=self._memory,
+            now_ms=request.clock_ms(),
+        )
+
+    def _asked(self, leaders: Leaders) -> Leaders:
+        """Leave out the partitions that could not be read: nothing more is asked about them."""
+        return {tp: one for tp, one in leaders.items() if tp not in self.unsettled and one.leader is not None}
+
+    def _read_ends(self, leaders: Leaders) -> None:
+        self._progress("log ends")
+        drafts = self._drafts
+        specs: tuple[Spec, ...] = ("earliest", "latest", "last-stable")
+        starts, ends, stable = self._reader.list_offsets([dict.fromkeys(drafts, spec) for spec in specs], leaders)
+        for tp, draft in drafts.items():
+            draft.log_start = self._end(tp, "start", starts[tp])
+            draft.high_watermark = self._end(tp, "high watermark", ends[tp])
+            draft.last_stable_offset = self._end(tp, "last stable offset", stable[tp])
+        self._ends_read_ms = self._request.clock_ms()
+
+    def _end(self, tp: TopicPartition, name: str, answer: Answer) -> Maybe[int]:
+        if isinstance(answer, Found):
+            return answer.offset
+        error = answer if isinstance(answer, RequestFailedError) else "the broker names none"
+        unknown = Unknown.because("offsets", f"the {name} could not be read: {error}")
+        final = isinstance(error, RequestFailedError) and not error.retriable
+        if self._drafts[tp].metadata.leader is not None and not final:
+            self.unsettled[tp] = unknown.reasons[0]
+        return unknown
+
+    def _facts(
+        self, floors: Floors, sizes: Mapping[TopicPartition, int], no_size: Unknown
+    ) -> dict[TopicPartition, PartitionFacts]:
+        return {
+            tp: PartitionFacts(
+                topic=self._topics[tp.topic],
+                partition=tp.partition,
+                log_start=draft.log_start,
+                high_watermark=draft.high_watermark,
+                last_stable_offset=draft.last_stable_offset,
+                floor=floors.floor(tp, draft.log_start, draft.high_watermark),
+                clock=self._request.clock,
+                size_bytes=TIERED_SIZE if self._topics[tp.topic].tiered else sizes.get(tp, no_size),
+                has_leader=draft.metadata.leader is not None,
+                leader_epoch=draft.metadata.leader_epoch,
+            )
+            for tp, draft in self._drafts.items()
+        }
+
+    def _compare(
+        self, facts: dict[TopicPartition, PartitionFacts], before: ClusterMetadata, after: ClusterMetadata
+    ) -> dict[TopicPartition, PartitionFacts]:
+        """Hold every partition of which the two metadata reads say different things."""
+        held = dict(facts)
+        for tp in self._drafts:
+            change = change_between(tp, before.topics[tp.topic], after.topics.get(tp.topic))
+            if change is not None:
+                self.unsettled[tp] = change
+            if tp in self.unsettled:
+                unknown = Unknown((self.unsettled[tp],))
+                held[tp] = facts[tp]._replace(log_start=unknown, high_watermark=unknown, last_stable_offset=unknown)
+        return held
+
+    def _blank(self, tp: TopicPartition, partition: PartitionMetadata) -> PartitionFacts:
+        unread = Unknown.because("G5", "never touched, so not read")
+        return PartitionFacts(
+            topic=self._topics[tp.topic],
+            partition=tp.partition,
+            log_start=unread,
+            high_watermark=unread,
+            last_stable_offset=unread,
+            floor=unread,
+            size_bytes=unread,
+            has_leader=partition.leader is not None,
+            leader_epoch=partition.leader_epoch,
+        )
+
+
+def _deleted(facts: PartitionFacts) -> PartitionFacts:
+    gone = Unknown.because("metadata", "the topic was deleted while it was read")
+    return facts._replace(log_start=gone, high_watermark=gone, last_stable_offset=gone)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Spare the collector walking through hundreds of thousands of rows that live for a moment."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,291 @@
+"""Event times read out of records: what is new, and where R2's prefix ends (R2, G4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Leaders
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import (
+    CREATE_TIME,
+    PARTITIONS_AT_ONCE,
+    Message,
+    Range,
+    UnreadableHeadersError,
+    headers_of,
+    read_last,
+)
+from retention_cli.core.model import (
+    ANCIENT_MS,
+    EventMax,
+    EventPrefix,
+    Maybe,
+    PartitionFacts,
+    Reason,
+    TopicPartition,
+    Unknown,
+)
+from retention_cli.core.progress import Progress
+from retention_cli.core.units import format_duration
+from retention_cli.decide.triggers.event_time import TIMESTAMP
+from retention_cli.memory.event_scan import EventScan, read_time
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.observe.proven_reads import of_another_log, read_proven
+from retention_cli.policy.settings import EventSource, Settings
+
+
+@dataclass(slots=True)
+class EventTimes:
+    """What was found: maxEventTime, and for scanned topics the bound of R2.
+
+    ``stamps`` are the brokers' answers to MAX_TIMESTAMP, which look-ups may need too.
+    """
+
+    newest: dict[TopicPartition, Maybe[EventMax | None]] = field(default_factory=dict)
+    prefix: dict[TopicPartition, Maybe[EventPrefix]] = field(default_factory=dict)
+    stamps: dict[TopicPartition, Answer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordScanner:
+    """Reads the event times of records, each record once: how far it came is remembered.
+
+    Args:
+        reader: the cluster.
+        leaders: who leads each partition.
+        settings: by topic.
+        memory: what is remembered of each partition, and is added to.
+        now_ms: the clock of G4.
+        deadline: until when records may be read (of the reader's clock); None: until all of them are.
+        progress: is told how many records are read.
+    """
+
+    reader: ClusterReader
+    leaders: Leaders
+    settings: Mapping[str, Settings]
+    memory: Mapping[TopicPartition, PartitionMemory]
+    now_ms: int
+    deadline: float | None
+    progress: Progress
+
+    def scan(
+        self,
+        facts: Mapping[TopicPartition, PartitionFacts],
+        sources: Mapping[TopicPartition, EventSource],
+        found: EventTimes,
+    ) -> None:
+        """Read what is new of each partition, then find where R2's prefix ends."""
+        scans: dict[TopicPartition, EventScan] = {}
+        ends: dict[TopicPartition, int] = {}
+        for tp, one in facts.items():
+            stable = one.last_stable_offset
+            if isinstance(stable, Unknown) or isinstance(one.log_start, Unknown):
+                found.newest[tp] = stable if isinstance(stable, Unknown) else Unknown.because("R2", "no log start")
+                continue
+            said = self._said_source(tp, sources[tp])
+            scans[tp] = EventScan.from_bytes(self.memory[tp].scan, said, one.log_start)
+            if scans[tp].end > max(stable, one.log_start):  # what was read is not stable any more
+                scans[tp] = EventScan(said, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
+            ends[tp] = stable
+        if not scans:
+            return
+        stopped = self._read_new(scans, ends, sources, facts)
+        for tp, scan in scans.items():
+            newest = scan.newest
+            if (error := stopped.get(tp)) is not None and newest is not None:
+                newest = newest._replace(exact=False)
+            found.newest[tp] = newest
+            if error is not None and newest is None:
+                found.newest[tp] = Unknown.because("R2", f"its event times could not be read: {error}")
+        prefixes = {tp: scan for tp, scan in scans.items() if sources[tp] != TIMESTAMP}
+        self._find_prefixes(prefixes, facts, sources, stopped, found)
+
+    def _said_source(self, tp: TopicPartition, source: EventSource) -> str:
+        """Return the name by which a scan is remembered: one that took times of the future in is another (G4)."""
+        settings = self.settings[tp.topic]
+        if not settings.ignore_future:
+            return str(source)
+        return f"{source}, at most {format_duration(settings.max_ahead_ms)} ahead"
+
+    def _read_new(
+        self,
+        scans: dict[TopicPartition, EventScan],
+        ends: Mapping[TopicPartition, int],
+        sources: Mapping[TopicPartition, EventSource],
+        facts: Mapping[TopicPartition, PartitionFacts],
+    ) -> dict[TopicPartition, RequestFailedError]:
+        ranges = {tp: Range(scan.end, ends[tp]) for tp, scan in scans.items() if scan.end < ends[tp]}
+        total = sum(one.end - one.start for one in ranges.values())
+        left = sum(1 for _ in ranges)
+        read = 0
+        ceilings = {
+            tp: self.now_ms + self.settings[tp.topic].max_ahead_ms if self.settings[tp.topic].ignore_future else None
+            for tp in ranges
+        }
+        adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], self.settings[tp.topic]) for tp in ranges}
+        last: dict[TopicPartition, Message] = {}
+
+        def on_record(tp: TopicPartition, message: Message) -> None:
+            nonlocal read
+            add, source, ceiling, settings = adders[tp]
+            last[tp] = message
+            add(message.offset(), time_of(message, source, settings), ceiling)
+            read += 1
+            if not read & 4095:
+                self.progress("event times in records", read, total)
+
+        if left:
+            self.progress("event times in records", 0, total)
+        stopped: dict[TopicPartition, RequestFailedError] = {}
+        try:
+            for tp, error in self.reader.read_ranges(ranges, self.deadline, on_record, scan=True).items():
+                if error is None:
+                    scans[tp].reached(ends[tp])
+                else:
+                    stopped[tp] = error
+        finally:  # also after a Ctrl-C: the next run goes on from here
+            read_to = {tp: one for tp, message in last.items() if (one := read_last(message)) is not None}
+            for tp, why in of_another_log(self.reader, read_to, self.leaders).items():
+                stopped[tp] = RequestFailedError(why, retriable=True)
+                start = facts[tp].log_start  # as it was before
+                said = scans[tp].source
+                scans[tp] = EventScan.from_bytes(self.memory[tp].scan, said, 0 if isinstance(start, Unknown) else start)
+            for tp in ranges:
+                self.memory[tp].set_scan(scans[tp].as_bytes())
+        return stopped
+
+    def _find_prefixes(
+        self,
+        scans: Mapping[TopicPartition, EventScan],
+        facts: Mapping[TopicPartition, PartitionFacts],
+        sources: Mapping[TopicPartition, EventSource],
+        stopped: Mapping[TopicPartition, RequestFailedError],
+        found: EventTimes,
+    ) -> None:
+        """Find the longest prefix in which every record is older than maxEventTime − E."""
+        searches = {}
+        for tp, scan in scans.items():
+            newest, keep_ms = scan.newest, self.settings[tp.topic].event_time_ms
+            start = facts[tp].log_start
+            settings = self.settings[tp.topic]
+            if newest is None or keep_ms is None or isinstance(start, Unknown):
+                found.prefix[tp] = EventPrefix(0)
+                unreadable = next((one.unreadable for one in scan.blocks if one.unreadable is not None), None)
+                if unreadable is not None:
+                    found.prefix[tp] = EventPrefix(0, _unreadable(unreadable, sources[tp]))
+                continue
+            cutoff_ms = newest.time_ms - keep_ms
+            searches[tp] = _PrefixSearch(scan, start, cutoff_ms, settings.skip_unreadable, not settings.allow_ancient)
+        while gaps := {tp: gap for tp, one in searches.items() if (gap := one.gap()) is not None}:
+
+            def on_record(tp: TopicPartition, message: Message) -> bool:
+                time_ms = time_of(message, sources[tp], self.settings[tp.topic])
+                return searches[tp].take(message.offset(), time_ms)
+
+            until = soon(self.reader, self.deadline, len(gaps))
+            for tp, error in read_proven(self.reader, gaps, until, on_record, self.leaders).items():
+                searches[tp].gap_read(error)
+        for tp, one in searches.items():
+            note = None if one.unreadable is None else _unreadable(one.unreadable, sources[tp])
+            if note is None and one.offset >= scans[tp].end and tp in stopped:
+                note = Reason("R2", f"event times are read up to {one.offset:,}; the next run goes on from there")
+            found.prefix[tp] = one.failed or EventPrefix(one.offset, note, one.ended_by, *one.first_ancient())
+
+
+@dataclass(slots=True)
+class _PrefixSearch:
+    """Walks over a scan's blocks, and through those in which the prefix may end."""
+
+    scan: EventScan
+    offset: int
+    cutoff_ms: int
+    skip: bool
+    no_ancient: bool
+    unreadable: int | None = None
+    ended_by: int | None = None
+    failed: Unknown | None = None
+    done: bool = False
+    _gap_end: int = 0
+    _ancient: tuple[int, int] | None = None
+
+    def first_ancient(self) -> tuple[int | None, int | None]:
+        """Return the first record in the prefix whose time lies before 2000, and that time where it was read again."""
+        known = self.scan.ancient_before(self.offset)
+        if self._ancient is not None and (known is None or self._ancient[0] <= known):
+            return self._ancient
+        return known, None
+
+    def gap(self) -> Range | None:
+        """Return the offsets that must be read to go on, None where the prefix is found."""
+        if self.done:
+            return None
+        there = self.scan.prefix(self.offset, self.cutoff_ms, skip=self.skip, ancient=self.no_ancient)
+        if isinstance(there, int):
+            self.offset, self.done = there, True
+            return None
+        self.offset, self._gap_end = there.start, there.end
+        return Range(there.start, there.end)
+
+    def take(self, offset: int, time_ms: int | None) -> bool:
+        """Take a record of the gap; True where it ends the prefix."""
+        if time_ms is None and not self.skip:
+            self.unreadable = self.offset = offset
+        elif time_ms is not None and time_ms >= self.cutoff_ms:
+            self.offset, self.ended_by = offset, time_ms
+        else:
+            if time_ms is not None and time_ms < ANCIENT_MS and self._ancient is None:
+                self._ancient = (offset, time_ms)
+            return False
+        self.done = True
+        return True
+
+    def gap_read(self, error: RequestFailedError | None) -> None:
+        """Go on behind the gap, where it was read and did not end the prefix."""
+        if self.done:
+            return
+        if error is not None:
+            self.failed = Unknown.because("R2", f"its event times could not be read again: {error}")
+            self.done = True
+        self.offset = self._gap_end
+
+
+def _unreadable(offset: int, source: EventSource) -> Reason:
+    return Reason(
+        "R2",
+        f"the record at offset {offset:,} has no event time that can be read ({source}): nothing from there on goes "
+        f"by it; where such records may be passed over, set on.unreadable: skip",
+    )
+
+
+def time_of(message: Message, source: EventSource, settings: Settings) -> int | None:
+    """Return a record's event time in Unix ms, None where it has none that can be read: that is its own matter."""
+    match source.kind:
+        case "timestamp":
+            return read_time(source, stamp_of(message, settings), None, None)
+        case "json":
+            return read_time(source, 0, None, message.value())
+    try:
+        return read_time(source, 0, headers_of(message), None)
+    except UnreadableHeadersError:
+        return None
+
+
+def stamp_of(message: Message, settings: Settings) -> int:
+    """Return a record's timestamp in Unix ms, −1 where a broker has overwritten it: the topic was LogAppendTime once.
+
+    Where the policy says that event times are the timestamps, they are taken as they are.
+    """
+    kind, stamp = message.timestamp()
+    return int(stamp) if kind == CREATE_TIME or settings.event_source is not None else -1
+
+
+def soon(reader: ClusterReader, deadline: float | None, partitions: int) -> float:
+    """Return until when a few records of each partition may be read, where there is no deadline.
+
+    A request's time-out for every so many partitions that are read together.
+    """
+    if deadline is not None:
+        return deadline
+    return reader.clock.monotonic() + reader.timeout_s * (1 + partitions // PARTITIONS_AT_ONCE)

@@ -1,0 +1,197 @@
+"""maxEventTime of each partition: data records' alone, and what is remembered (R2, G4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.records import Message, Range
+from retention_cli.core.model import EventMax, Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.core.progress import Progress
+from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.observe.event_records import EventTimes, RecordScanner, soon, stamp_of
+from retention_cli.observe.proven_reads import read_proven
+from retention_cli.policy.settings import EventSource, Settings
+
+_WINDOWS: Final = (128, 2_048, 32_768)
+"""How many offsets before L are read for "the last 100 data records": further back where markers fill the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeReader:
+    """Reads event times of some partitions. Their ends must have been read before.
+
+    Args:
+        reader: the cluster.
+        leaders: who leads them.
+        settings: by topic.
+        memory: what is remembered of each partition, and is added to.
+        now_ms: the clock of G4.
+        deadline: until when records may be read (of the reader's clock); None: until all of them are.
+        progress: is told how many records are read.
+    """
+
+    reader: ClusterReader
+    leaders: Leaders
+    settings: Mapping[str, Settings]
+    memory: Mapping[TopicPartition, PartitionMemory]
+    now_ms: int
+    deadline: float | None
+    progress: Progress
+
+    def read(self, facts: Mapping[TopicPartition, PartitionFacts]) -> EventTimes:
+        """Return the event times of the partitions whose topics ask for them (R2); the rest is left out."""
+        stamped: dict[TopicPartition, PartitionFacts] = {}
+        scanned: dict[TopicPartition, EventSource] = {}
+        for tp, one in facts.items():
+            source = source_of(one, self.settings[tp.topic])
+            if source == TIMESTAMP:
+                stamped[tp] = one
+            elif isinstance(source, EventSource):
+                scanned[tp] = source
+        found = EventTimes()
+        if stamped:
+            self._from_stamps(stamped, found)
+            poisoned = [tp for tp in stamped if self._is_poisoned(tp, found.newest[tp])]
+            scanned |= dict.fromkeys(poisoned, TIMESTAMP)
+        if scanned:
+            records = RecordScanner(
+                self.reader, self.leaders, self.settings, self.memory, self.now_ms, self.deadline, self.progress
+            )
+            records.scan({tp: facts[tp] for tp in scanned}, scanned, found)
+        return found
+
+    # -- the broker's own timestamps -------------------------------------------------------
+
+    def _from_stamps(self, facts: Mapping[TopicPartition, PartitionFacts], found: EventTimes) -> None:
+        """Take MAX_TIMESTAMP where a data record stands there, else what can surely be said."""
+        self.progress("largest event times")
+        answers = self.reader.list_offsets([dict.fromkeys(facts, "max-timestamp")], self.leaders)[0]
+        silent = [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]
+        if silent:  # right after a commit a broker was seen to answer so
+            answers |= self.reader.list_offsets([dict.fromkeys(silent, "max-timestamp")], self.leaders)[0]
+        found.stamps.update(answers)
+        unsure: dict[TopicPartition, Found] = {}
+        windows: list[TopicPartition] = []
+        for tp, answer in answers.items():
+            known = self.memory[tp].newest
+            if isinstance(answer, RequestFailedError) and answer.retriable:
+                found.newest[tp] = Unknown.because("R2", f"the largest timestamp could not be read: {answer}")
+            elif not isinstance(answer, Found) or answer.timestamp is None:
+                windows.append(tp)
+            elif known is not None and known.time_ms >= answer.timestamp:
+                found.newest[tp] = known  # what is remembered is not younger than anything that is there
+            elif _within(facts[tp], answer.offset):
+                unsure[tp] = answer
+            else:
+                windows.append(tp)
+        windows += self._check(unsure, found)
+        self._from_windows(windows, facts, answers, found)
+
+    def _check(self, unsure: Mapping[TopicPartition, Found], found: EventTimes) -> list[TopicPartition]:
+        """Fetch the records at the maxima; return the partitions where none of data stands there."""
+        data: set[TopicPartition] = set()
+
+        def on_record(tp: TopicPartition, message: Message) -> bool:
+            told = stamp_of(message, self.settings[tp.topic])
+            if message.offset() == unsure[tp].offset and told == unsure[tp].timestamp:
+                data.add(tp)
+            return True
+
+        ranges = {tp: Range(one.offset, one.offset + 1) for tp, one in unsure.items()}
+        until = soon(self.reader, self.deadline, len(ranges))
+        ended = read_proven(self.reader, ranges, until, on_record, self.leaders)
+        data -= {tp for tp, error in ended.items() if error is not None}
+        for tp in data:
+            newest = EventMax(unsure[tp].timestamp or 0, unsure[tp].offset)
+            self.memory[tp].add_newest(newest)
+            self.memory[tp].add_data(newest.offset or 0)
+            found.newest[tp] = newest
+        failed = {tp: error for tp, error in ended.items() if error is not None}
+        for tp, error in failed.items():
+            found.newest[tp] = Unknown.because(
+                "R2", f"the record with the largest timestamp could not be read: {error}"
+            )
+        return [tp for tp in unsure if tp not in data and tp not in failed]
+
+    def _from_windows(
+        self,
+        partitions: Collection[TopicPartition],
+        facts: Mapping[TopicPartition, PartitionFacts],
+        answers: Mapping[TopicPartition, Answer],
+        found: EventTimes,
+    ) -> None:
+        """Take the largest time among the last data records before L, and what is remembered: "at least"."""
+        best: dict[TopicPartition, EventMax] = {}
+
+        def on_record(tp: TopicPartition, message: Message) -> None:
+            stamp = stamp_of(message, self.settings[tp.topic])
+            if stamp >= 0 and (tp not in best or stamp > best[tp].time_ms):
+                best[tp] = EventMax(stamp, message.offset())
+
+        waiting = list(partitions)
+        for size in _WINDOWS:
+            ranges = {tp: window for tp in waiting if (window := _window(facts[tp], size)) is not None}
+            if not ranges:
+                break
+            until = soon(self.reader, self.deadline, len(ranges))
+            for tp, error in read_proven(self.reader, ranges, until, on_record, self.leaders).items():
+                if error is not None:
+                    best.pop(tp, None)
+                    found.newest[tp] = Unknown.because("R2", f"the newest records could not be read: {error}")
+            waiting = [tp for tp in ranges if tp not in best and tp not in found.newest and _more(facts[tp], size)]
+        for tp in partitions:
+            if tp in found.newest:
+                continue
+            if tp in best:
+                self.memory[tp].add_newest(best[tp])
+            newest = self.memory[tp].newest
+            if newest is None and isinstance(answers[tp], RequestFailedError):
+                found.newest[tp] = Unknown.because("R2", f"the largest timestamp could not be read: {answers[tp]}")
+            else:  # exact where every record that is there was read
+                whole = not _more(facts[tp], _WINDOWS[0])
+                found.newest[tp] = None if newest is None else newest._replace(exact=whole)
+
+    def _is_poisoned(self, tp: TopicPartition, newest: Maybe[EventMax | None]) -> bool:
+        """Return whether the largest time lies in the future, and the policy wants it looked for without that (G4)."""
+        settings = self.settings[tp.topic]
+        if not settings.ignore_future or not isinstance(newest, EventMax):
+            return False
+        return newest.time_ms > self.now_ms + settings.max_ahead_ms
+
+
+def _within(facts: PartitionFacts, offset: int) -> bool:
+    """Return whether an offset lies among the stable records."""
+    start, stable = facts.log_start, facts.last_stable_offset
+    if isinstance(start, Unknown) or isinstance(stable, Unknown):
+        return False
+    return start <= offset < stable
+
+
+def _window(facts: PartitionFacts, size: int) -> Range | None:
+    start, stable = facts.log_start, facts.last_stable_offset
+    if isinstance(start, Unknown) or isinstance(stable, Unknown) or start >= stable:
+        return None
+    return Range(max(start, stable - size), stable)
+
+
+def _more(facts: PartitionFacts, size: int) -> bool:
+    """Return whether there are records before such a window."""
+    window = _window(facts, size)
+    return window is not None and window.start != facts.log_start
+
+
+def with_event_times(
+    facts: Mapping[TopicPartition, PartitionFacts], found: EventTimes
+) -> dict[TopicPartition, PartitionFacts]:
+    """Return the facts with what was found laid in."""
+    filled = dict(facts)
+    for tp, newest in found.newest.items():
+        one = facts[tp]._replace(newest=newest)
+        filled[tp] = one._replace(event_prefix=found.prefix[tp]) if tp in found.prefix else one
+    return filled

@@ -1,0 +1,312 @@
+"""The floors that Kafka's own groups set: listed, described and read in the safe order (F1–F5, F8, F9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.log_offsets import Answer, Found, NotFound
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Reason, TopicPartition, Unknown
+from retention_cli.core.progress import Progress, silent
+from retention_cli.core.units import format_time
+from retention_cli.memory.interface import Commits, Memory, NoMemory
+from retention_cli.memory.lineage import EpochEnds
+from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
+from retention_cli.observe.floors.standing import EpochEnd
+from retention_cli.policy.model import matches
+from retention_cli.policy.settings import GroupRules
+
+CommitListener = Callable[[GroupCommits], None]
+"""Sees each counted group's commits as they pass: for listings, which need more than the fold keeps."""
+
+_AGAIN_AFTER_S: Final = 0.5
+_LISTING_PATIENCE_S: Final = 2.0
+_COORDINATORS_HIDDEN: Final = (
+    f"{OFFSETS_TOPIC} can't be described, so offline coordinators would go unnoticed: grant DESCRIBE on it"
+)
+_COORDINATORS_MOVED: Final = f"the leaders of {OFFSETS_TOPIC} changed each time that groups were read: run again"
+_SEEN_INCOMPLETE: Final = (
+    "our principal lacks DESCRIBE on the cluster, so brokers leave groups out of their listing without an error; "
+    "grant it: kafka-acls.sh --add --cluster --operation Describe"
+)
+
+
+def read_group_floors(
+    reader: ClusterReader,
+    scopes: Mapping[str, TopicScope],
+    rules: GroupRules,
+    metadata: ClusterMetadata,
+    *,
+    patience_s: float | None = None,
+    progress: Progress = silent,
+    listener: CommitListener | None = None,
+    memory: Memory | None = None,
+    now_ms: int = 0,
+) -> FloorFold:
+    """Return the fold over every group that counts. What could not be read is unknown in it, with its reason.
+
+    Args:
+        reader: the cluster.
+        scopes: the managed topics.
+        rules: which groups count.
+        metadata: read just now; the first of the two reads that F9 compares.
+        patience_s: how long coordinators may move and offsets be unstable.
+        progress: is told how many groups are read.
+        listener: sees each group's commits.
+        memory: remembers each group, and recalls those that are gone (F6).
+        now_ms: our wall clock, for the memory.
+    """
+    deadline = reader.clock.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
+    recall = Recall(memory or NoMemory(), rules, now_ms)
+    before, attempts = metadata, 0
+    while True:
+        attempts += 1
+        fold, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener, recall)
+        if doubt is None:
+            return fold
+        late = attempts > 1 and (doubt.again == "once" or reader.clock.monotonic() > deadline)
+        if doubt.again == "no" or late:
+            fold.fail_all(doubt.reason)
+            return fold
+        reader.clock.sleep(_AGAIN_AFTER_S)
+        before = reader.metadata([OFFSETS_TOPIC])
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why one reading of the groups can't be trusted, and whether another may be: once, or while patience lasts."""
+
+    reason: Reason
+    again: Literal["no", "once", "while patience lasts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Every group of the cluster, by name, and those that count (F1)."""
+
+    names: frozenset[str]
+    counted: tuple[ListedGroup, ...]
+
+    def latest(self, rules: GroupRules) -> list[str]:
+        """Return the groups that start at the end where they have no commit (F2)."""
+        return [group.name for group in self.counted if matches(rules.latest, group.name)]
+
+
+def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetadata, deadline: float) -> Listing | Doubt:
+    """List the groups, where the listing is whole (F8, F9); ``before`` is metadata read just now.
+
+    Raises:
+        BrokerError: a broker did not list its groups.
+    """
+    if not reader.may_describe_cluster():
+        return Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
+    if (leaderless := _without_leader(before)) is not None:
+        return Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
+    # A broker that died is listed until the controller notices: ask briefly, then look at who is there again.
+    listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
+    counted = tuple(group for group in listed if not matches(rules.ignore, group.name))
+    if counted and OFFSETS_TOPIC not in before.topics:
+        brand_new = OFFSETS_TOPIC in reader.metadata([OFFSETS_TOPIC]).topics
+        return Doubt(Reason("F9", _COORDINATORS_HIDDEN), "once" if brand_new else "no")
+    return Listing(frozenset(group.name for group in listed), counted)
+
+
+def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | None:
+    """Return why a listing was not whole after all: asked once every commit has been read (F8, F9).
+
+    Raises:
+        BrokerError: nobody answered.
+    """
+    if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
+        return Doubt(Reason("F9", _COORDINATORS_MOVED), "while patience lasts")
+    if not reader.may_describe_cluster():
+        return Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
+    return None
+
+
+def not_listed(error: BrokerError) -> Doubt:
+    """Return what it means that the groups could not be listed."""
+    return Doubt(Reason("F9", f"the consumer groups could not be listed: {error}"), "while patience lasts")
+
+
+def _read_once(
+    reader: ClusterReader,
+    scopes: Mapping[str, TopicScope],
+    rules: GroupRules,
+    before: ClusterMetadata,
+    deadline: float,
+    progress: Progress,
+    listener: CommitListener | None,
+    recall: Recall,
+) -> tuple[FloorFold, Doubt | None]:
+    """Read every group between two looks at our rights (F8) and at the coordinators' leaders (F9)."""
+    fold = FloorFold(scopes)
+    try:
+        listing = list_counted(reader, rules, before, deadline)
+        if isinstance(listing, Doubt):
+            return fold, listing
+        fold = FloorFold(scopes, listing.latest(rules))
+        read_groups(reader, listing.counted, fold, _left(reader, deadline), progress, listener, recall)
+        if (doubt := changed_since(reader, before)) is not None:
+            return fold, doubt
+        recall.add_gone(fold, listing.names)
+    except BrokerError as error:
+        return fold, not_listed(error)
+    return fold, None
+
+
+def _left(reader: ClusterReader, deadline: float) -> float:
+    return max(0.0, deadline - reader.clock.monotonic())
+
+
+def read_groups(
+    reader: ClusterReader,
+    counted: Sequence[ListedGroup],
+    fold: FloorSink,
+    patience_s: float,
+    progress: Progress,
+    listener: CommitListener | None,
+    recall: Recall,
+) -> None:
+    """Read these groups' members and commits, and hand them over: any slice of all that count."""
+    for group in counted:
+        if group.kind == "unknown":
+            fold.fail(group.name, "a group of a type that this kretain does not know", None)
+    reads: dict[str, frozenset[str]] = {}
+    unreadable: dict[str, str] = {}
+
+    def on_members(name: str, topics: frozenset[str] | RequestFailedError) -> None:
+        if isinstance(topics, RequestFailedError):
+            unreadable[name] = str(topics)
+        else:
+            reads[name] = reads.get(name, frozenset()) | topics
+
+    reader.describe_members([group for group in counted if _is_described(group)], on_members, patience_s)
+    shares = [group.name for group in counted if group.kind == "share"]
+    if shares:
+        reader.share_group_topics(shares, on_members)
+    for name in shares:
+        text = unreadable.get(name)
+        if text is not None:
+            fold.fail(name, text, None)
+        elif topics := reads.get(name):
+            fold.fail(name, "it is a share group, whose positions kretain does not count yet", topics)
+    read = [group.name for group in counted if group.kind in ("classic", "consumer", "streams")]
+    done = 0
+
+    def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
+        nonlocal done
+        done += 1
+        progress("committed offsets", done, len(read))
+        name = commits.group
+        if isinstance(commits, CommitsUnknown):
+            known = commits.topics
+            fold.fail(name, commits.text, None if known is None else known | reads.get(name, frozenset()))
+            return
+        if name in unreadable:
+            fold.fail(name, unreadable[name], None)
+        recall.complete(fold, name, commits.topics)
+        fold.add(name, commits.topics, reads.get(name, ()))
+        if listener is not None:
+            listener(commits)
+
+    progress("committed offsets", 0, len(read))
+    reader.read_commits(read, on_commits, patience_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What is remembered of groups, laid beside what was read of them (F5, F6)."""
+
+    memory: Memory
+    rules: GroupRules
+    now_ms: int
+
+    @property
+    def _since_ms(self) -> int:
+        return self.now_ms - self.rules.remember_ms
+
+    def complete(self, fold: FloorSink, name: str, commits: Commits) -> None:
+        """Tell the fold which of a group's commits count for nothing, and which it had and has no more."""
+        known = self.memory.saw_group(name, commits, self.now_ms, self._since_ms)
+        if known.refused:
+            fold.refuse(name, known.refused)
+        if known.gone:
+            fold.recall(name, known.gone, "before")
+
+    def add_gone(self, fold: FloorSink, listed: Collection[str]) -> None:
+        """Fold in the groups that are there no more. Where the memory is lost, any group may be one of them."""
+        if self.memory.lost is not None:
+            for reason in self.memory.lost.reasons:
+                fold.fail_all(Reason("F6", reason.text))
+        for name, seen_ms, rows in self.memory.gone_groups(listed, self._since_ms):
+            if not matches(self.rules.ignore, name):
+                fold.add_gone(name, rows, format_time(seen_ms // 1000 * 1000))
+
+
+def _is_described(group: ListedGroup) -> bool:
+    """Groups of other protocol types (Connect workers, schema registries) count by their commits, if any (F2)."""
+    if not group.may_have_members:
+        return False
+    return group.kind in ("consumer", "streams", "share") or (
+        group.kind == "classic" and group.protocol_type in ("consumer", "")
+    )
+
+
+def _offsets_leaders(metadata: ClusterMetadata) -> dict[int, tuple[int | None, int]]:
+    topic = metadata.topics.get(OFFSETS_TOPIC)
+    return {} if topic is None else {n: (one.leader, one.leader_epoch) for n, one in topic.partitions.items()}
+
+
+def _without_leader(metadata: ClusterMetadata) -> Reason | None:
+    leaders = _offsets_leaders(metadata)
+    offline = sorted(partition for partition, (leader, _) in leaders.items() if leader is None)
+    if not offline:
+        return None
+    named = ", ".join(f"{OFFSETS_TOPIC}-{partition}" for partition in offline[:3])
+    more = f" and {len(offline) - 3} more" if len(offline) > 3 else ""
+    return Reason(
+        "F9", f"{named}{more} has no leader: groups that it coordinates vanish from listings; bring its brokers back"
+    )
+
+
+class EpochChecks(Protocol):
+    """Names leader epochs of commits, and takes their ends."""
+
+    def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
+        """Return the epochs that are not the partition's current one."""
+        ...
+
+    def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
+        """Take the end of one; None where the leader doesn't know it."""
+        ...
+
+    def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
+        """Take where the log was cut since the last pass, and which epoch ended there."""
+        ...
+
+    def cut_untold(self, tp: TopicPartition) -> None:
+        """Take that nobody can say whether it was."""
+        ...
+
+
+def tell_epochs(fold: EpochChecks, ends: EpochEnds) -> None:
+    """Tell the fold where the leader epochs of commits end (F5, F6)."""
+    for tp, epoch in fold.epochs_to_check():
+        if (answer := ends.get((tp, epoch))) is not None:
+            fold.epoch_ends_at(tp, epoch, end_of_epoch(epoch, answer))
+
+
+def end_of_epoch(epoch: int, answer: Answer) -> EpochEnd:
+    """Return an answer as floors take it: None where the leader doesn't know the epoch."""
+    if isinstance(answer, Found):
+        return answer.offset
+    if isinstance(answer, NotFound):
+        return None
+    return Unknown.because("F5", f"the end of leader epoch {epoch} could not be read: {answer}")

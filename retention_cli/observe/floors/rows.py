@@ -1,0 +1,143 @@
+"""Every group's commits as rows, for engines that fold them elsewhere (F1–F6). Pure.
+
+What :class:`~retention_cli.observe.floors.fold.FloorFold` keeps in memory stands in rows here, a group's all together:
+the least of the commits, and whatever makes a floor unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from retention_cli.core.model import Reason
+from retention_cli.observe.floors.fold import Commit
+from retention_cli.observe.floors.standing import (
+    failed_reason,
+    gone_without_commit_text,
+    only_member_text,
+    without_commit_text,
+)
+
+Kind = Literal["commit", "gone", "missing", "refused", "failed", "memory"]
+
+
+class CommitRow(NamedTuple):
+    """One row. ``topic`` None means every topic of the cluster, ``partition`` None the whole topic.
+
+    ========  ==============================================================================
+    kind      means
+    ========  ==============================================================================
+    commit    ``group`` committed ``offset`` in ``leader_epoch`` (None: it carries none)
+    gone      likewise, and it is gone; ``text`` says when it was seen (F6). An epoch of None: it never counted
+    missing   the group reads the topic and has no commit here; ``text`` says what to do (F2)
+    refused   the group's commit here belongs to another log, and counts for nothing (F5)
+    failed    the group could not be read (F3), or none could be (F8, F9)
+    memory    what the ledger is to have of the group; no fact of the cluster
+    ========  ==============================================================================
+    """
+
+    group: str
+    topic: str | None
+    partition: int | None
+    kind: Kind
+    offset: int | None = None
+    leader_epoch: int | None = None
+    code: str | None = None
+    text: str | None = None
+
+
+class CommitRows:
+    """Takes groups one by one (:class:`~.fold.FloorSink`); ``take`` gives the rows since then.
+
+    Args:
+        partitions: how many partitions each managed topic has; other topics are left out.
+        latest: names of groups that start at the end where they have no commit.
+    """
+
+    def __init__(self, partitions: Mapping[str, int], latest: Iterable[str] = ()) -> None:
+        self._partitions = partitions
+        self._latest = frozenset(latest)
+        self._known: dict[str, dict[str, set[int]]] = {}
+        self._skipped: dict[str, set[tuple[str, int]]] = {}
+        self._rows: list[CommitRow] = []
+
+    def take(self) -> list[CommitRow]:
+        """Return the rows of the groups that came since the last call."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
+        """Take one group: its commits by topic, and the topics that its live members read."""
+        append = self._rows.append
+        known, skipped = self._known.pop(group, {}), self._skipped.pop(group, ())
+        for topic, rows in commits.items():
+            count = self._partitions.get(topic)
+            if count is None or not rows:
+                continue
+            there = set()
+            for partition, offset, epoch in rows:
+                if partition >= count:  # it has come since the metadata was read: it is not managed yet
+                    continue
+                there.add(partition)
+                if not skipped or (topic, partition) not in skipped:
+                    append(CommitRow(group, topic, partition, "commit", offset, epoch))
+            there |= known.get(topic, set())
+            if len(there) < count:
+                self._mark_missing(group, topic, there, without_commit_text(group, topic, rows))
+        for topic in reads:
+            if topic in self._partitions and not commits.get(topic):
+                self._mark_missing(group, topic, known.get(topic, ()), only_member_text(group, topic))
+        for topic, places in known.items():
+            if not commits.get(topic) and topic not in reads and len(places) < self._partitions[topic]:
+                self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, "before"))
+
+    def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """Take positions of a group whose commits are gone (F6)."""
+        for topic, rows in gone.items():
+            count = self._partitions.get(topic)
+            if count is None:
+                continue
+            here = self._known.setdefault(group, {}).setdefault(topic, set())
+            for partition, offset, epoch in rows:
+                if partition < count:
+                    here.add(partition)
+                    self._rows.append(CommitRow(group, topic, partition, "gone", offset, epoch, "F6", seen))
+
+    def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """Take a group that is gone as a whole (F6); where it read a topic without a commit here, nothing is known."""
+        self.recall(group, gone, seen)
+        for topic, places in self._known.pop(group, {}).items():
+            if len(places) < self._partitions[topic]:
+                self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, seen))
+
+    def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
+        """Take commits of a group that count for nothing (F5); it has committed there all the same (F2)."""
+        for (topic, partition), (offset, epoch) in refused.items():
+            if partition < self._partitions.get(topic, 0):
+                self._skipped.setdefault(group, set()).add((topic, partition))
+                self._rows.append(CommitRow(group, topic, partition, "refused", offset, epoch, "F5"))
+
+    def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
+        """Note a group that could not be read (F3), and where it may stand (None: anywhere)."""
+        reason = failed_reason(group, text)
+        for topic in (None,) if topics is None else topics:
+            if topic is None or topic in self._partitions:
+                self._reason(group, topic, None, "failed", reason)
+
+    def fail_all(self, reason: Reason) -> None:
+        """Make every floor unknown."""
+        self._reason("", None, None, "failed", reason)
+
+    def _reason(self, group: str, topic: str | None, partition: int | None, kind: Kind, reason: Reason) -> None:
+        self._rows.append(CommitRow(group, topic, partition, kind, code=reason.code, text=reason.text))
+
+    def _mark_missing(self, group: str, topic: str, there: Iterable[int], text: str) -> None:
+        if group in self._latest:
+            return
+        known = frozenset(there)
+        for partition in range(self._partitions[topic]):
+            if partition not in known:
+                self._rows.append(CommitRow(group, topic, partition, "missing", code="F2", text=text))

@@ -1,0 +1,155 @@
+"""What is remembered of each partition, proven to be of its log, laid beside what is read of it, and added to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Leaders, NotFound
+from retention_cli.core.model import Maybe, PartitionFacts, Sample, TopicPartition, Unknown
+from retention_cli.memory.interface import LogNow, Memory
+from retention_cli.memory.lineage import Cut, Ends, EpochEnds, epochs_of, prove
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.policy.settings import Settings
+
+
+@dataclass(slots=True)
+class Remembered:
+    """The memory of one pass over a cluster.
+
+    Args:
+        memory: what is remembered of the cluster.
+        settings: by topic.
+        leaders: who leads each partition, and in which epoch.
+        ends_read_ms: our wall clock right after H was read: nothing below it was written later.
+        now_ms: the clock of all cutoffs.
+
+    ``partitions`` is what may be gone by. ``cuts`` says where logs were cut since the last pass, ``doubts`` of which
+    memories that could not be asked: those are ``set_aside`` as they are, and nothing is gone by them (M4).
+    """
+
+    memory: Memory
+    settings: Mapping[str, Settings]
+    leaders: Leaders
+    ends_read_ms: int = 0
+    now_ms: int = 0
+    partitions: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
+    cuts: dict[TopicPartition, Cut] = field(default_factory=dict)
+    doubts: dict[TopicPartition, Unknown] = field(default_factory=dict)
+    set_aside: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
+
+    def open(self, topic_ids: Mapping[str, Maybe[str]]) -> None:
+        """Take out what is remembered of each partition that has a leader; nothing, where its topic has no id."""
+        for tp in self.leaders:
+            topic_id = topic_ids[tp.topic]
+            self.partitions[tp] = (
+                PartitionMemory()
+                if isinstance(topic_id, Unknown)
+                else self.memory.partition(tp.topic, topic_id, tp.partition)
+            )
+
+    def epochs_to_check(self, read: Mapping[TopicPartition, Ends]) -> list[tuple[TopicPartition, int]]:
+        """Return the leader epochs to ask about before anything remembered is used (M2); H must be read."""
+        return epochs_of(self.partitions, self.leaders, read)
+
+    def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, Ends]) -> None:
+        """Keep of what is remembered what is of these logs; S and H must have been read."""
+        by_partition: dict[TopicPartition, dict[int, Answer]] = {}
+        for (tp, asked), answer in ends.items():
+            by_partition.setdefault(tp, {})[asked] = answer
+        for tp, memory in self.partitions.items():
+            start, end = read[tp].log_start, read[tp].high_watermark
+            if isinstance(start, Unknown) or isinstance(end, Unknown):
+                continue
+            now = self.leaders[tp].leader_epoch
+            cut = prove(memory, now, start, end, by_partition.get(tp, {}), self.ends_read_ms)
+            if isinstance(cut, Unknown):
+                self.set_aside[tp] = memory
+                self.doubts[tp], self.partitions[tp] = (
+                    cut,
+                    PartitionMemory(
+                        leader_epoch=now,
+                        log_start=start,
+                        created=memory.created,  # what only holds stays
+                        created_below=memory.created_below,
+                    ),
+                )
+            elif cut is not None:
+                self.cuts[tp] = cut
+        if self.cuts:  # at once: the memory knows the log as cut from here on, whatever ends this pass
+            odd = _odd_epochs(ends)
+            logs = {tp: self._log_now(tp, read[tp].high_watermark, odd) for tp in self.cuts}
+            self.memory.judge(lambda place: logs.get(TopicPartition(*place)), {tp.topic for tp in logs}, list(logs))
+
+    def recall(self, facts: dict[TopicPartition, PartitionFacts]) -> None:
+        """Lay in the samples of each partition whose policy asks for them (G3)."""
+        for tp, one in facts.items():
+            if self.settings[tp.topic].min_wallclock_ms is None or isinstance(one.high_watermark, Unknown):
+                continue
+            samples = (*self.partitions[tp].samples, self._sample(one.high_watermark))
+            facts[tp] = one._replace(samples=self.memory.lost or self.doubts.get(tp) or samples)
+
+    def add(self, facts: Mapping[TopicPartition, PartitionFacts], commit_epochs: EpochEnds) -> None:
+        """Add this pass to what is remembered: each high watermark, when it was that, and which commits count.
+
+        Args:
+            facts: as they were read; unknown, where the log changed meanwhile.
+            commit_epochs: where the leader epochs of commits end.
+        """
+        for tp, memory in self.partitions.items():
+            end, kind = facts[tp].high_watermark, facts[tp].topic.timestamp_type
+            if not isinstance(end, Unknown) and tp not in self.doubts:
+                memory.add_sample(self._sample(end))
+            # That it was CreateTime only holds: it is noted whatever else could not be told.
+            if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
+                known = self.set_aside.get(tp, memory)
+                known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
+        odd = _odd_epochs(commit_epochs)
+        found: dict[tuple[str, int], LogNow | None] = {}
+
+        def log_of(place: tuple[str, int]) -> LogNow | None:
+            if place not in found:
+                one = facts.get(tp := TopicPartition(*place))
+                found[place] = None if one is None else self._log_now(tp, one.high_watermark, odd)
+            return found[place]
+
+        topics = {tp.topic for tp in self.partitions}
+        self.memory.judge(log_of, topics, [tp for tp in self.cuts if log_of(tp) is not None])
+
+    def _log_now(
+        self,
+        tp: TopicPartition,
+        high_watermark: Maybe[int],
+        odd: Mapping[TopicPartition, tuple[set[int], set[int]]],
+    ) -> LogNow | None:
+        if isinstance(high_watermark, Unknown) or tp in self.doubts:
+            return None
+        unknown, unasked = odd.get(tp, ((), ()))
+        epoch, last = self.leaders[tp].leader_epoch, self.partitions[tp].last_epoch
+        return log_now(high_watermark, epoch, frozenset(unknown), frozenset(unasked), self.cuts.get(tp), last)
+
+    def _sample(self, high_watermark: int) -> Sample:
+        return Sample(self.ends_read_ms, high_watermark)
+
+
+def log_now(
+    high_watermark: int,
+    leader_epoch: int,
+    unknown: frozenset[int],
+    unasked: frozenset[int],
+    cut: Cut | None,
+    last_epoch: int | None,
+) -> LogNow:
+    """Return what a pass has found out of a partition's log."""
+    offset, _epoch, until = cut or (None, None, None)
+    return LogNow(high_watermark, leader_epoch, unknown, unasked, offset, last_epoch, until)
+
+
+def _odd_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int]]]:
+    """Return of each partition the leader epochs that its leader does not know, and those that it did not tell."""
+    odd: dict[TopicPartition, tuple[set[int], set[int]]] = {}
+    for (tp, epoch), answer in ends.items():
+        if isinstance(answer, (NotFound, RequestFailedError)):
+            odd.setdefault(tp, (set(), set()))[isinstance(answer, RequestFailedError)].add(epoch)
+    return odd

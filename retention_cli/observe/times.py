@@ -1,0 +1,80 @@
+"""Every time that decisions need: event times first (R2), then look-ups, in as few rounds as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from retention_cli.brokers.log_offsets import Answer, Leaders
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import LookUp, Maybe, PartitionFacts, TopicPartition, Unknown
+from retention_cli.core.progress import Progress
+from retention_cli.decide.decision import settled, wanted_lookups
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.observe import lookups
+from retention_cli.observe.append_times import guarded_by_stamps, stamped_below
+from retention_cli.observe.event_records import soon
+from retention_cli.observe.event_times import EventTimeReader, with_event_times
+from retention_cli.policy.settings import Settings
+
+
+def read_times(
+    reader: ClusterReader,
+    facts: dict[TopicPartition, PartitionFacts],
+    settings: Mapping[str, Settings],
+    leaders: Leaders,
+    memory: Mapping[TopicPartition, PartitionMemory],
+    *,
+    lost: Unknown | None,
+    now_ms: int,
+    without: Collection[TopicPartition],
+    deadline: float,
+    scan_all: bool,
+    progress: Progress,
+) -> None:
+    """Lay event times and look-ups into the facts; H must have been read before.
+
+    Args:
+        reader: the cluster.
+        facts: of each partition; filled.
+        settings: by topic.
+        leaders: who leads each partition.
+        memory: of each partition; added to.
+        lost: why nothing can be recalled, where that is so.
+        now_ms: the clock of all cutoffs.
+        without: partitions that could not be read: nothing more is asked about their event times.
+        deadline: for settling look-ups by reading (of the reader's clock).
+        scan_all: read event times out of records for as long as it takes, not until the deadline.
+        progress: is told what is read.
+    """
+    timed = {
+        tp: one
+        for tp, one in facts.items()
+        if settings[tp.topic].event_time_ms is not None and tp not in without and not settled(one, settings[tp.topic])
+    }
+    maxima: Mapping[TopicPartition, Answer] = {}
+    if timed:
+        until = None if scan_all else deadline
+        events = EventTimeReader(reader, leaders, settings, memory, now_ms, until, progress).read(timed)
+        facts.update(with_event_times(timed, events))
+        maxima = events.stamps
+    wanted = {tp: wanted_lookups(one, settings[tp.topic], now_ms) for tp, one in facts.items()}
+    wanted = {tp: one for tp, one in wanted.items() if one.times or one.data}
+    if not wanted:
+        return
+    progress("time look-ups")
+    found: dict[TopicPartition, tuple[dict[int, Maybe[LookUp]], dict[int, Maybe[LookUp]]]]
+    found = {tp: ({}, {}) for tp in wanted}
+    limits = {name: one.scan_records for name, one in settings.items()}
+    until = soon(reader, None if scan_all else max(deadline, reader.clock.monotonic() + 1), len(wanted))
+    for one in lookups.look_up(reader, facts, wanted, leaders, limits, until, lambda tp: memory[tp].data_at, maxima):
+        found[one.tp][one.data][one.time_ms] = one.answer
+        if one.record is not None:
+            memory[one.tp].add_data(one.record)
+    for tp, (plain, data) in found.items():
+        facts[tp] = facts[tp]._replace(lookups=plain, data_lookups=data)
+    stamped = [tp for tp in wanted if guarded_by_stamps(facts[tp], settings[tp.topic])]
+    if lost is not None:  # whether the topic was ever CreateTime is not known either (G3)
+        facts.update({tp: facts[tp]._replace(stamped_below=lost) for tp in stamped})
+        return
+    for tp, below in stamped_below(reader, facts, stamped, memory, leaders, until).items():
+        facts[tp] = facts[tp]._replace(stamped_below=below)

@@ -1,0 +1,1 @@
+"""The plan: made, as a value, saved and read back."""

@@ -1,0 +1,245 @@
+"""Plans as Parquet: the rows of the JSON plan as typed columns, for plans of millions of partitions.
+
+Two shapes, read alike. A file: rows sorted by cluster, topic and partition, and the plan's head (all of its JSON but
+the rows) as JSON in the file's key-value metadata, under ``kretain.plan``. A folder, as Spark writes it: any number of
+``*.parquet`` parts with rows in any order, and the head in ``_plan.json`` beside them, written last.
+
+A row has the JSON's keys, and ``cluster``, the cluster's id, so that one of these can hold a fleet: its head is then a
+``kretain.fleet-plan/v1`` whose ``clusters`` are heads. Everything that is read is doubted as the JSON is
+(:mod:`retention_cli.plan.saved`), and counted: a head says how many rows its cluster has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from retention_cli.core.extras import arrow
+from retention_cli.core.model import Decision
+from retention_cli.plan.saved import (
+    HeadModel,
+    RowModel,
+    SavedPlanError,
+    StrictModel,
+    checked,
+    json_in,
+    one_cluster,
+    plan_with,
+    read_bytes,
+)
+from retention_cli.plan.value import Plan, head_as_json, row_as_json
+
+KEY: Final = "kretain.plan"
+"""The key of the head in a file's metadata."""
+HEAD_FILE: Final = "_plan.json"
+"""The head beside the parts of a folder. What writes a folder writes it last: without it the plan is not whole."""
+ROWS_A_GROUP: Final = 20_000
+"""Rows of a row group, and so what is held at a time."""
+
+_TEXTS: Final = ("cluster", "topic", "topic_id", "action", "min_commit_by", "rule", "limited_by")
+_NUMBERS: Final = (
+    *("partition", "leader_epoch", "log_start", "high_watermark", "last_stable_offset"),
+    *("min_commit", "trim_to", "records", "bytes", "unconsumed"),
+)
+
+
+class _Totals(StrictModel):
+    partitions: Annotated[int, Field(ge=0)]
+
+
+class CountedHead(HeadModel):
+    """A head that says how many rows there are."""
+
+    totals: _Totals
+
+
+def schema(metadata: Mapping[str, str] | None = None) -> Any:
+    """Return the rows' ``pyarrow.Schema``, in the JSON's order: offsets and counts int64, ``partition`` int32.
+
+    Raises:
+        MissingPartError: pyarrow is not installed.
+    """
+    pa = arrow()
+    reason = pa.struct([pa.field("code", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)])
+    return pa.schema(
+        [
+            pa.field("cluster", pa.string(), nullable=False),
+            pa.field("topic", pa.string(), nullable=False),
+            pa.field("topic_id", pa.string()),
+            pa.field("partition", pa.int32(), nullable=False),
+            pa.field("leader_epoch", pa.int32()),
+            pa.field("action", pa.string(), nullable=False),
+            pa.field("log_start", pa.int64()),
+            pa.field("high_watermark", pa.int64()),
+            pa.field("last_stable_offset", pa.int64()),
+            pa.field("min_commit", pa.int64()),
+            pa.field("min_commit_by", pa.string()),
+            pa.field("trim_to", pa.int64()),
+            pa.field("records", pa.int64(), nullable=False),
+            pa.field("bytes", pa.int64()),
+            pa.field("unconsumed", pa.int64(), nullable=False),
+            pa.field("rule", pa.string()),
+            pa.field("limited_by", pa.string()),
+            pa.field("reasons", pa.list_(reason), nullable=False),
+        ],
+        metadata=dict(metadata or {}),
+    )
+
+
+def write_rows(path: Path, head: Mapping[str, Any], rows: Iterable[tuple[str, Decision]]) -> None:
+    """Write a plan's file, a row group at a time; ``rows`` are (cluster id, decision), sorted.
+
+    Raises:
+        MissingPartError: pyarrow is not installed.
+        OSError: it can't be written.
+    """
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    columns = schema({KEY: json.dumps(head, ensure_ascii=False)})
+    waiting = iter(rows)
+    with parquet.ParquetWriter(path, columns, compression="zstd", write_page_checksum=True) as file:
+        while some := list(itertools.islice(waiting, ROWS_A_GROUP)):
+            content = [{"cluster": cluster, **row_as_json(one)} for cluster, one in some]
+            file.write_table(pa.Table.from_pylist(content, schema=columns))
+
+
+def write_plan(path: Path, plan: Plan) -> None:
+    """Write one cluster's plan; see :func:`write_rows`."""
+    write_rows(path, head_as_json(plan), ((plan.cluster_id, one) for one in plan.decisions))
+
+
+def read_parquet_plan(path: Path) -> Plan:
+    """Read one cluster's plan, a file or a folder.
+
+    Raises:
+        SavedPlanError: it is not one that can be carried out.
+        MissingPartError: pyarrow is not installed.
+    """
+    parts = ParquetRows(path)
+    one_cluster(parts.head, path)
+    head = checked(CountedHead, parts.head, path)
+    parts.check_counts({head.cluster.id: head.totals.partitions})
+    return plan_with(head, parts.rows(head.cluster.id, head.totals.partitions), path)
+
+
+class ParquetRows:
+    """A plan's file or folder, opened: its head as JSON, and its rows, which are not kept.
+
+    Raises:
+        SavedPlanError: it is not there, not whole, or lacks columns.
+        MissingPartError: pyarrow is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._parquet = arrow("pyarrow.parquet")
+        if path.is_dir():
+            self._parts = self._parts_of_folder()
+            self.head = json_in(read_bytes(path / HEAD_FILE), path / HEAD_FILE)
+        else:
+            self._parts = [path]
+            with self._opened(path) as file:
+                raw = (file.metadata.metadata or {}).get(KEY.encode())
+            if raw is None:
+                raise SavedPlanError(f"{path} is not a plan: its metadata has no {KEY}")
+            self.head = json_in(raw, path)
+        for part in self._parts:
+            with self._opened(part) as file:
+                _check_columns(file.schema_arrow, part)
+
+    def check_counts(self, wanted: Mapping[str, int]) -> None:
+        """Check that each cluster has as many rows as its head says, and that no other has any.
+
+        Raises:
+            SavedPlanError: it is not so.
+        """
+        found: dict[str, int] = {}
+        for part in self._parts:
+            with self._opened(part) as file:
+                for batch in file.iter_batches(ROWS_A_GROUP, columns=["cluster"]):
+                    for one in batch.column("cluster").cast("string").value_counts().to_pylist():
+                        found[one["values"]] = found.get(one["values"], 0) + one["counts"]
+        for cluster in found:
+            if cluster not in wanted:
+                raise SavedPlanError(f"{self.path} has rows of cluster {cluster}, of which its head says nothing")
+        for cluster, rows in wanted.items():
+            self._check_count(cluster, found.get(cluster, 0), rows)
+
+    def _check_count(self, cluster: str, found: int, wanted: int) -> None:
+        if found != wanted:
+            raise SavedPlanError(
+                f"{self.path} is not whole: cluster {cluster} has {found:,} rows, its head says {wanted:,}"
+            )
+
+    def rows(self, cluster: str, wanted: int) -> Iterator[RowModel]:
+        """Yield one cluster's rows, checked and counted, in the order in which they lie there.
+
+        Raises:
+            SavedPlanError: one of them is none, or there are not so many.
+        """
+        compute = arrow("pyarrow.compute")
+        found = 0
+        for part in self._parts:
+            with self._opened(part) as file:
+                groups = [number for number in range(file.num_row_groups) if _may_hold(file, number, cluster)]
+                for batch in file.iter_batches(ROWS_A_GROUP, row_groups=groups):
+                    theirs = batch.filter(compute.equal(batch.column("cluster").cast("string"), cluster))
+                    found += theirs.num_rows
+                    for row in theirs.to_pylist():
+                        yield checked(RowModel, row, part, f"{row['topic']}-{row['partition']}")
+        self._check_count(cluster, found, wanted)
+
+    def _parts_of_folder(self) -> list[Path]:
+        if not (self.path / HEAD_FILE).exists():
+            raise SavedPlanError(f"{self.path} is not a whole plan: it has no {HEAD_FILE}, which is written last")
+        found = sorted(self.path.iterdir())
+        if any(one.name == "_temporary" for one in found):
+            raise SavedPlanError(f"{self.path} is not a whole plan: somebody is still writing it (_temporary is there)")
+        return [one for one in found if one.suffix == ".parquet" and not one.name.startswith(("_", "."))]
+
+    @contextlib.contextmanager
+    def _opened(self, part: Path) -> Iterator[Any]:
+        """Open a part; whatever is wrong with its bytes is said in one line."""
+        broken = (arrow().ArrowException, ValueError, MemoryError)
+        try:
+            with self._parquet.ParquetFile(part, page_checksum_verification=True) as file:
+                yield file
+        except FileNotFoundError:
+            raise SavedPlanError(f"{part} cannot be read: No such file or directory") from None
+        except (OSError, *broken) as error:
+            said = " ".join(str(error).split())[:200]
+            raise SavedPlanError(f"{part} is not a whole Parquet file: {said}") from None
+
+
+def _may_hold(file: Any, group: int, cluster: str) -> bool:
+    """Whether a row group's statistics leave room for a cluster: most of a fleet's file is somebody else's."""
+    found = file.metadata.row_group(group)
+    for number in range(found.num_columns):
+        column = found.column(number)
+        if column.path_in_schema == "cluster":
+            known = column.statistics
+            return known is None or not known.has_min_max or bool(known.min <= cluster <= known.max)
+    return True
+
+
+def _check_columns(found: Any, part: Path) -> None:
+    """Check that every column of the plan is there, and of its kind."""
+    types = arrow().types
+    for name in schema().names:
+        if found.get_field_index(name) < 0:
+            raise SavedPlanError(f"{part} is not a plan: column {name} is missing, or there twice")
+        kind = found.field(name).type
+        plain = kind.value_type if types.is_dictionary(kind) else kind
+        if name in _TEXTS:
+            good = types.is_string(plain) or types.is_large_string(plain) or types.is_null(plain)
+        elif name in _NUMBERS:
+            good = types.is_integer(plain) or types.is_null(plain)
+        else:
+            good = types.is_list(kind) or types.is_large_list(kind)
+        if not good:
+            raise SavedPlanError(f"{part} is not a plan: column {name} is {kind}, not as {KEY} has it")

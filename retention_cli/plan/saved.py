@@ -1,0 +1,221 @@
+"""A plan read back from a file, with everything in it doubted (docs/plan.md, Saved plans)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import from_json
+
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
+
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
+_Offset = Annotated[int, Field(ge=0, lt=2**63)]
+_Count = Annotated[int, Field(ge=0)]
+M = TypeVar("M", bound=BaseModel)
+
+
+class SavedPlanError(Exception):
+    """The file is no plan that can be carried out."""
+
+
+class StrictModel(BaseModel):
+    """Takes values of the very type alone, and lets newer keys be."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Reason(StrictModel):
+    code: str
+    text: str
+
+
+class RowModel(StrictModel):
+    """One partition of a saved plan."""
+
+    topic: Annotated[str, Field(min_length=1)]
+    topic_id: str | None
+    partition: Annotated[int, Field(ge=0, lt=2**31)]
+    leader_epoch: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
+    action: Literal["trim", "keep", "hold", "skip"]
+    log_start: _Offset | None
+    high_watermark: _Offset | None
+    last_stable_offset: _Offset | None
+    min_commit: _Offset | None
+    min_commit_by: str | None
+    trim_to: _Offset | None
+    records: _Count
+    bytes: _Count | None
+    unconsumed: _Count
+    rule: Literal["consumed", "event-time", "min-timestamp", "forced-age", "size", "disk-usage"] | None
+    limited_by: Literal["G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "G9"] | None
+    reasons: list[_Reason]
+
+    @model_validator(mode="after")
+    def _possible(self) -> RowModel:
+        start, end, target = self.log_start, self.high_watermark, self.trim_to
+        if start is not None and end is not None and start > end:
+            raise ValueError(f"log_start {start} lies beyond high_watermark {end}")
+        if self.action == "trim":
+            if target is None or start is None or end is None or self.topic_id is None:
+                raise ValueError("a row that trims needs topic_id, log_start, high_watermark and trim_to")
+            if not start <= target <= end:
+                raise ValueError(f"trim_to {target} lies outside of {start} to {end}")
+        return self
+
+
+class _Cluster(StrictModel):
+    id: Annotated[str, Field(min_length=1)]
+    bootstrap: str
+
+
+class _Policy(StrictModel):
+    source: str
+    digest: str
+    flags: dict[str, int | str] = Field(default_factory=dict)
+    topics: list[str] = Field(default_factory=list)
+
+
+class HeadModel(StrictModel):
+    """All of a saved plan but its rows."""
+
+    format: str
+    created_at: str
+    cluster: _Cluster
+    policy: _Policy
+
+
+class PlanModel(HeadModel):
+    """A saved plan."""
+
+    partitions: list[RowModel]
+
+
+def is_parquet(path: Path) -> bool:
+    """Return whether a plan lies there as Parquet: a file, or the folder that Spark writes."""
+    return path.suffix == ".parquet" or path.is_dir()
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        SavedPlanError: it can't be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SavedPlanError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def json_in(raw: bytes, path: Path) -> dict[str, Any]:
+    """Return the JSON object that a file holds.
+
+    Raises:
+        SavedPlanError: it holds none.
+    """
+    try:
+        found = from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise SavedPlanError(f"{path} is not a plan that can be carried out: {error}") from None
+    if not isinstance(found, dict):
+        raise SavedPlanError(f"{path} is not a plan that can be carried out: it is not a JSON object")
+    return found
+
+
+def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
+    """Return ``content`` as the model has it.
+
+    Raises:
+        SavedPlanError: it is not; the text names the first thing that is wrong, and where.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in (*([place] if place else []), *first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        raise SavedPlanError(
+            f"{path} is not a plan that can be carried out: {where + ': ' if where else ''}{message}"
+        ) from None
+
+
+def plan_model(content: Mapping[str, Any], path: Path) -> PlanModel:
+    """Return the content of a JSON plan of one cluster, checked."""
+    one_cluster(content, path)
+    return checked(PlanModel, content, path)
+
+
+def one_cluster(content: Mapping[str, Any], path: Path) -> None:
+    """Check that it is a plan for one cluster, and in our format.
+
+    Raises:
+        SavedPlanError: it is not.
+    """
+    found = content.get("format")
+    if found == FLEET_FORMAT:
+        raise SavedPlanError(f"{path} is the plan of a fleet: give --fleet FILE too, and --cluster NAME for one of it")
+    if found != FORMAT:
+        raise SavedPlanError(f"{path} has format {found!r}; this kretain carries out {FORMAT}")
+
+
+def plan_of(saved: PlanModel, path: Path) -> Plan:
+    """Return a checked plan as a value; see :func:`plan_with`."""
+    return plan_with(saved, saved.partitions, path)
+
+
+def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
+    """Return the plan that a checked head and checked rows, in any order, come to.
+
+    Raises:
+        SavedPlanError: its time is none, or a partition has more than one row.
+    """
+    try:
+        created = dt.datetime.fromisoformat(head.created_at)
+        if created.tzinfo is None:
+            raise SavedPlanError(f"{path}: created_at {head.created_at!r} has no time zone")
+        created = created.astimezone(dt.UTC)
+    except (ValueError, OverflowError):
+        raise SavedPlanError(f"{path}: created_at {head.created_at!r} is not a time") from None
+    decisions: dict[TopicPartition, Decision] = {}
+    for row in rows:
+        tp = TopicPartition(row.topic, row.partition)
+        if tp in decisions:
+            raise SavedPlanError(f"{path}: {tp} has more than one row")
+        decisions[tp] = _decision(row)
+    return Plan(
+        created_at_ms=(created - _EPOCH) // dt.timedelta(milliseconds=1),
+        cluster_id=head.cluster.id,
+        bootstrap=head.cluster.bootstrap,
+        policy_source=head.policy.source,
+        policy_digest=head.policy.digest,
+        flags=head.policy.flags,
+        topics=tuple(head.policy.topics),
+        decisions=tuple(decisions[tp] for tp in sorted(decisions)),
+    )
+
+
+def _decision(row: RowModel) -> Decision:
+    return Decision(
+        topic=row.topic,
+        topic_id=row.topic_id,
+        partition=row.partition,
+        action=row.action,
+        log_start=row.log_start,
+        high_watermark=row.high_watermark,
+        last_stable_offset=row.last_stable_offset,
+        min_commit=row.min_commit,
+        min_commit_by=row.min_commit_by,
+        trim_to=row.trim_to,
+        records=row.records,
+        size_bytes=row.bytes,
+        unconsumed=row.unconsumed,
+        rule=row.rule,
+        limited_by=row.limited_by,
+        reasons=tuple(Reason(one.code, one.text) for one in row.reasons),
+        leader_epoch=row.leader_epoch,
+    )

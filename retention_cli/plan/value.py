@@ -1,0 +1,223 @@
+"""The plan: decisions with their totals, as JSON and back (docs/plan.md, The plan). Pure.
+
+A plan is a list of wishes. Whoever carries it out decides afresh and takes the smaller offset of the two;
+what stands in a plan can only narrow a trim.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from retention_cli import __version__
+from retention_cli.core.model import Decision, Reason
+from retention_cli.core.units import timestamp
+from retention_cli.disks.solve.outcome import DiskOutcome, Space, outcome_as_json, space_as_json
+from retention_cli.policy.settings import TRIGGER_FLAGS
+
+FORMAT: Final = "kretain.plan/v1"
+FLEET_FORMAT: Final = "kretain.fleet-plan/v1"
+NO_FILE: Final = "flags"
+"""A plan's ``policy_source`` where there is no policy file."""
+UNCHECKED: Final = "unchecked"
+Clock = Literal["checked", "unchecked"]
+"""Whether our clock was compared with the brokers'. A plan's never is: only a trim asks them (G8)."""
+Rules = Literal["file", "one-off"]
+"""Whose triggers a plan goes by: the policy file's, or the flags' alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts over all rows; records, bytes and unconsumed over the rows that trim.
+
+    ``size_bytes`` is None where the size of a row that trims can't be told, and ``size_exact`` where all of them are.
+    """
+
+    partitions: int
+    trim: int
+    keep: int
+    hold: int
+    skip: int
+    records: int
+    size_bytes: int | None
+    unconsumed: int
+    size_exact: bool = False
+
+    @classmethod
+    def of(cls, decisions: Iterable[Decision]) -> Totals:
+        """Count the decisions."""
+        counts = {"trim": 0, "keep": 0, "hold": 0, "skip": 0}
+        records = unconsumed = 0
+        size: int | None = 0
+        exact = True
+        for one in decisions:
+            counts[one.action] += 1
+            if one.action == "trim":
+                exact &= one.size_exact
+                records += one.records
+                unconsumed += one.unconsumed
+                size = None if size is None or one.size_bytes is None else size + one.size_bytes
+        told = exact and counts["trim"] > 0
+        return cls(
+            sum(counts.values()),
+            **counts,
+            records=records,
+            size_bytes=size,
+            unconsumed=unconsumed,
+            size_exact=told,
+        )
+
+    def __add__(self, other: Totals) -> Totals:
+        mine, theirs = self.size_bytes, other.size_bytes
+        return Totals(
+            self.partitions + other.partitions,
+            self.trim + other.trim,
+            self.keep + other.keep,
+            self.hold + other.hold,
+            self.skip + other.skip,
+            self.records + other.records,
+            None if mine is None or theirs is None else mine + theirs,
+            self.unconsumed + other.unconsumed,
+            all(one.size_exact for one in (self, other) if one.trim) and self.trim + other.trim > 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Decisions for a cluster at a time, sorted by topic and partition.
+
+    ``flags`` are the one-off rules as given, ``topics`` the TOPIC arguments. ``unconsumed_by`` counts, per
+    consumer, the records that would go before it has read them. ``refusals`` say why trim would refuse the plan
+    (G6), ``notes`` what else is worth a warning. ``memory_since_ms`` is when what kretain remembers of the
+    cluster was begun (Unix ms), None where nothing was remembered yet. ``disks`` are what R6 comes to, where a rule
+    speaks of disks, and ``space`` what brokers give back by it, and when. ``counted`` are the totals, where
+    somebody has counted the decisions already.
+    """
+
+    created_at_ms: int
+    cluster_id: str
+    bootstrap: str
+    policy_source: str
+    policy_digest: str
+    flags: Mapping[str, int | str]
+    topics: Sequence[str]
+    decisions: Sequence[Decision]
+    unconsumed_by: Mapping[str, int] = field(default_factory=dict)
+    refusals: Sequence[Reason] = ()
+    notes: Sequence[Reason] = ()
+    memory_since_ms: int | None = None
+    memory: str = "local"
+    disks: Sequence[DiskOutcome] = ()
+    space: Space | None = None
+    counted: Totals | None = None
+
+    @property
+    def totals(self) -> Totals:
+        """Counts over all decisions."""
+        return Totals.of(self.decisions) if self.counted is None else self.counted
+
+    @property
+    def rules(self) -> Rules:
+        """Whose triggers it goes by. One flag that asks for a bound turns the file's own off (docs/policy.md)."""
+        return "one-off" if any(flag in self.flags for flag in TRIGGER_FLAGS) else "file"
+
+
+def row_as_json(decision: Decision) -> dict[str, Any]:
+    """Return a decision as a row of the plan's JSON."""
+    return {
+        "topic": decision.topic,
+        "topic_id": decision.topic_id,
+        "partition": decision.partition,
+        "leader_epoch": decision.leader_epoch,
+        "action": decision.action,
+        "log_start": decision.log_start,
+        "high_watermark": decision.high_watermark,
+        "last_stable_offset": decision.last_stable_offset,
+        "min_commit": decision.min_commit,
+        "min_commit_by": decision.min_commit_by,
+        "trim_to": decision.trim_to,
+        "records": decision.records,
+        "bytes": decision.size_bytes,
+        "unconsumed": decision.unconsumed,
+        "rule": decision.rule,
+        "limited_by": decision.limited_by,
+        "reasons": [{"code": reason.code, "text": reason.text} for reason in decision.reasons],
+    }
+
+
+def totals_as_json(totals: Totals) -> dict[str, Any]:
+    """Return the sums over decisions as JSON's own types."""
+    return {
+        "partitions": totals.partitions,
+        "trim": totals.trim,
+        "keep": totals.keep,
+        "hold": totals.hold,
+        "skip": totals.skip,
+        "records": totals.records,
+        "bytes": totals.size_bytes,
+        "bytes_exact": totals.size_exact,
+        "unconsumed": totals.unconsumed,
+    }
+
+
+def head_as_json(plan: Plan) -> dict[str, Any]:
+    """Return all of the plan's JSON but its rows."""
+    totals = plan.totals
+    return {
+        "format": FORMAT,
+        "kretain": __version__,
+        "created_at": timestamp(plan.created_at_ms),
+        "cluster": {"id": plan.cluster_id, "bootstrap": plan.bootstrap},
+        "policy": {
+            "source": plan.policy_source,
+            "digest": plan.policy_digest,
+            "rules": plan.rules,
+            "flags": dict(plan.flags),
+            "topics": list(plan.topics),
+        },
+        "clock": UNCHECKED,
+        "memory": {
+            "state": plan.memory,
+            "since": None if plan.memory_since_ms is None else timestamp(plan.memory_since_ms),
+        },
+        "has_changes": totals.trim > 0,
+        "totals": totals_as_json(totals),
+        "disks": [outcome_as_json(one) for one in plan.disks],
+        "space": space_as_json(plan.space),
+        "unconsumed_by": dict(sorted(plan.unconsumed_by.items())),
+        "refusals": [{"code": reason.code, "text": reason.text} for reason in plan.refusals],
+        "notes": [{"code": reason.code, "text": reason.text} for reason in plan.notes],
+    }
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """Return the whole plan as JSON's own types."""
+    return {**head_as_json(plan), "partitions": [row_as_json(one) for one in plan.decisions]}
+
+
+def json_lines(head: Mapping[str, Any], key: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Write one JSON object of which ``key`` is a list, a row a line: quick for millions of rows, and good to diff."""
+    text = json.dumps(head, ensure_ascii=False, indent=1)
+    yield text[: text.rindex("\n")] + f',\n "{key}": ['
+    first = True
+    for row in rows:
+        yield ("\n  " if first else ",\n  ") + json.dumps(row, ensure_ascii=False)
+        first = False
+    yield "]\n}\n" if first else "\n ]\n}\n"
+
+
+def plan_text(plan: Plan) -> str:
+    """Return the plan's JSON as text: what ``--out`` saves and ``-o json`` prints."""
+    return "".join(json_lines(head_as_json(plan), "partitions", (row_as_json(one) for one in plan.decisions)))
+
+
+def delete_records_json(plan: Plan) -> dict[str, Any]:
+    """Return what kafka-delete-records.sh takes as its ``--offset-json-file``."""
+    rows = [
+        {"topic": one.topic, "partition": one.partition, "offset": one.trim_to}
+        for one in plan.decisions
+        if one.action == "trim"
+    ]
+    return {"partitions": rows, "version": 1}

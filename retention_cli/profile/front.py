@@ -1,0 +1,69 @@
+"""What earlier records could turn late: the times of a piece's records that are in order among themselves. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from retention_cli.core.extras import numpy
+
+STEPS_AT_MOST: Final = 1_000_000
+"""Of so many distinct times the number of records is kept: 16 MB."""
+
+
+@dataclass(slots=True)
+class Front:
+    """Times (Unix ms, they never fall) and how many records have each, the earliest ``STEPS_AT_MOST`` of them.
+
+    All of what is before ``known_to_ms`` is here; None: all there is.
+    """
+
+    steps: list[tuple[Any, Any]] = field(default_factory=list)
+    length: int = 0
+    known_to_ms: int | None = None
+
+    def add(self, times: Any) -> None:
+        """Take the times of the next records that are in order, as a numpy array."""
+        if self.known_to_ms is not None or not len(times):
+            return
+        np = numpy()
+        values, counts = np.unique(times, return_counts=True)
+        self._append(values, counts)
+
+    def followed_by(self, later: Front | None, max_ms: int | None) -> Front:
+        """Return the front of this piece and the next, of which only what reaches ``max_ms`` is still in order."""
+        found = Front(list(self.steps), self.length, self.known_to_ms)
+        if later is None or found.known_to_ms is not None:
+            return found
+        for values, counts in later.steps:
+            kept = values >= (0 if max_ms is None else max_ms)
+            found._append(values[kept], counts[kept])
+        if later.known_to_ms is not None and found.known_to_ms is None:
+            found.known_to_ms = max(later.known_to_ms, 0 if max_ms is None else max_ms)
+        return found
+
+    def count(self, begin_ms: int, end_ms: int) -> tuple[int, bool]:
+        """Return how many records have a time from ``begin_ms`` on and before ``end_ms``, and whether that is all."""
+        found = 0
+        for values, counts in self.steps:
+            first, last = values.searchsorted((begin_ms, end_ms))
+            found += int(counts[first:last].sum())
+        return found, self.known_to_ms is None or self.known_to_ms >= end_ms
+
+    def _append(self, values: Any, counts: Any) -> None:
+        """Append distinct times that are not before those that are here; the first may be the last of these again."""
+        if not len(values) or self.known_to_ms is not None:
+            return
+        if self.steps and self.steps[-1][0][-1] == values[0]:
+            last_values, last_counts = self.steps[-1]
+            last_counts = last_counts.copy()
+            last_counts[-1] += counts[0]
+            self.steps[-1] = last_values, last_counts
+            values, counts = values[1:], counts[1:]
+        room = STEPS_AT_MOST - self.length
+        if len(values) > room:
+            self.known_to_ms = int(values[room])
+            values, counts = values[:room], counts[:room]
+        if len(values):
+            self.steps.append((values, counts))
+            self.length += len(values)

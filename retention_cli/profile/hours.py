@@ -1,0 +1,253 @@
+"""What one partition holds, by the hour of its records' times. Pure; in one pass, or in pieces that merge to the same.
+
+Records come as columns, in the order of their offsets. Memory is bounded, whatever the times are: an hour between
+2000 and the ceiling of what counts as future has a row of its own; all that is stamped before, all that is stamped
+beyond, and all that has no time share one row each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from retention_cli.core.extras import numpy
+from retention_cli.core.model import ANCIENT_MS
+from retention_cli.policy.settings import DEFAULT_MAX_AHEAD_MS
+from retention_cli.profile.front import Front
+
+HOUR_MS: Final = 3_600_000
+AHEAD_AT_MOST_MS: Final = 10 * 366 * 24 * HOUR_MS
+NO_TIME_MS: Final = -1
+"""In a column of times: this record has none. It ends here: rows say ``no-time``."""
+
+Kind = Literal["hour", "before-2000", "future", "no-time"]
+_NO_TIME, _ANCIENT, _FUTURE = -3, -2, -1
+_KINDS: Final[dict[int, Kind]] = {_NO_TIME: "no-time", _ANCIENT: "before-2000", _FUTURE: "future"}
+_LARGEST: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What times are seen against, in Unix ms. Pieces merge where it is the same.
+
+    A time more than ``max_ahead_ms`` (ten years at most) beyond ``now_ms`` is one of the future. Where a window is
+    given, only records stamped from ``from_ms`` on and before ``to_ms`` are counted.
+    """
+
+    now_ms: int
+    max_ahead_ms: int = DEFAULT_MAX_AHEAD_MS
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    @property
+    def ceiling_ms(self) -> int:
+        """The last moment that is not the future."""
+        return self.now_ms + min(self.max_ahead_ms, AHEAD_AT_MOST_MS)
+
+
+@dataclass(slots=True)
+class Row:
+    """The records of one hour, or of one of the kinds that are no hour. Times in Unix ms, sizes in bytes.
+
+    ``size_bytes`` are keys, values and headers as a consumer sees them, uncompressed. ``unreadable`` counts records
+    without an event time that can be read. ``newest_offset`` is the first record of the largest time. ``late`` counts
+    records that are older than one before them, ``late_ms`` is by how much at most; a record of the future makes
+    nothing late.
+    """
+
+    records: int
+    size_bytes: int
+    tombstones: int
+    unreadable: int
+    first_offset: int
+    last_offset: int
+    oldest_ms: int
+    newest_ms: int
+    newest_offset: int
+    late: int
+    late_ms: int
+
+    def add(self, later: Row) -> None:
+        """Take in a row of later offsets."""
+        self.records += later.records
+        self.size_bytes += later.size_bytes
+        self.tombstones += later.tombstones
+        self.unreadable += later.unreadable
+        self.last_offset = later.last_offset
+        self.oldest_ms = min(self.oldest_ms, later.oldest_ms)
+        if later.newest_ms > self.newest_ms:
+            self.newest_ms, self.newest_offset = later.newest_ms, later.newest_offset
+        self.late += later.late
+        self.late_ms = max(self.late_ms, later.late_ms)
+
+
+@dataclass(slots=True)
+class PartitionHours:
+    """The rows of one partition from ``start`` to ``end`` (exclusive, the next offset to read).
+
+    ``max_ms`` is the largest time so far that is not of the future, None where there is none. Where other records
+    may be put before these (``merged``), ``front`` keeps what they could turn late; ``exact`` says whether that was
+    enough, and else ``late`` is "at least".
+    """
+
+    frame: Frame
+    start: int
+    end: int
+    rows: dict[int, Row] = field(default_factory=dict)
+    max_ms: int | None = None
+    front: Front | None = None
+    exact: bool = True
+
+    @classmethod
+    def begin(cls, frame: Frame, start: int, *, piece: bool = False) -> PartitionHours:
+        """Return an empty one that begins at an offset. ``piece``: earlier records may be put before it."""
+        return cls(frame, start, start, front=Front() if piece else None)
+
+    def add(self, offsets: Any, times: Any, sizes: Any, tombstones: Any = None, unreadable: Any = None) -> None:
+        """Take the next records, as numpy arrays of one length in the order of their offsets.
+
+        Args:
+            offsets: int64.
+            times: int64, Unix ms; :data:`NO_TIME_MS` for a record without one.
+            sizes: int64, bytes.
+            tombstones: bool, whether the value is null; None: none of them.
+            unreadable: bool, whether an event time is missing that should be there; None: none of them.
+
+        Raises:
+            ValueError: they are not later than what was taken before.
+        """
+        np = numpy()
+        if not len(offsets):
+            return
+        if offsets[0] < self.end:
+            raise ValueError(f"offset {offsets[0]} comes after {self.end - 1}")
+        self.end = int(offsets[-1]) + 1
+        times = np.maximum(times, NO_TIME_MS)
+        dated = (times >= 0) & (times <= self.frame.ceiling_ms)
+        before = np.empty(len(times) + 1, np.int64)
+        before[0] = NO_TIME_MS if self.max_ms is None else self.max_ms
+        np.copyto(before[1:], np.where(dated, times, NO_TIME_MS))
+        np.maximum.accumulate(before, out=before)
+        late = dated & (times < before[:-1])
+        columns = [
+            offsets,
+            times,
+            sizes,
+            np.zeros(len(times), np.int64) if tombstones is None else tombstones.astype(np.int64),
+            np.zeros(len(times), np.int64) if unreadable is None else unreadable.astype(np.int64),
+            late.astype(np.int64),
+            np.where(late, before[:-1] - times, 0),
+        ]
+        if before[-1] >= 0:
+            self.max_ms = int(before[-1])
+        if (inside := self._inside(times)) is not None:
+            columns, dated = [column[inside] for column in columns], dated[inside]
+        if self.front is not None:
+            self.front.add(columns[1][dated & (columns[5] == 0)])
+        for key, row in self._grouped(columns):
+            self._take(key, row)
+
+    def reached(self, offset: int) -> None:
+        """Note that there is no record before ``offset`` that was not taken."""
+        self.end = max(self.end, offset)
+
+    def merged(self, later: PartitionHours) -> PartitionHours:
+        """Return what one pass over these records and those of ``later``, which begin where these end, would find.
+
+        Raises:
+            ValueError: there is a gap or an overlap between them, their frames differ, or ``later`` is no piece.
+        """
+        if later.frame != self.frame:
+            raise ValueError("hours that were seen against different clocks don't merge")
+        if later.start != self.end:
+            raise ValueError(f"offsets up to {self.end} and from {later.start} on don't follow on each other")
+        if later.front is None and self.max_ms is not None and later.max_ms is not None:
+            raise ValueError(f"the hours from offset {later.start} on are no piece: what comes before can't be added")
+        found = PartitionHours(
+            self.frame,
+            self.start,
+            later.end,
+            {key: replace(row) for key, row in self.rows.items()},
+            self.max_ms,
+            self._front_before(later),
+            self.exact and later.exact,
+        )
+        for key, row in later.rows.items():
+            found._take(key, found._after(replace(row), key, later.front))
+        found.max_ms = max((one for one in (self.max_ms, later.max_ms) if one is not None), default=None)
+        return found
+
+    def items(self) -> Iterator[tuple[Kind, int | None, Row]]:
+        """Yield (kind, start of the hour in Unix ms or None, row), the hours in order and then what is none."""
+        for key in sorted(self.rows, key=lambda key: (key < 0, key)):
+            yield _KINDS.get(key, "hour"), None if key < 0 else key * HOUR_MS, self.rows[key]
+
+    # -- within ----------------------------------------------------------------------
+
+    def _front_before(self, later: PartitionHours) -> Front | None:
+        if self.front is None or (later.front is None and later.max_ms is not None):
+            return None
+        return self.front.followed_by(later.front, self.max_ms)
+
+    def _inside(self, times: Any) -> Any:
+        """Return which times lie in the window, None where there is none."""
+        low, high = self.frame.from_ms, self.frame.to_ms
+        if low is None and high is None:
+            return None
+        inside = times >= max(0, low or 0)
+        return inside if high is None else inside & (times < high)
+
+    def _take(self, key: int, row: Row) -> None:
+        if (mine := self.rows.get(key)) is None:
+            self.rows[key] = row
+        else:
+            mine.add(row)
+
+    def _after(self, row: Row, key: int, front: Front | None) -> Row:
+        """Count what a row's records that were in order among themselves are behind the records before them."""
+        top = self.max_ms
+        if top is None or front is None or key == _NO_TIME or row.oldest_ms >= top:
+            return row
+        row.late_ms = max(row.late_ms, top - row.oldest_ms)
+        if row.newest_ms < top:
+            row.late = row.records
+        else:
+            in_order, sure = front.count(max(0, key * HOUR_MS), top)
+            row.late += in_order
+            self.exact = self.exact and sure
+        return row
+
+    def _grouped(self, columns: list[Any]) -> Iterator[tuple[int, Row]]:
+        """Yield a row for each key among the records."""
+        np = numpy()
+        times = columns[1]
+        if not len(times):
+            return
+        keys = times // HOUR_MS
+        keys[times < ANCIENT_MS] = _ANCIENT
+        keys[times > self.frame.ceiling_ms] = _FUTURE
+        keys[times < 0] = _NO_TIME
+        if keys[0] != keys[-1] or keys.min() != keys.max():
+            order = np.argsort(keys, kind="stable")
+            keys, columns = keys[order], [column[order] for column in columns]
+        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+        ends = np.append(starts[1:], len(keys))
+        offsets, times, sizes, tombstones, unreadable, late, late_ms = columns
+        newest = np.maximum.reduceat(times, starts)
+        is_newest = times == np.repeat(newest, ends - starts)
+        found = (
+            ends - starts,
+            np.add.reduceat(sizes, starts),
+            np.add.reduceat(tombstones, starts),
+            np.add.reduceat(unreadable, starts),
+            offsets[starts],
+            offsets[ends - 1],
+            np.minimum.reduceat(times, starts),
+            newest,
+            np.minimum.reduceat(np.where(is_newest, offsets, _LARGEST), starts),
+            np.add.reduceat(late, starts),
+            np.maximum.reduceat(late_ms, starts),
+        )
+        for key, *values in zip(keys[starts].tolist(), *(one.tolist() for one in found), strict=True):
+            yield key, Row(*values)

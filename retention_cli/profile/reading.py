@@ -1,0 +1,339 @@
+"""Reading topics for their profile: which, from where to where, and every data record in between once."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
+from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.record_columns import Columns, Ended
+from retention_cli.brokers.records import Range
+from retention_cli.core.extras import numpy
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.progress import Progress, silent
+from retention_cli.memory.event_scan import read_time
+from retention_cli.plan.make import NothingMatchesError
+from retention_cli.policy.model import Policy, matches
+from retention_cli.policy.settings import DEFAULT_MAX_AHEAD_MS, EventSource
+from retention_cli.profile.hours import Frame, PartitionHours
+
+Hours = Mapping[TopicPartition, PartitionHours]
+
+_AGAIN_AFTER_S: Final = 0.5
+_ROUNDS: Final = 3
+"""How often a partition whose log start overtakes us is taken up again."""
+
+
+class NoEventTimeError(Exception):
+    """A profile by event time of a topic whose policy does not say where event times are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a profile is asked for. ``patterns`` choose the topics; times in Unix ms."""
+
+    patterns: Sequence[str]
+    now_ms: int
+    policy: Policy | None = None
+    by_event_time: bool = False
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+@dataclass(slots=True)
+class TopicHours:
+    """A topic's partitions. ``source`` is where the policy says that event times are, None where it doesn't.
+
+    ``by_event_time``: the hours are those of event times, not of timestamps.
+    """
+
+    name: str
+    frame: Frame
+    source: EventSource | None
+    by_event_time: bool
+    partitions: dict[int, PartitionHours] = field(default_factory=dict)
+
+    @property
+    def by(self) -> str:
+        """What the hours are hours of: ``timestamp``, ``header:NAME`` or ``json:/pointer``."""
+        return str(self.source) if self.by_event_time else "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A partition of which not all could be read, and why. What lies before ``reached`` is in the profile."""
+
+    tp: TopicPartition
+    text: str
+    reached: int | None = None
+    end: int | None = None
+
+
+@dataclass(slots=True)
+class Profile:
+    """What was read. ``ranges`` is what was to be; ``interrupted``: somebody ended it before."""
+
+    cluster_id: str
+    bootstrap: str
+    wanted: Wanted
+    topics: dict[str, TopicHours]
+    ranges: dict[TopicPartition, Range] = field(default_factory=dict)
+    unread: list[Unread] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+
+Read = Callable[
+    [Profile, Mapping[TopicPartition, Range], Callable[[int], None], Callable[[], bool]], Mapping[TopicPartition, Ended]
+]
+"""Reads ranges into a profile's hours, each from where they end: told how many offsets it has passed, asked to stop."""
+
+
+def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) -> Profile:
+    """Choose the topics and read their ends: an empty profile, ready to be filled by :func:`fill`.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+        NothingMatchesError: a pattern matches no topic.
+        NoEventTimeError: a profile by event time, and the policy names no source for a topic.
+        PolicyError: the policy is wrong for a topic.
+        MissingPartError: numpy is not installed.
+    """
+    numpy()
+    progress("metadata")
+    metadata = reader.metadata()
+    return locate(reader, metadata, choose(metadata, wanted.patterns), wanted, progress)
+
+
+def locate(
+    reader: ClusterReader, metadata: ClusterMetadata, names: Sequence[str], wanted: Wanted, progress: Progress = silent
+) -> Profile:
+    """Read the ends of topics: an empty profile, as :func:`prepare` returns it. ``wanted.patterns`` play no part.
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read again.
+        NoEventTimeError: a profile by event time, and the policy names no source for a topic.
+        PolicyError: the policy is wrong for a topic.
+    """
+    profile = Profile(
+        metadata.cluster_id, reader.settings.bootstrap, wanted, {name: _topic(name, wanted) for name in names}
+    )
+    progress("log ends")
+    again = _find_ranges(reader, profile, _leaders(metadata, names), last=False)
+    if again:
+        time.sleep(_AGAIN_AFTER_S)
+        moved = reader.metadata({tp.topic for tp in again})
+        leaders = _leaders(moved, [name for name in names if name in moved.topics])
+        profile.unread += [Unread(tp, "the topic is gone") for tp in again if tp not in leaders]
+        _find_ranges(reader, profile, {tp: leaders[tp] for tp in again if tp in leaders}, last=True)
+    return profile
+
+
+def fill(
+    reader: ClusterReader,
+    profile: Profile,
+    progress: Progress = silent,
+    stop: Callable[[], bool] = lambda: False,
+    read: Read | None = None,
+) -> None:
+    """Read every record of the ranges. What can't be read is named, and the rest goes on.
+
+    ``stop`` is asked several times a second; when it says so, the profile is what was read by then. ``read`` reads in
+    another way than by this process alone.
+    """
+    read = read or partial(_read_here, reader)
+    todo = dict(profile.ranges)
+    total, done = sum(one.end - one.start for one in todo.values()), 0
+    for tp, one in todo.items():
+        topic = profile.topics[tp.topic]
+        topic.partitions[tp.partition] = PartitionHours.begin(topic.frame, one.start)
+
+    def on_read(offsets: int) -> None:
+        nonlocal done
+        done += offsets
+        progress("records", done, total)
+
+    progress("records", 0, total)
+    for number in range(_ROUNDS):
+        ended = read(profile, todo, on_read, stop)
+        overtaken = {tp: how for tp, how in ended.items() if how.out_of_range} if number + 1 < _ROUNDS else {}
+        for tp, how in ended.items():
+            if tp not in overtaken:
+                _note_end(profile, tp, how)
+        todo = _go_on(reader, profile, overtaken, on_read)
+        if not todo:
+            break
+    profile.interrupted = stop()
+
+
+def choose(metadata: ClusterMetadata, patterns: Sequence[str]) -> list[str]:
+    """Return the topics that match; internal ones only where they are named in full.
+
+    Raises:
+        NothingMatchesError: a pattern matches no topic.
+    """
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        names = [
+            name
+            for name, topic in metadata.topics.items()
+            if (name == pattern if topic.internal else matches((pattern,), name))
+        ]
+        if not names:
+            near = difflib.get_close_matches(pattern, metadata.topics, n=1)
+            hint = f"; did you mean {near[0]}?" if near else " (or our principal may not describe it)"
+            raise NothingMatchesError(f"no topic matches {pattern!r}{hint}")
+        found.update(dict.fromkeys(names))
+    return sorted(found)
+
+
+def _topic(name: str, wanted: Wanted) -> TopicHours:
+    settings = None if wanted.policy is None else wanted.policy.settings_for(name)
+    source = None if settings is None else settings.event_source
+    if wanted.by_event_time and source is None:
+        told = "no policy" if wanted.policy is None else wanted.policy.source
+        raise NoEventTimeError(f"{told}: retention.eventtime.source is not set for {name}: where are its event times?")
+    ahead = DEFAULT_MAX_AHEAD_MS if settings is None else settings.max_ahead_ms
+    frame = Frame(wanted.now_ms, ahead, wanted.from_ms, wanted.to_ms)
+    stamps = source is not None and source.kind == "timestamp"
+    return TopicHours(name, frame, None if stamps else source, wanted.by_event_time and not stamps)
+
+
+def _leaders(metadata: ClusterMetadata, names: Iterable[str]) -> dict[TopicPartition, Any]:
+    return {
+        TopicPartition(name, number): one
+        for name in names
+        for number, one in sorted(metadata.topics[name].partitions.items())
+    }
+
+
+def _find_ranges(reader: ClusterReader, profile: Profile, leaders: Leaders, *, last: bool) -> list[TopicPartition]:
+    """Find where reading begins and ends; return those that may be asked again, where this was not the last time."""
+    starts, highs = reader.list_offsets([dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "latest")], leaders)
+    ranges: dict[TopicPartition, Range] = {}
+    again = []
+    for tp in leaders:
+        start, high = starts[tp], highs[tp]
+        if isinstance(start, Found) and isinstance(high, Found):
+            ranges[tp] = Range(start.offset, max(start.offset, high.offset))
+            continue
+        failed = high if isinstance(start, Found) else start
+        if not last and isinstance(failed, RequestFailedError) and failed.retriable:
+            again.append(tp)
+        else:
+            profile.unread.append(Unread(tp, f"its ends can't be read: {_why(failed)}"))
+    profile.ranges.update(_from_time(reader, profile, ranges, leaders))
+    return again
+
+
+def _why(answer: Answer) -> str:
+    return str(answer) if isinstance(answer, RequestFailedError) else "the broker names none"
+
+
+def _from_time(
+    reader: ClusterReader, profile: Profile, ranges: Mapping[TopicPartition, Range], leaders: Leaders
+) -> dict[TopicPartition, Range]:
+    """Leave out what lies before the window, where brokers can tell: not on the word of a −1 (docs/rules.md)."""
+    found = dict(ranges)
+    from_ms = profile.wanted.from_ms
+    asked = [tp for tp, one in ranges.items() if one.start < one.end and not profile.topics[tp.topic].by_event_time]
+    if from_ms is None or not asked:
+        return found
+    answers = reader.list_offsets([dict.fromkeys(asked, from_ms)], leaders)[0]
+    silent_ones = [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]
+    newest = reader.list_offsets([dict.fromkeys(silent_ones, "max-timestamp")], leaders)[0] if silent_ones else {}
+    for tp, answer in answers.items():
+        one, largest = ranges[tp], newest.get(tp)
+        if isinstance(answer, Found):
+            found[tp] = Range(min(max(one.start, answer.offset), one.end), one.end)
+        elif isinstance(largest, Found) and largest.timestamp is not None and largest.timestamp < from_ms:
+            found[tp] = Range(one.end, one.end)
+    return found
+
+
+def _read_here(
+    reader: ClusterReader,
+    profile: Profile,
+    todo: Mapping[TopicPartition, Range],
+    on_read: Callable[[int], None],
+    stop: Callable[[], bool],
+) -> Mapping[TopicPartition, Ended]:
+    hours = {tp: profile.topics[tp.topic].partitions[tp.partition] for tp in todo}
+    return read_into(reader, profile.topics, hours, todo, on_read, stop)
+
+
+def read_into(
+    reader: ClusterReader,
+    topics: Mapping[str, TopicHours],
+    hours: Hours,
+    todo: Mapping[TopicPartition, Range],
+    on_read: Callable[[int], None] = lambda _offsets: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> dict[TopicPartition, Ended]:
+    """Read ranges into the hours of their partitions, by the times that their topics go by; return how each ended."""
+    return reader.read_columns(
+        todo,
+        partial(_take, topics, hours),
+        event_time={name: partial(read_time, topic.source, 0) for name, topic in topics.items() if topic.source},
+        on_read=on_read,
+        stop=stop,
+    )
+
+
+def _take(
+    topics: Mapping[str, TopicHours],
+    hours: Mapping[TopicPartition, PartitionHours],
+    tp: TopicPartition,
+    columns: Columns,
+) -> None:
+    topic = topics[tp.topic]
+    found = columns.event_times
+    hours[tp].add(
+        columns.offsets,
+        columns.timestamps if found is None or not topic.by_event_time else found,
+        columns.sizes,
+        columns.tombstones,
+        None if found is None else found < 0,
+    )
+
+
+def _note_end(profile: Profile, tp: TopicPartition, how: Ended) -> None:
+    profile.topics[tp.topic].partitions[tp.partition].reached(how.offset)
+    end = profile.ranges[tp].end
+    if how.error is not None:
+        profile.unread.append(Unread(tp, str(how.error), how.offset, end))
+    elif how.offset < end:
+        profile.notes.append(
+            f"{tp}: an open transaction begins at offset {how.offset:,}; what stands behind it is no data yet"
+        )
+
+
+def _go_on(
+    reader: ClusterReader, profile: Profile, overtaken: Mapping[TopicPartition, Ended], on_read: Callable[[int], None]
+) -> dict[TopicPartition, Range]:
+    """Return what is left of partitions whose first records went while we came to them: retention does not wait."""
+    if not overtaken:
+        return {}
+    names = {tp.topic for tp in overtaken}
+    metadata = reader.metadata(names)
+    leaders = _leaders(metadata, names & metadata.topics.keys())
+    starts = reader.list_offsets([{tp: "earliest" for tp in overtaken if tp in leaders}], leaders)[0]
+    todo = {}
+    for tp, how in overtaken.items():
+        start, end = starts.get(tp), profile.ranges[tp].end
+        if not isinstance(start, Found) or start.offset <= how.offset:
+            _note_end(profile, tp, how)
+            continue
+        to = min(start.offset, end)
+        profile.notes.append(f"{tp}: the records from offset {how.offset:,} to {to:,} went before they could be read")
+        profile.topics[tp.topic].partitions[tp.partition].reached(to)
+        on_read(to - how.offset)
+        todo[tp] = Range(to, end)
+    return todo

@@ -1,0 +1,158 @@
+"""A profile as rows, for scripts and Parquet (``kretain.profile/v1``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.core.extras import arrow
+from retention_cli.core.units import format_time, timestamp
+from retention_cli.profile.hours import PartitionHours
+from retention_cli.profile.reading import Profile, TopicHours
+
+FORMAT: Final = "kretain.profile/v1"
+COLUMNS: Final = (
+    "topic",
+    "partition",
+    "kind",
+    "hour",
+    "records",
+    "bytes",
+    "tombstones",
+    "first_offset",
+    "last_offset",
+    "oldest_ms",
+    "newest_ms",
+    "newest_offset",
+    "out_of_order",
+    "out_of_order_ms",
+    "future",
+    "no_event_time",
+)
+"""The columns of a row, in order; docs/profile.md says what they mean."""
+
+
+class ProfileFileError(Exception):
+    """A file that could not be written."""
+
+
+def rows_of(topic: str, partition: int, hours: PartitionHours, *, has_source: bool) -> Iterator[dict[str, Any]]:
+    """Yield a partition's rows by their columns; ``hour`` is the start of the hour in Unix ms, None for what is none.
+
+    ``has_source``: event times were looked for, so that missing ones were counted.
+    """
+    for kind, hour, row in hours.items():
+        timeless = kind == "no-time"
+        yield {
+            "topic": topic,
+            "partition": partition,
+            "kind": kind,
+            "hour": hour,
+            "records": row.records,
+            "bytes": row.size_bytes,
+            "tombstones": row.tombstones,
+            "first_offset": row.first_offset,
+            "last_offset": row.last_offset,
+            "oldest_ms": None if timeless else row.oldest_ms,
+            "newest_ms": None if timeless else row.newest_ms,
+            "newest_offset": None if timeless else row.newest_offset,
+            "out_of_order": row.late,
+            "out_of_order_ms": row.late_ms,
+            "future": row.records if kind == "future" else 0,
+            "no_event_time": row.unreadable if has_source else None,
+        }
+
+
+def all_rows(topics: Iterable[TopicHours]) -> Iterator[dict[str, Any]]:
+    """Yield every row, by topic, partition and hour."""
+    for topic in topics:
+        for number, hours in sorted(topic.partitions.items()):
+            yield from rows_of(topic.name, number, hours, has_source=topic.source is not None)
+
+
+def as_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row for JSON and CSV: the hour as ISO 8601."""
+    hour = row["hour"]
+    return {**row, "hour": None if hour is None else timestamp(hour)}
+
+
+def head(profile: Profile) -> dict[str, Any]:
+    """Return what is true of a profile as a whole."""
+    wanted = profile.wanted
+
+    def moment(ms: int | None) -> str | None:
+        return None if ms is None else format_time(ms)
+
+    return {
+        "format": FORMAT,
+        "read_at": timestamp(wanted.now_ms),
+        "cluster": {"id": profile.cluster_id, "bootstrap": profile.bootstrap},
+        "from": moment(wanted.from_ms),
+        "to": moment(wanted.to_ms),
+        "complete": not profile.unread and not profile.interrupted,
+        "unread": [
+            {
+                "topic": one.tp.topic,
+                "partition": one.tp.partition,
+                "reached": one.reached,
+                "end": one.end,
+                "reason": one.text,
+            }
+            for one in profile.unread
+        ],
+        "notes": list(profile.notes),
+    }
+
+
+def schema(about: Mapping[str, Any] | None = None) -> Any:
+    """Return the Arrow schema of the rows; ``about`` goes into its metadata, as JSON under the format's name.
+
+    Raises:
+        MissingPartError: pyarrow is not installed.
+    """
+    pa = arrow()
+    kinds = {"topic": pa.string(), "partition": pa.int32(), "kind": pa.string(), "hour": pa.timestamp("ms", tz="UTC")}
+    maybe = {"hour", "oldest_ms", "newest_ms", "newest_offset", "no_event_time"}
+    fields = [pa.field(name, kinds.get(name, pa.int64()), nullable=name in maybe) for name in COLUMNS]
+    return pa.schema(fields, metadata=None if about is None else {FORMAT: json.dumps(about, ensure_ascii=False)})
+
+
+def write_parquet(path: Path, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as Parquet, whole or not at all.
+
+    Raises:
+        MissingPartError: pyarrow is not installed.
+        ProfileFileError: the file can't be written.
+    """
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    wanted = schema(about)
+    try:
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+        try:
+            with parquet.ParquetWriter(scratch, wanted, compression="zstd") as writer:
+                for batch in _batches(rows):
+                    writer.write_table(pa.Table.from_pylist(batch, schema=wanted))
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(scratch).chmod(0o666 & ~umask)
+            Path(scratch).replace(path)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ProfileFileError(f"{path} can't be written: {error.strerror or error}") from None
+
+
+def _batches(rows: Iterable[Mapping[str, Any]], most: int = 50_000) -> Iterator[list[Mapping[str, Any]]]:
+    batch: list[Mapping[str, Any]] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == most:
+            yield batch
+            batch = []
+    yield batch

@@ -1,0 +1,180 @@
+"""What a topic's hours come to: totals, what is out of order or of the future, what a retention would keep. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from retention_cli.profile.hours import HOUR_MS, Kind, PartitionHours, Row
+
+DAY_MS: Final = 24 * HOUR_MS
+RETENTIONS_MS: Final = tuple(days * DAY_MS for days in (1, 3, 7, 30))
+"""What people set ``retention.ms`` to."""
+_BINS_H: Final = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 96, 7 * 24, 14 * 24, 28 * 24, 56 * 24, 91 * 24, 182 * 24, 365 * 24)
+_SELDOM: Final = 2_000
+"""A picture may leave out the outermost hours that hold no more than one record in so many, at either side."""
+_WORTH: Final = 4
+"""… where that makes it so many times as detailed."""
+
+
+class At(NamedTuple):
+    """A record: its partition, its offset, its time in Unix ms."""
+
+    partition: int
+    offset: int
+    time_ms: int
+
+
+class Kept(NamedTuple):
+    """What is not older than ``retention_ms``: records and bytes, to the hour."""
+
+    retention_ms: int
+    records: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Amount:
+    """Records, and their bytes as a consumer sees them."""
+
+    records: int = 0
+    size_bytes: int = 0
+
+    def add(self, row: Row) -> None:
+        """Count a row in."""
+        self.records += row.records
+        self.size_bytes += row.size_bytes
+
+
+@dataclass(slots=True)
+class Summary:
+    """One topic. ``hours`` is by the start of the hour in Unix ms; ``kinds`` is what lies in no hour.
+
+    ``late`` counts records that are older than one before them in their partition; ``late_ms`` is the largest lag of
+    those stamped since 2000. ``late_exact`` is false where it is "at least". ``furthest`` is the record that is
+    furthest in the future. ``ancient_from`` is the first record stamped before 2000.
+    """
+
+    records: int = 0
+    size_bytes: int = 0
+    tombstones: int = 0
+    unreadable: int = 0
+    late: int = 0
+    late_ms: int = 0
+    late_partition: int | None = None
+    late_exact: bool = True
+    oldest_ms: int | None = None
+    newest: At | None = None
+    furthest: At | None = None
+    ancient_from: At | None = None
+    hours: dict[int, Amount] = field(default_factory=dict)
+    kinds: dict[Kind, Amount] = field(default_factory=dict)
+
+    def of_kind(self, kind: Kind) -> Amount:
+        """Return what lies in no hour, of one kind."""
+        return self.kinds.get(kind, Amount())
+
+    def kept(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> list[Kept]:
+        """Return what each retention would keep of it. An hour that it cuts is counted as a whole.
+
+        What is stamped in the future stays, and what has no time too; what is stamped before 2000 goes.
+        """
+        stays = [self.of_kind("future"), self.of_kind("no-time")]
+        found = []
+        for retention in retentions_ms:
+            young = [one for hour, one in self.hours.items() if hour + HOUR_MS > now_ms - retention] + stays
+            found.append(Kept(retention, sum(one.records for one in young), sum(one.size_bytes for one in young)))
+        return found
+
+
+def summarize(partitions: Mapping[int, PartitionHours]) -> Summary:
+    """Return what a topic's partitions come to together."""
+    found = Summary()
+    for number, kind, hour, row in _rows(partitions):
+        found.records += row.records
+        found.size_bytes += row.size_bytes
+        found.tombstones += row.tombstones
+        found.unreadable += row.unreadable
+        found.late += row.late
+        if hour is None:
+            found.kinds.setdefault(kind, Amount()).add(row)
+        else:
+            found.hours.setdefault(hour, Amount()).add(row)
+            if row.late_ms > found.late_ms:
+                found.late_ms, found.late_partition = row.late_ms, number
+            found.oldest_ms = row.oldest_ms if found.oldest_ms is None else min(row.oldest_ms, found.oldest_ms)
+        newest = At(number, row.newest_offset, row.newest_ms)
+        if kind == "hour" and (found.newest is None or newest.time_ms > found.newest.time_ms):
+            found.newest = newest
+        if kind == "future" and (found.furthest is None or newest.time_ms > found.furthest.time_ms):
+            found.furthest = newest
+        if kind == "before-2000" and found.ancient_from is None:
+            found.ancient_from = At(number, row.first_offset, row.oldest_ms)
+    found.late_exact = all(one.exact for one in partitions.values())
+    return found
+
+
+def _rows(partitions: Mapping[int, PartitionHours]) -> Iterator[tuple[int, Kind, int | None, Row]]:
+    for number, hours in sorted(partitions.items()):
+        for kind, hour, row in hours.items():
+            yield number, kind, hour, row
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """A summary's hours drawn together: a value for each ``bin_ms`` from ``start_ms`` on, and what is not in them."""
+
+    start_ms: int
+    bin_ms: int
+    values: Sequence[int]
+    left_out: int
+
+    @property
+    def end_ms(self) -> int:
+        """The end of the last one."""
+        return self.start_ms + self.bin_ms * len(self.values)
+
+
+def binned(summary: Summary, most: int, *, of_bytes: bool = False) -> Bins | None:
+    """Return at most so many bins of equal length over a topic's hours, None where there is no hour.
+
+    A few records far away from all the others would leave a picture of nothing else: they are left out, and counted.
+    """
+    hours = sorted(summary.hours)
+    if not hours:
+        return None
+    first, last = _span(summary, hours)
+    bin_ms = next(
+        (size * HOUR_MS for size in _BINS_H if (last - first) // HOUR_MS // size + 2 <= most),
+        HOUR_MS * 24 * 365 * (1 + (last - first) // (HOUR_MS * 24 * 365 * max(1, most - 2))),
+    )
+    start = first // bin_ms * bin_ms
+    values = [0] * ((last - start) // bin_ms + 1)
+    left_out = 0
+    for hour, amount in summary.hours.items():
+        if first <= hour <= last:
+            values[(hour - start) // bin_ms] += amount.size_bytes if of_bytes else amount.records
+        else:
+            left_out += amount.records
+    return Bins(start, bin_ms, values, left_out)
+
+
+def _span(summary: Summary, hours: Sequence[int]) -> tuple[int, int]:
+    """Return the first and the last hour to draw."""
+    spare = sum(one.records for one in summary.hours.values()) // _SELDOM
+    low, high = _skip(summary, hours, spare), -1 - _skip(summary, hours[::-1], spare)
+    inner = hours[high] - hours[low] + HOUR_MS
+    if (hours[-1] - hours[0] + HOUR_MS) >= _WORTH * inner:
+        return hours[low], hours[high]
+    return hours[0], hours[-1]
+
+
+def _skip(summary: Summary, hours: Sequence[int], spare: int) -> int:
+    """Return how many of these hours hold no more than ``spare`` records together."""
+    seen = 0
+    for number, hour in enumerate(hours):
+        seen += summary.hours[hour].records
+        if seen > spare:
+            return number
+    return 0

@@ -1,0 +1,1 @@
+"""What commands tell without trimming."""

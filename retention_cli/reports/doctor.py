@@ -1,0 +1,255 @@
+"""What this principal, this cluster's versions and our clock allow, and what is missing for which command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from retention_cli.audit.log import AuditLog
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.memory.shared_topic import STATE_TOPIC, SharedTopicError
+from retention_cli.memory.topics.make import look_at
+from retention_cli.memory.topics.state import StateTopic
+from retention_cli.policy.live import POLICY_TOPIC
+from retention_cli.policy.model import Policy, matches
+from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS
+
+Verdict = Literal["good", "limited", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at. ``missing`` keeps ``commands`` from working, ``limited`` makes them hold more."""
+
+    name: str
+    verdict: Verdict
+    text: str
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All checks, and what each command comes to."""
+
+    cluster_id: str
+    bootstrap: str
+    checks: Sequence[Check]
+
+    def commands(self) -> dict[str, Verdict]:
+        """Return the worst verdict per command."""
+        worst: dict[str, Verdict] = dict.fromkeys(_COMMANDS, "good")
+        for check in self.checks:
+            for command in check.commands:
+                if check.verdict == "missing" or worst[command] == "good":
+                    worst[command] = check.verdict
+        return worst
+
+
+_COMMANDS: Final = ("plan", "trim", "offsets", "explain", "groups")
+_ALL: Final = _COMMANDS
+_DECIDE: Final = ("plan", "trim", "explain")
+
+_CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] = (
+    (3, 10, "Metadata 10", _ALL, "missing", "topic ids: brokers before 2.8 can't tell a topic from its namesake"),
+    (9, 7, "OffsetFetch 7", _ALL, "missing", "stable offsets: without them a pending commit goes unnoticed"),
+    (21, 0, "DeleteRecords 0", ("trim",), "missing", "trimming itself"),
+    (60, 0, "DescribeCluster 0", _ALL, "missing", "whether listings of groups are complete (F8)"),
+    (
+        2,
+        7,
+        "ListOffsets 7",
+        _DECIDE,
+        "limited",
+        "MAX_TIMESTAMP: without it more look-ups are settled by reading records",
+    ),
+    (16, 4, "ListGroups 4", (), "limited", "group states: without them every group is described"),
+    (35, 1, "DescribeLogDirs 1", (), "limited", "sizes on disk: without them plans show no bytes"),
+)
+"""API key, version needed, its name, the commands that need it, what its lack means, and what it is for."""
+
+
+def diagnose(
+    reader: ClusterReader, state_dir: Path, topics: Callable[[str], bool], policy: Policy | None = None
+) -> Diagnosis:
+    """Look at everything, change nothing.
+
+    Args:
+        reader: connected.
+        state_dir: where audit log and lock would lie.
+        topics: which topics are of interest.
+        policy: says whether kretain's own topics are needed.
+
+    Raises:
+        BrokerError: not even metadata could be read.
+    """
+    metadata = reader.metadata()
+    checks = [
+        Check(
+            "cluster",
+            "good",
+            f"{metadata.cluster_id}: {_count(len(metadata.brokers), 'broker')}, "
+            f"{_count(len(metadata.topics), 'topic')} seen",
+        ),
+        *_versions(reader),
+        *_topics(reader, topics),
+        *_groups(reader, metadata),
+        *_state(state_dir, metadata.cluster_id),
+        *_own_topics(reader, policy),
+    ]
+    return Diagnosis(metadata.cluster_id, reader.settings.bootstrap, checks)
+
+
+def _own_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]:
+    """Look at kretain's own topics, where the policy asks for them, and at the clock, which one of them tells (G8)."""
+    allowed = reader.topic_operations() if policy is not None else {}
+    if policy is not None and policy.any_live:
+        try:
+            look_at(reader, POLICY_TOPIC)
+        except BrokerError as error:
+            yield Check("live settings", "missing", f"{error}; topics that ask for it are held", _DECIDE)
+        else:
+            yield _may(allowed, POLICY_TOPIC, "READ", "live settings", "topics that ask for it are held", _DECIDE)
+    if policy is None or policy.state == "local":
+        text = "unchecked: the brokers' time can't be had, so this machine's is trusted (G8); keep NTP running"
+        yield Check("clock", "limited", text)
+        return
+    try:
+        StateTopic(reader).check()
+    except SharedTopicError as error:
+        yield Check("memory", "missing", f"{error}; every floor is unknown (F6)", ("plan", "trim", "offsets"))
+        return
+    yield _may(allowed, STATE_TOPIC, "READ", "memory", "every floor is unknown (F6)", ("plan", "trim", "offsets"))
+    yield _may(allowed, STATE_TOPIC, "WRITE", "clock", "the brokers' time can't be had, rules hold (G8)", ("trim",))
+
+
+def _may(
+    allowed: Mapping[str, frozenset[str]], topic: str, operation: str, name: str, else_: str, commands: tuple[str, ...]
+) -> Check:
+    if operation in allowed.get(topic, ()):
+        return Check(name, "good", f"{operation} on {topic}")
+    return Check(name, "missing", f"no {operation} on {topic}: {else_}", commands)
+
+
+def _versions(reader: ClusterReader) -> Iterable[Check]:
+    answers = reader.api_versions()
+    unreachable = {broker: answer for broker, answer in answers.items() if isinstance(answer, BrokerError)}
+    for broker, error in unreachable.items():
+        yield Check("versions", "missing", f"broker {broker} can't be reached: {error}", _ALL)
+    known = {broker: answer for broker, answer in answers.items() if not isinstance(answer, BrokerError)}
+    lacking = [call for call in _CALLS if any(_highest(versions, call[0]) < call[1] for versions in known.values())]
+    for _key, _version, name, commands, verdict, purpose in lacking:
+        yield Check("versions", verdict, f"a broker lacks {name} ({purpose})", commands)
+    if known and not lacking:
+        yield Check("versions", "good", "every broker has all calls that kretain uses")
+
+
+def _highest(versions: Mapping[int, tuple[int, int]], api_key: int) -> int:
+    return versions[api_key][1] if api_key in versions else -1
+
+
+def _topics(reader: ClusterReader, wanted: Callable[[str], bool]) -> Iterable[Check]:
+    allowed = {
+        name: ops for name, ops in reader.topic_operations().items() if wanted(name) and not name.startswith("__")
+    }
+    if not allowed:
+        yield Check("topics", "limited", "no topic of interest may be described, or there is none")
+        return
+    needs: tuple[tuple[str, tuple[str, ...], Verdict, str], ...] = (
+        (
+            "DESCRIBE_CONFIGS",
+            _DECIDE,
+            "missing",
+            "cleanup.policy and retention.ms must be known, else everything holds",
+        ),
+        ("READ", _DECIDE, "limited", "ambiguous look-ups are settled by reading; without it those partitions hold"),
+        ("DELETE", ("trim",), "missing", "DeleteRecords needs it"),
+    )
+    for operation, commands, verdict, purpose in needs:
+        lacking = sorted(name for name, ops in allowed.items() if operation not in ops)
+        if lacking:
+            some = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3:,} more" if len(lacking) > 3 else "")
+            yield Check("topics", verdict, f"no {operation} on {some}: {purpose}", commands)
+        else:
+            yield Check("topics", "good", f"{operation} on every topic of interest ({len(allowed):,})")
+
+
+def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]:
+    if reader.may_describe_cluster():
+        yield Check("groups", "good", "DESCRIBE on the cluster: listings of groups are complete (F8)")
+    else:
+        text = (
+            "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8) and sizes are missing"
+        )
+        yield Check("groups", "missing", text, ("plan", "trim", "offsets", "groups"))
+    offsets = metadata.topics.get(OFFSETS_TOPIC)
+    if offsets is not None:
+        offline = sorted(number for number, one in offsets.partitions.items() if one.leader is None)
+        if offline:
+            text = (
+                f"{_count(len(offline), 'partition')} of {OFFSETS_TOPIC} without a leader: every floor is unknown (F9)"
+            )
+            yield Check("groups", "missing", text, ("plan", "trim", "offsets", "groups"))
+    try:
+        listed = reader.list_groups(metadata.brokers)
+    except BrokerError as error:
+        yield Check("groups", "missing", str(error), ("plan", "trim", "offsets", "groups"))
+        return
+    if listed and offsets is None:
+        text = (
+            f"{OFFSETS_TOPIC} can't be described: offline coordinators would go unnoticed, every floor is unknown (F9)"
+        )
+        yield Check("groups", "missing", text, ("plan", "trim", "offsets"))
+    unreadable: dict[str, str] = {}
+
+    def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
+        if isinstance(commits, CommitsUnknown):
+            unreadable[commits.group] = commits.text
+
+    counted = [group for group in listed if not matches(DEFAULT_IGNORED_GROUPS, group.name)]
+    reader.read_commits(
+        [group.name for group in counted if group.kind in ("classic", "consumer", "streams")], on_commits
+    )
+    odd = sorted(group.name for group in counted if group.kind in ("share", "unknown"))
+    if unreadable:
+        name, text = min(unreadable.items())
+        more = f" and {len(unreadable) - 1:,} more" if len(unreadable) > 1 else ""
+        yield Check(
+            "groups",
+            "missing",
+            f"{name}{more}: offsets can't be read ({text}); what they may read holds (F3)",
+            ("plan", "trim", "offsets"),
+        )
+    else:
+        yield Check("groups", "good", f"{_count(len(counted), 'group')}, and the offsets of all can be read")
+    if odd:
+        yield Check(
+            "groups", "limited", f"share groups are not counted yet, their topics hold: {', '.join(odd[:5])}", _DECIDE
+        )
+
+
+def _state(state_dir: Path, cluster_id: str) -> Iterable[Check]:
+    folder = cluster_folder(state_dir, cluster_id)
+    existing = next((one for one in (folder, *folder.parents) if one.exists()), None)
+    import os
+
+    if existing is None or not os.access(existing, os.W_OK | os.X_OK):
+        yield Check(
+            "state", "missing", f"{folder} can't be written: trim needs its audit log there (--state-dir)", ("trim",)
+        )
+        return
+    try:
+        runs = AuditLog(folder).runs()
+    except StateError as error:
+        yield Check("state", "missing", str(error), ("plan", "trim"))
+    else:
+        yield Check("state", "good", f"audit log in {folder}: {_count(len(runs), 'run')} so far")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,160 @@
+"""The cluster's consumer groups, and what each means for trimming (F1–F4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
+from retention_cli.brokers.groups import GroupKind, ListedGroup
+from retention_cli.brokers.log_offsets import Found
+from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.progress import Progress, silent
+from retention_cli.core.units import format_time
+from retention_cli.memory.interface import Rows
+from retention_cli.memory.stores import Memories
+from retention_cli.policy.model import matches
+from retention_cli.policy.settings import GroupRules
+
+
+@dataclass(slots=True)
+class GroupSummary:
+    """A group: its protocol and state, how it counts, and where it stands.
+
+    ``counts`` says in a word or two what it means for floors. ``lag`` sums over its partitions, None where its
+    offsets can't be read. ``kind`` is "gone" where it is only remembered (F6).
+    """
+
+    name: str
+    kind: GroupKind | Literal["gone"]
+    protocol_type: str
+    state: str
+    counts: str
+    topics: list[str] = field(default_factory=list)
+    partitions: int = 0
+    lag: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    """All groups by name. ``incomplete`` says why the listing may lack some, None where it is whole."""
+
+    cluster_id: str
+    bootstrap: str
+    groups: Sequence[GroupSummary]
+    incomplete: Reason | None
+
+
+def list_all(
+    reader: ClusterReader,
+    rules: GroupRules,
+    patterns: Sequence[str] = ("*",),
+    *,
+    memories: Memories | None = None,
+    now_ms: int = 0,
+    progress: Progress = silent,
+) -> GroupList:
+    """Read the groups whose names match, ignored ones too, with what they have committed; then those that are gone.
+
+    Raises:
+        BrokerError: the cluster or one of its brokers did not answer.
+    """
+    metadata = reader.metadata()
+    complete = reader.may_describe_cluster()
+    all_listed = reader.list_groups(metadata.brokers)
+    listed = [group for group in all_listed if matches(patterns, group.name)]
+    ends = _ends(reader, metadata)
+    found = {group.name: _summary(group, rules) for group in listed}
+    done = 0
+
+    def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
+        nonlocal done
+        done += 1
+        progress("committed offsets", done, len(found))
+        summary = found[commits.group]
+        if isinstance(commits, CommitsUnknown):
+            summary.lag = None
+            summary.counts = f"unreadable, so it holds: {commits.text}"
+            return
+        summary.topics = sorted(topic for topic, rows in commits.topics.items() if rows)
+        for topic, rows in commits.topics.items():
+            summary.partitions += len(rows)
+            for partition, offset, _epoch in rows:
+                end = ends.get(TopicPartition(topic, partition))
+                if end is not None and summary.lag is not None:
+                    summary.lag += max(0, end - offset)
+        if (
+            not summary.partitions
+            and summary.counts == "counts"
+            and summary.protocol_type not in ("consumer", "", "streams")
+        ):
+            summary.counts = "listed only: it commits nothing"
+
+    reader.read_commits(
+        [group.name for group in listed if group.kind in ("classic", "consumer", "streams")], on_commits
+    )
+
+    def on_topics(name: str, topics: object) -> None:
+        if isinstance(topics, frozenset):
+            found[name].topics = sorted(topics)
+        found[name].lag = None
+
+    if shares := [group.name for group in listed if group.kind == "share"]:
+        reader.share_group_topics(shares, on_topics)
+    if memories is not None:
+        memory = memories(metadata.cluster_id)
+        memory.begin({name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None})
+        for name, seen_ms, rows in memory.gone_groups([one.name for one in all_listed], now_ms - rules.remember_ms):
+            if matches(patterns, name):
+                found[name] = _gone(name, seen_ms, rows, ends, rules)
+                if not complete:  # or it is there, and not for us to see
+                    found[name].state = found[name].state.replace("gone", "not seen")
+    hint = None if complete else Reason("F8", "our principal lacks DESCRIBE on the cluster: brokers leave groups out")
+    return GroupList(metadata.cluster_id, reader.settings.bootstrap, [found[name] for name in sorted(found)], hint)
+
+
+def _gone(name: str, seen_ms: int, rows: Rows, ends: Mapping[TopicPartition, int], rules: GroupRules) -> GroupSummary:
+    """Return a group that is only remembered: it counts at its last commits (F6)."""
+    counts = f"counts until {format_time((seen_ms + rules.remember_ms) // 1000 * 1000)}, or kretain groups forget"
+    if matches(rules.ignore, name):
+        counts = "ignored (groups.ignore)"
+    elif not rows:
+        counts = "holds nothing: its topics are gone"
+    found = GroupSummary(name, "gone", "", f"gone since {format_time(seen_ms // 1000 * 1000)}", counts)
+    found.topics = sorted(rows)
+    for topic, commits in rows.items():
+        found.partitions += len(commits)
+        for partition, offset, _epoch in commits:
+            end = ends.get(TopicPartition(topic, partition))
+            found.lag = None if end is None or found.lag is None else found.lag + max(0, end - offset)
+    return found
+
+
+def _ends(reader: ClusterReader, metadata: ClusterMetadata) -> dict[TopicPartition, int]:
+    leaders = {
+        TopicPartition(name, number): partition
+        for name, topic in metadata.topics.items()
+        if not topic.internal
+        for number, partition in topic.partitions.items()
+    }
+    answers = reader.list_offsets([dict.fromkeys(leaders, "latest")], leaders)[0]
+    return {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
+
+
+def _summary(group: ListedGroup, rules: GroupRules) -> GroupSummary:
+    if matches(rules.ignore, group.name):
+        counts = "ignored (groups.ignore)"
+    elif group.kind == "share":
+        counts = "holds its topics: share groups are not counted yet"
+    elif group.kind == "unknown":
+        counts = "holds everything: a type of group that this kretain does not know"
+    elif group.name in rules.require:
+        counts = "counts, required"
+    elif matches(rules.latest, group.name):
+        counts = "counts, starts at the end (groups.latest)"
+    else:
+        counts = "counts"
+    return GroupSummary(group.name, group.kind, group.protocol_type, group.state, counts)

@@ -1,0 +1,136 @@
+"""What is remembered of one topic, partition by partition, for people and scripts (``kretain ledger show``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.memory.event_scan import read_scan
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.stores import Memories
+from retention_cli.plan.make import NothingMatchesError
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A group's commit on a partition: the last one seen, and when (Unix ms). ``gone``: it is there no more."""
+
+    group: str
+    offset: int
+    seen_ms: int
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition of one topic id. ``scanned_to`` is how far event times were read out of records, by ``source``."""
+
+    topic_id: str
+    partition: int
+    samples: int
+    oldest: Sample | None
+    newest: Sample | None
+    event_max: EventMax | None
+    source: str | None
+    scanned_to: int | None
+    groups: Sequence[Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerView:
+    """What is remembered of a topic, and since when anything is (Unix ms)."""
+
+    cluster_id: str
+    state: str
+    since_ms: int | None
+    topic: str
+    partitions: Sequence[PartitionView]
+
+
+def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
+    """Return what is remembered of a topic as it is now; of one that is gone, what was remembered last.
+
+    Raises:
+        NothingMatchesError: nothing is.
+        StateError: the ledger can't be read.
+        BrokerError: the cluster can't be asked.
+    """
+    metadata = reader.metadata([topic])
+    ledger = memories.ledger(metadata.cluster_id)
+    there = metadata.topics.get(topic)
+    known = ledger.topics()
+    ids = [topic_id for topic_id, (name, _) in known.items() if name == topic]
+    if there is not None:
+        ids = [topic_id for topic_id in ids if topic_id == there.topic_id]
+    if not ids:
+        raise NothingMatchesError(f"nothing is remembered of topic {topic}: each plan and trim adds to it")
+    groups = ledger.groups()
+    rows = []
+    for topic_id in sorted(ids, key=lambda one: known[one][1]):
+        for partition, one in ledger.partitions_of(topic_id).items():
+            rows.append(_view(topic_id, partition, one, _seen(groups, topic, topic_id, partition)))
+    return LedgerView(metadata.cluster_id, memories.kind, ledger.since_ms, topic, rows)
+
+
+def prune(reader: ClusterReader, memories: Memories, before_ms: int) -> tuple[int, int]:
+    """Forget topics that are gone and groups, last seen before a moment; return how many of each.
+
+    Raises:
+        StateError: the ledger can't be read or written.
+        BrokerError: the cluster can't be asked.
+    """
+    metadata = reader.metadata()
+    there = {one.topic_id for one in metadata.topics.values() if one.topic_id is not None}
+    return memories.ledger(metadata.cluster_id).prune(before_ms, there)
+
+
+class NotRememberedError(Exception):
+    """A group of which nothing is remembered. Nothing was forgotten."""
+
+
+def forget(ledger: Ledger, groups: Iterable[str]) -> list[str]:
+    """Forget groups by their exact names, all or none of them; return which.
+
+    Raises:
+        NotRememberedError: nothing is remembered of one of them.
+        StateError: the ledger can't be written.
+    """
+    names = list(dict.fromkeys(groups))
+    unknown = [name for name in names if not ledger.remembers_group(name)]
+    if unknown:
+        raise NotRememberedError(f"nothing is remembered of group {', '.join(unknown)}; nothing was forgotten")
+    return [name for name in names if ledger.forget_group(name)]
+
+
+def _view(topic_id: str, partition: int, one: PartitionMemory, groups: Sequence[Seen]) -> PartitionView:
+    samples = one.samples
+    scan = read_scan(one.scan)
+    largest = [found for found in (one.newest, None if scan is None else scan.newest) if found is not None]
+    return PartitionView(
+        topic_id=topic_id,
+        partition=partition,
+        samples=len(samples),
+        oldest=samples[0] if samples else None,
+        newest=samples[-1] if samples else None,
+        event_max=max(largest, key=lambda found: found.rank, default=None),
+        source=None if scan is None else scan.source,
+        scanned_to=None if scan is None else scan.end,
+        groups=groups,
+    )
+
+
+def _seen(groups: dict[str, GroupMemory], topic: str, topic_id: str, partition: int) -> list[Seen]:
+    found = []
+    for name, group in groups.items():
+        if group.ids.get(topic) != topic_id:
+            continue
+        place = (topic, partition)
+        if (position := group.open.get(place) or group.counted.get(place)) is not None:
+            found.append(Seen(name, position.offset, group.seen_ms, gone=False))
+        elif (gone := group.gone.get(place)) is not None:
+            found.append(Seen(name, gone.position.offset, gone.seen_ms, gone=True))
+    return found

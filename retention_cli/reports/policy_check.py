@@ -1,0 +1,186 @@
+"""A policy against the cluster it is meant for: what would be wrong there, found before a plan (R1, F4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
+from retention_cli.decide.guards import untouchable
+from retention_cli.decide.triggers.consumed import forced_retention_conflict
+from retention_cli.memory.topics.policy import with_live
+from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.model import Entry, Policy
+from retention_cli.policy.near import told, unmatched
+from retention_cli.policy.settings import Settings
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a check found: problems make it fail, notes are for people. Counts are of topics."""
+
+    problems: list[PolicyProblem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    managed: int = 0
+    skipped: int = 0
+    frozen: int = 0
+
+
+def check_alone(policy: Policy) -> Findings:
+    """Check what needs no cluster. The file itself was checked when it was loaded."""
+    findings = Findings()
+    required = policy.groups.require or any("groups.require" in entry.values for entry in policy.entries)
+    if not required:
+        findings.notes.append(
+            "groups.require is not set: only the groups that kretain can see protect the data; name those that must be "
+            "there (F4)"
+        )
+    for entry in policy.entries:
+        times = [
+            key for key in entry.values if key.startswith("retention.commitoffset.") and not key.endswith(".enable")
+        ]
+        enabled = any(other.values.get("retention.commitoffset.enable") for other in policy.entries)
+        if times and not enabled:
+            findings.notes.append(
+                str(
+                    policy.problem(entry, times[0], "has no effect: retention.commitoffset.enable is not true anywhere")
+                )
+            )
+        findings.problems.extend(_conflicts_in_file(policy, entry))
+        if (
+            policy.disks.percent is None
+            and not any(key in entry.values for key in _RULES)
+            and entry.values.keys()
+            <= {
+                "unconsumed",
+                "allow.ancient",
+                "compacted",
+                "archive",
+                "granularity",
+                "tiered",
+            }
+        ):
+            findings.notes.append(str(policy.problem(entry, "match", "this entry turns no rule on by itself")))
+    return findings
+
+
+def _conflicts_in_file(policy: Policy, entry: Entry) -> list[PolicyProblem]:
+    """Find T above A (R1) where the file alone shows it: for names, and for globs, which match their own text."""
+    found = []
+    for pattern in entry.match:
+        try:
+            settings = None if pattern.startswith("re:") else policy.settings_for(pattern)
+        except PolicyError as error:
+            found.extend(error.problems)
+            continue
+        if settings is not None and settings.consumed_after_ms is not None:
+            conflict = forced_retention_conflict(settings.consumed_after_ms, INFINITE_MS, settings.forced_age_ms)
+            if conflict is not None:
+                found.append(_conflict(policy, pattern, [pattern], conflict.reasons[0].text))
+    return found
+
+
+_RULES = (
+    "retention.commitoffset.enable",
+    "retention.ms",
+    "retention.max.eventtime.ms",
+    "log.retention.min.timestamp",
+    "retention.bytes",
+    "retention.topic.bytes",
+    "hold",
+)
+
+
+def check_against(policy: Policy, reader: ClusterReader) -> Findings:
+    """Check the policy against a cluster's topics, their own settings, and what the policy topic says of them.
+
+    Where no entry matches any topic, that alone is found: nothing else can be told.
+
+    Raises:
+        BrokerError: the cluster could not be asked.
+    """
+    topics = [name for name, topic in reader.metadata().topics.items() if not topic.internal]
+    missing = unmatched(policy, topics)
+    if len(missing) == len(policy.entries):
+        return Findings(told(missing))
+    findings = check_alone(policy)
+    policy = with_live(reader, policy)
+    findings.notes += [note.text for note in policy.live.notes]
+    findings.problems += missing
+    managed: dict[str, Settings] = {}
+    for name in sorted(topics):
+        try:
+            settings = policy.settings_for(name)
+        except PolicyError as error:
+            findings.problems.extend(error.problems)
+            continue
+        if settings is not None:
+            managed[name] = settings
+    _check_live(policy, managed, findings)
+    _check_topics(policy, managed, reader, findings)
+    findings.problems.sort(key=lambda problem: (problem.line or 0, problem.key, problem.text))
+    return findings
+
+
+def _check_live(policy: Policy, managed: dict[str, Settings], findings: Findings) -> None:
+    """Name the topics that are held because what is marked ``cluster`` can't be told."""
+    held: dict[str, list[str]] = {}
+    for name, settings in managed.items():
+        for reason in () if settings.unsettled is None else settings.unsettled.reasons:
+            held.setdefault(reason.text, []).append(name)
+    for text, names in held.items():
+        findings.problems.append(PolicyProblem(policy.source, None, "cluster", f"{_named(names)}: {text}"))
+        findings.notes = [note for note in findings.notes if not text.startswith(note)]
+
+
+def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterReader, findings: Findings) -> None:
+    configs = reader.topic_configs(list(managed)) if managed else {}
+    unreadable: list[str] = []
+    conflicts: dict[str, list[str]] = {}
+    for name, settings in managed.items():
+        findings.managed += 1
+        findings.frozen += settings.hold is not None
+        config = configs[name]
+        if isinstance(config, RequestFailedError):
+            unreadable.append(f"{name}: {config}")
+            continue
+        topic = TopicFacts(
+            name, "", internal=False, cleanup_policy=config.cleanup_policy, retention_ms=config.retention_ms
+        )
+        if isinstance(untouchable(topic, settings), Reason):
+            findings.skipped += 1
+        elif settings.consumed_after_ms is not None:
+            conflict = forced_retention_conflict(
+                settings.consumed_after_ms, config.retention_ms, settings.forced_age_ms
+            )
+            if conflict is not None:
+                conflicts.setdefault(conflict.reasons[0].text, []).append(name)
+    known = {problem.text for problem in findings.problems}
+    for text, names in conflicts.items():
+        problem = _conflict(policy, names[0], names, text)
+        if not any(text in one for one in known):  # the file alone showed it
+            findings.problems.append(problem)
+    findings.notes.extend(_some(unreadable))
+
+
+def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> PolicyProblem:
+    """Return the problem at the place of the setting that R1's time comes from for ``topic``."""
+    origins = policy.origins(topic) or {}
+    key = next(
+        (key for key in origins if key.startswith("retention.commitoffset.") and not key.endswith(".enable")), ""
+    )
+    source, _, line = (origins[key].place if key else policy.source).rpartition(":")
+    if not line.isdigit():  # it comes from the policy topic
+        return PolicyProblem(origins[key].place if key else policy.source, None, key, f"{_named(topics)}: {text}")
+    return PolicyProblem(source, int(line), key, f"{_named(topics)}: {text}")
+
+
+def _named(topics: Sequence[str]) -> str:
+    return ", ".join(topics[:3]) + (f" and {len(topics) - 3} more topics" if len(topics) > 3 else "")
+
+
+def _some(texts: Collection[str]) -> list[str]:
+    first = [f"its settings can't be read: {text}" for text in sorted(texts)[:3]]
+    return [*first, f"and {len(texts) - 3} more topics whose settings can't be read"] if len(texts) > 3 else first

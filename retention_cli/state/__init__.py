@@ -1,1 +1,0 @@
-"""What outlives a run: the audit log, and the lock that keeps trims apart."""

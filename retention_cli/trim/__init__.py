@@ -1,0 +1,1 @@
+"""A plan carried out: rechecked, sent, verified, reported."""

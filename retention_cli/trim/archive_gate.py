@@ -1,0 +1,109 @@
+"""Between a trim's recheck and its deletes: what the policy wants archived goes no further than it is (``archive``).
+
+Nothing here writes. The archiver does, and this asks it; without one, what must be archived is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from retention_cli.archive.interface import Archiver, Copied, Copies
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.progress import Progress
+from retention_cli.plan.make import Recheck
+from retention_cli.plan.target import Target
+from retention_cli.trim.reconcile import Held
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Targets that may be sent, those that must be copied first, and those that are held."""
+
+    ready: Mapping[TopicPartition, Target]
+    uncopied: Mapping[TopicPartition, tuple[str, Target]]
+    held: Mapping[TopicPartition, Held]
+
+
+@dataclass(slots=True)
+class ArchivedFirst:
+    """Remembers what this run has copied, and lets through no more than that.
+
+    Args:
+        archiver: None where nothing can be copied, as in a rehearsal.
+        told: the audit log; it raises where it can't take what was copied, and then nothing more is trimmed.
+    """
+
+    archiver: Archiver | None
+    told: Callable[[Copies], None] = lambda _: None
+    _copied: dict[TopicPartition, Copied | Reason] = field(default_factory=dict)
+
+    def sort(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> Sorted:
+        """Sort targets by what today's policy (``fresh.archives``) wants archived, and what is."""
+        ready: dict[TopicPartition, Target] = {}
+        uncopied: dict[TopicPartition, tuple[str, Target]] = {}
+        held: dict[TopicPartition, Held] = {}
+        for tp, target in targets.items():
+            url = fresh.archives.get(tp.topic)
+            if url is None:
+                ready[tp] = target
+            elif self.archiver is None:
+                text = f"{tp} must be archived to {url} before it is trimmed, and nothing here can do that"
+                held[tp] = Held((Reason("archive", text),))
+            elif tp not in self._copied:
+                uncopied[tp] = (url, target)
+            else:
+                match _limited(tp, target, url, self._copied[tp]):
+                    case Held() as reasons:
+                        held[tp] = reasons
+                    case limited:
+                        ready[tp] = limited
+        if self.archiver is not None and (copies := [tp for tp in ready if tp in self._copied]):
+            for tp, reason in self.archiver.differing(copies, fresh.leaders).items():
+                del ready[tp]
+                held[tp] = Held((reason,))
+        return Sorted(ready, uncopied, held)
+
+    def copy(self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress) -> None:
+        """Copy what :meth:`sort` found uncopied, remember what came of it and tell it.
+
+        Raises:
+            StateError: the audit log can't take it.
+        """
+        if self.archiver is None:
+            return
+        done = self.archiver.copy(wanted, progress)
+        missing = Reason("archive", "was not archived: the archiver left it out")
+        told = {tp: done.get(tp, missing) for tp in wanted}
+        self._copied |= told
+        self.told(told)
+
+
+def rehearsed(tp: TopicPartition, target: Target, fresh: Recheck) -> tuple[Reason, ...]:
+    """Return what a rehearsal says of a partition that a trim would archive first."""
+    url = fresh.archives.get(tp.topic)
+    if url is None:
+        return ()
+    span = f"{target.decision.log_start:,} to {target.offset:,}"
+    return (Reason("archive", f"a trim would first archive offsets {span} to {url}; a rehearsal archives nothing"),)
+
+
+def _limited(tp: TopicPartition, target: Target, url: str, copied: Copied | Reason) -> Target | Held:
+    """Return a target that goes no further than the copy of this very log at this very URL."""
+    if isinstance(copied, Reason):
+        return Held((copied,))
+    start = target.decision.log_start
+    if copied.url != url:
+        text = f"{tp} was archived to {copied.url}, and the policy asks for {url} by now: run again"
+    elif target.decision.topic_id != copied.topic_id:
+        text = f"{tp} was archived to {url} as topic id {copied.topic_id}, and the topic was made anew since: plan anew"
+    elif start is None or start < copied.start:
+        text = (
+            f"{tp} was archived to {url} from {copied.start:,} on, and its log starts at "
+            f"{'an unknown offset' if start is None else format(start, ',')} now: run again, to archive that too"
+        )
+    elif copied.end <= start:
+        text = f"{tp} is archived to {url} up to {copied.end:,} alone, and its log starts at {start:,}: run again"
+    else:
+        return target if target.offset <= copied.end else replace(target, offset=copied.end)
+    return Held((Reason("archive", text),))

@@ -1,0 +1,108 @@
+"""Past runs, from the audit logs: of all clusters to look at, of one for its limits."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from retention_cli.audit.chain import Chain
+from retention_cli.audit.head import HEAD_NAME
+from retention_cli.audit.log import FILE_NAME, AuditLog, Run
+from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.core.units import timestamp
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.policy.settings import Limits
+
+DAY_MS: Final = 86_400_000
+
+
+def read_history(state_dir: Path) -> list[Run]:
+    """Return all runs that the state directory knows, the oldest first.
+
+    Raises:
+        StateError: an audit log can't be read.
+    """
+    runs: list[Run] = []
+    for log in sorted(state_dir.glob(f"*/{FILE_NAME}")):
+        runs.extend(AuditLog(log.parent).runs().values())
+    return sorted(runs, key=lambda run: (run.begun["at"], run.run))
+
+
+def find_run(runs: Sequence[Run], name: str) -> Run:
+    """Return the run of that name.
+
+    Raises:
+        StateError: there is none.
+    """
+    for run in runs:
+        if run.run == name:
+            return run
+    near = difflib.get_close_matches(name, [run.run for run in runs], n=1)
+    hint = f"did you mean {near[0]}?" if near else "kretain history lists them"
+    raise StateError(f"there is no run {name!r} in the audit log; {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class PastDay:
+    """What was trimmed in the last 24 hours, as the audit log has it.
+
+    ``broken`` is the first break of the log's chain, as ``file:line: text``; None where it is whole.
+    """
+
+    amount: Amount
+    broken: str | None = None
+
+    def under(self, limits: Limits) -> Amount:
+        """Return the amount, for limits that speak of a day (G6).
+
+        Raises:
+            StateError: they do, and the log is broken: what it tells of the day is not to be relied on.
+        """
+        if self.broken is not None and (limits.max_records is not None or limits.max_bytes is not None):
+            raise StateError(
+                f"{self.broken}; the policy limits what is trimmed a day, and that can't be told by a log that is "
+                f"broken: kretain history --verify shows all of it"
+            )
+        return self.amount
+
+
+def read_past_day(state_dir: Path, cluster_id: str, now_ms: int) -> PastDay:
+    """Read what was trimmed in the last 24 hours, and whether the log's chain holds.
+
+    Raises:
+        StateError: the log can't be read.
+    """
+    log = AuditLog(cluster_folder(state_dir, cluster_id))
+    return PastDay(*log.trimmed_since(timestamp(now_ms - DAY_MS)))
+
+
+def past_day(state_dir: Path, cluster_id: str, now_ms: int, limits: Limits) -> Amount:
+    """Return what was trimmed in the last 24 hours, for a policy's limits.
+
+    Raises:
+        StateError: the log can't be read; or the limits speak of a day, and its chain is broken.
+    """
+    return read_past_day(state_dir, cluster_id, now_ms).under(limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A cluster's audit log, and how its chain was found. ``cluster`` is the name of its folder."""
+
+    cluster: str
+    log: AuditLog
+    chain: Chain
+
+
+def verify_all(state_dir: Path) -> list[Verified]:
+    """Follow the chain of every audit log under the state directory, by cluster; also where only a head is left.
+
+    Raises:
+        StateError: an audit log can't be read.
+    """
+    folders = {one.parent for name in (FILE_NAME, HEAD_NAME) for one in state_dir.glob(f"*/{name}")}
+    logs = [AuditLog(folder) for folder in sorted(folders)]
+    return [Verified(log.path.parent.name, log, log.verify()) for log in logs]

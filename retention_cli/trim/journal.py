@@ -1,0 +1,117 @@
+"""A trim's lines in the audit log."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from retention_cli import __version__
+from retention_cli.archive.interface import Copied, Copies
+from retention_cli.audit.lock import user_name
+from retention_cli.audit.log import AuditLog, NamedLedger
+from retention_cli.core.model import TopicPartition
+from retention_cli.core.units import timestamp
+from retention_cli.plan.target import Target
+from retention_cli.plan.value import Plan
+from retention_cli.trim.report import TrimReport, TrimRow
+
+
+def new_run_name(now_ms: int) -> str:
+    """Return a name for a run that sorts by time: ``20261121T030000Z-3f9a``."""
+    moment = timestamp(now_ms)
+    return f"{moment[:19].replace('-', '').replace(':', '')}Z-{secrets.token_hex(2)}"
+
+
+class AuditJournal:
+    """Writes one run's lines: ``run``, then ``batch`` and ``result`` in turn, then ``end``."""
+
+    def __init__(self, log: AuditLog, run: str, clock_ms: Callable[[], int]) -> None:
+        self._log = log
+        self._run = run
+        self._clock_ms = clock_ms
+
+    def begin(self, plan: Plan, source: str | None, ledger: NamedLedger | None = None) -> None:
+        """Announce the run.
+
+        Args:
+            plan: what is to be carried out.
+            source: the plan's file, None where it was made on the spot.
+            ledger: what its decisions go by, None where nothing is remembered.
+        """
+        totals = plan.totals
+        self._append(
+            "run",
+            cluster={"id": plan.cluster_id, "bootstrap": plan.bootstrap},
+            kretain=__version__,
+            user=user_name(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            policy={"source": plan.policy_source, "digest": plan.policy_digest, "flags": dict(plan.flags)},
+            plan={"file": source, "created_at": timestamp(plan.created_at_ms)},
+            planned={
+                "partitions": totals.trim,
+                "records": totals.records,
+                "bytes": totals.size_bytes,
+                "unconsumed": totals.unconsumed,
+            },
+            **({} if ledger is None else {"ledger": {"id": ledger.ledger_id, "revision": ledger.revision}}),
+        )
+
+    def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
+        """Announce a batch, before its requests go out: what its recheck found, and what will be asked for."""
+        rows = [
+            {
+                "topic": tp.topic,
+                "topic_id": target.decision.topic_id,
+                "partition": tp.partition,
+                "log_start": target.decision.log_start,
+                "min_commit": target.decision.min_commit,
+                "target": target.offset,
+                "records": target.records,
+                "bytes": target.size_bytes,
+                "rule": target.decision.rule,
+            }
+            for tp, target in targets.items()
+        ]
+        self._append("batch", batch=number, partitions=rows)
+
+    def result(self, number: int, rows: Collection[TrimRow]) -> None:
+        """Say what came of a batch."""
+        told = [
+            {
+                "topic": row.topic,
+                "partition": row.partition,
+                "outcome": row.outcome,
+                "log_start": row.log_start,
+                **({"reason": row.reasons[0].text} if row.reasons else {}),
+            }
+            for row in rows
+        ]
+        self._append("result", batch=number, partitions=told)
+
+    def archived(self, copies: Copies) -> None:
+        """Say what was archived and where, and what could not be."""
+        rows = []
+        for tp, one in copies.items():
+            row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition}
+            if isinstance(one, Copied):
+                row |= {"topic_id": one.topic_id, "url": one.url, "from": one.start, "to": one.end}
+                row |= {"records": one.records, "manifests": list(one.manifests), "notes": list(one.notes)}
+            else:
+                row["reason"] = one.text
+            rows.append(row)
+        self._append("archive", partitions=rows)
+
+    def end(self, report: TrimReport | None, exit_code: int, error: str | None = None) -> None:
+        """Close the run: its exit code and totals, or why it ended before there were any."""
+        totals: dict[str, int | None] = {}
+        if report is not None:
+            totals = {"records": report.trimmed.records, "bytes": report.trimmed.size_bytes}
+            totals |= {name: report.count(name) for name in ("trimmed", "unchanged", "held", "failed", "unverified")}
+        self._append("end", exit=exit_code, totals=totals, **({"error": error} if error else {}))
+
+    def _append(self, event: str, **more: Any) -> None:
+        self._log.append({"event": event, "run": self._run, "at": timestamp(self._clock_ms()), **more})

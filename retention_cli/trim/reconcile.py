@@ -1,0 +1,92 @@
+"""A planned row meets a fresh decision: what may still be trimmed of it (docs/plan.md, Saved plans). Pure.
+
+Whatever differs, the narrower of the two holds. Nothing here can make a trim larger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retention_cli.core.model import Decision, Maybe, Reason, Unknown
+from retention_cli.decide.decision import unread_below
+from retention_cli.plan.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """It must not be trimmed now."""
+
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """There is nothing to trim any more."""
+
+    reasons: tuple[Reason, ...]
+    log_start: int | None
+
+
+Narrowed = Target | Held | Unchanged
+
+
+def narrow(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | None] = None) -> Narrowed:
+    """Return what of a planned trim the fresh facts and today's policy still allow.
+
+    Args:
+        planned: the plan's row; its action is trim.
+        fresh: today's decision, None where the topic or the partition is gone or no longer managed.
+        epoch_end: where the leader epoch ends in which it was planned, where that is not today's; None where the leader
+            does not know it (M2).
+    """
+    if planned.trim_to is None:
+        raise ValueError(f"{planned.tp} has nothing planned")
+    if fresh is None:
+        return _held("the topic is gone, or the policy no longer matches it")
+    if fresh.topic_id is None or fresh.topic_id != planned.topic_id:
+        return _held("the topic was deleted and made anew since the plan")
+    if fresh.action == "keep":
+        return Unchanged(fresh.reasons, fresh.log_start)
+    if (other := _other_log(planned.trim_to, planned.leader_epoch, fresh.leader_epoch, epoch_end)) is not None:
+        return other
+    if fresh.action != "trim" or fresh.trim_to is None or fresh.log_start is None:
+        return Held(fresh.reasons)
+    if planned.min_commit is not None:
+        if fresh.min_commit is None:
+            return _held("the floor was known in the plan and is not any more", fresh.reasons)
+        if fresh.min_commit < planned.min_commit:
+            return _held(
+                f"{fresh.min_commit_by} went back to {fresh.min_commit:,} since the plan, when the floor was "
+                f"{planned.min_commit:,}: it may want to read again; plan anew"
+            )
+    offset = min(planned.trim_to, fresh.trim_to)
+    if offset <= fresh.log_start:
+        return Unchanged(fresh.reasons, fresh.log_start)
+    unread = unread_below(offset, fresh.log_start, fresh.min_commit)
+    if unread > planned.unconsumed:
+        return _held(f"{unread:,} unread records would go, the plan showed {planned.unconsumed:,}; plan anew")
+    return Target(offset, fresh)
+
+
+def _other_log(target: int, planned: int | None, now: int | None, epoch_end: Maybe[int | None]) -> Held | None:
+    """Return why the plan may speak of another log than is there now; None where it does not (M1 to M4)."""
+    if planned is None or now is None:
+        return _held(
+            "the plan does not say in which leader epoch it was made, so that it can't be told of which log it is"
+        )
+    if planned == now:
+        return None
+    if isinstance(epoch_end, Unknown):
+        return _held(f"whether the log was cut since the plan can't be told: {epoch_end.reasons[0].text}")
+    if planned > now or epoch_end is None:
+        return _held(f"the plan was made in leader epoch {planned}, of which this log has nothing; plan anew")
+    if epoch_end < target:
+        return _held(
+            f"the log was cut back to {epoch_end:,} since the plan (leader epoch {planned} ended there), which trims "
+            f"to {target:,}: other records stand there now; plan anew"
+        )
+    return None
+
+
+def _held(text: str, more: tuple[Reason, ...] = ()) -> Held:
+    return Held((Reason("plan", text), *more))

@@ -1,0 +1,206 @@
+"""A trim from its plan to its last line in the audit log: checks, lock, limits, journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from retention_cli.archive.interface import Archiver, ArchiverFor
+from retention_cli.audit.lock import trim_lock
+from retention_cli.audit.log import AuditLog
+from retention_cli.brokers.deleter import Deleter
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.progress import Progress, silent
+from retention_cli.core.state_dir import StateError, cluster_folder
+from retention_cli.core.units import format_duration, timestamp
+from retention_cli.decide.guards.limits import Amount, over_limits
+from retention_cli.memory.stores import Memories
+from retention_cli.memory.topics.broker_clock import BrokerClock
+from retention_cli.plan.make import Recheck, Selection, recheck
+from retention_cli.plan.value import UNCHECKED, Plan
+from retention_cli.policy.settings import Limits
+from retention_cli.trim.archive_gate import ArchivedFirst
+from retention_cli.trim.batches import Trimmer
+from retention_cli.trim.history import PastDay, read_past_day
+from retention_cli.trim.journal import AuditJournal, new_run_name
+from retention_cli.trim.report import TrimReport
+
+if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+    from retention_cli.disks.batch_sizes import BatchSizes
+    from retention_cli.disks.solve.inventory_view import Stock
+
+RECHECK_PATIENCE_S: Final = 10.0
+"""How long a recheck waits for what moves: well within the time that it is good for."""
+_CLOCK_SLACK_MS: Final = 60_000
+
+ExitCodeFor = Callable[[TrimReport | BaseException], int]
+"""Gives the exit code that a report or an error means, for the audit log."""
+
+
+class PlanRefusedError(Exception):
+    """A saved plan that must not be carried out here and now. Nothing was trimmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """How a plan is to be carried out.
+
+    Args:
+        selection: gives the policy as it is now; it is asked before every batch.
+        state_dir: where audit log and lock lie.
+        clock_ms: the time now, Unix ms.
+        dry_run: send nothing, and hold no object that could.
+        max_partitions: trim these few first.
+        source: the plan's file, None where it was made on the spot.
+        memories: what is remembered of clusters.
+        stock: the inventory of segments, or what reads batches for R5, None where neither was given.
+        archiver: what archives, None for this process by itself.
+        deleter_for: gives what deletes; it is called where the trim is no rehearsal, and nowhere else.
+        broker_clock_for: gives what compares our clock with the brokers' (G8).
+        on_report: is given the report as soon as there is one, before anything behind it can fail. Not in a rehearsal.
+    """
+
+    selection: Callable[[], Selection]
+    state_dir: Path
+    clock_ms: Callable[[], int]
+    dry_run: bool = False
+    max_partitions: int | None = None
+    source: str | None = None
+    memories: Memories | None = None
+    stock: Stock | BatchSizes | None = None
+    archiver: ArchiverFor | None = None
+    deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
+    broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock
+    on_report: Callable[[TrimReport], None] = lambda _report: None
+
+
+def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
+    """Check what can be told without the cluster: the plan's age, and the one-off rules it was made with.
+
+    Raises:
+        PlanRefusedError: it is too old or from the future, or flags are missing or others.
+    """
+    age = now_ms - plan.created_at_ms
+    if age > max_age_ms:
+        raise PlanRefusedError(
+            f"the plan is {format_duration(age // 1000 * 1000)} old, older than --max-age "
+            f"{format_duration(max_age_ms)}: plan anew"
+        )
+    if age < -_CLOCK_SLACK_MS:
+        raise PlanRefusedError(
+            f"the plan is from the future ({timestamp(plan.created_at_ms)}): check this machine's clock"
+        )
+    given = selection.policy.one_off.flags()
+    if dict(plan.flags) != given:
+        made_with = ", ".join(f"{name} {value}" for name, value in plan.flags.items()) or "none"
+        raise PlanRefusedError(f"the plan was made with other one-off rules ({made_with}): give the same ones again")
+    if plan.flags and tuple(plan.topics) != selection.topics:
+        raise PlanRefusedError(f"the plan's one-off rules were for TOPIC {' '.join(plan.topics)}: give the same again")
+
+
+def check_cluster(plan: Plan, cluster_id: str) -> None:
+    """Check that we are connected to the plan's cluster.
+
+    Raises:
+        PlanRefusedError: it is another.
+    """
+    if plan.cluster_id != cluster_id:
+        raise PlanRefusedError(f"the plan is for cluster {plan.cluster_id}, this is {cluster_id}")
+
+
+def carry_out(
+    reader: ClusterReader, plan: Plan, orders: Orders, exit_code_for: ExitCodeFor, progress: Progress = silent
+) -> TrimReport:
+    """Carry the plan out, or rehearse it.
+
+    Raises:
+        trim.RefusedError: a limit of the policy would be broken; nothing was trimmed.
+        LockedError: another trim of this cluster is running.
+        StateError: the audit log can't be read or written, or the policy limits what is trimmed a day and the log's
+            chain is broken; nothing was trimmed. Where it fails later, the report says so, and nothing more is trimmed.
+        BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
+    """
+    now_ms = orders.clock_ms()
+    run = new_run_name(now_ms)
+    folder = cluster_folder(orders.state_dir, plan.cluster_id)
+    if orders.dry_run:
+        past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
+        report = _trimmer(reader, plan, orders, run, past, None, None, progress).carry_out()
+        return replace(report, audit_broken=past.broken)
+    with trim_lock(folder, timestamp(now_ms)), orders.broker_clock_for(reader, orders.clock_ms) as clock:
+        journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
+        past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
+        trimmer = _trimmer(reader, plan, orders, run, past, orders.deleter_for(reader), journal, progress, clock)
+        ledger = None if orders.memories is None else orders.memories.named(plan.cluster_id)
+        journal.begin(plan, orders.source, ledger)
+        try:
+            report = trimmer.carry_out()
+            report = replace(report, clock="checked" if clock.compared else UNCHECKED, audit_broken=past.broken)
+            orders.on_report(report)
+        except BaseException as error:
+            journal.end(None, exit_code_for(error), " ".join(str(error).split()) or type(error).__name__)
+            raise
+        try:
+            journal.end(report, exit_code_for(report))
+        except StateError as error:  # what was done is done: the report says it, and that the log does not
+            report = replace(report, audit_problem=report.audit_problem or str(error))
+        return report
+
+
+def _trimmer(
+    reader: ClusterReader,
+    plan: Plan,
+    orders: Orders,
+    run: str,
+    past: PastDay,
+    deleter: Deleter | None,
+    journal: AuditJournal | None,
+    progress: Progress,
+    clock: BrokerClock | None = None,
+) -> Trimmer:
+    limits = Limits()
+    managed = 0
+    planned = {
+        one.tp: one.leader_epoch for one in plan.decisions if one.action == "trim" and one.leader_epoch is not None
+    }
+
+    def again(partitions: Collection[TopicPartition]) -> Recheck:
+        nonlocal limits, managed
+        began = reader.clock.monotonic()  # no word of the policy is older, nor of the brokers' clock
+        selection = orders.selection()
+        limits = selection.policy.limits
+        # A share of all managed records needs all of them to be counted, once.
+        only = None if limits.max_percent is not None and managed == 0 else partitions
+        fresh = recheck(
+            reader,
+            selection,
+            orders.clock_ms(),
+            only,
+            epochs=planned,
+            patience_s=RECHECK_PATIENCE_S,
+            memories=orders.memories,
+            stock=orders.stock,
+            clock=None if clock is None or selection.policy.state == "local" else clock.compare(),
+            progress=progress,
+        )
+        managed = max(managed, fresh.managed_records)
+        return replace(fresh, began=min(began, fresh.began))
+
+    def limiter(amount: Amount) -> list[Reason]:
+        return over_limits(amount, past.under(limits), managed, limits)
+
+    archived = ArchivedFirst(None)
+    if deleter is not None and journal is not None:
+        archived = ArchivedFirst(_archiver(reader, plan.cluster_id, orders), journal.archived)
+    return Trimmer(plan, again, limiter, reader, deleter, journal, run, orders.max_partitions, progress, archived)
+
+
+def _archiver(reader: ClusterReader, cluster_id: str, orders: Orders) -> Archiver:
+    if orders.archiver is not None:
+        return orders.archiver(reader, cluster_id)
+    from retention_cli.archive.archiver import PartitionArchiver  # not where nothing is trimmed
+
+    return PartitionArchiver(reader, cluster_id, lambda: timestamp(orders.clock_ms()))
