@@ -105,8 +105,8 @@ def test_no_room_knows_of_those_that_come_after_it() -> None:
     upward = set()
     for path in ENGINE.rglob("*.py"):
         room = path.relative_to(ENGINE).parts[0]
-        if room == "__init__.py":
-            assert imports(path) in ((), ("__future__", "__future__.annotations")), "the root is no room"
+        if room in ("__init__.py", "spark.py"):  # the version, and the name that notebooks import
+            assert path.read_text(encoding="utf-8").count("\n") < 20, name_of(path)
             continue
         assert room in ROOMS, f"{name_of(path)} stands in no room"
         for module in imports(path):

@@ -203,8 +203,7 @@ def zip_engine(folder: Path) -> Path:
     made = folder / "kretain-engine.zip"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(root.rglob("*")):
-            own = file.suffix in (".py", ".json")  # (the brokers' protocol is JSON)
-            if own and "embedded" not in file.relative_to(root).parts:  # it starts brokers: it stays here
+            if file.suffix in (".py", ".json"):  # (the brokers' protocol is JSON)
                 archive.write(file, Path("retention_cli") / file.relative_to(root))
     digest = hashlib.sha256(made.read_bytes()).hexdigest()[:12]
     return made.rename(folder / f"kretain-engine-{retention_cli.__version__}-{digest}.zip")
