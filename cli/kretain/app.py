@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "policy": ("Set up", "policy", "Check and show the policy; move its live settings; its JSON schema."),
     "init": ("Set up", "init", "Make the topics that live settings and state: cluster need."),
     "spark": ("Set up", "spark", "What --spark needs on its executors, as an archive to ship."),
-    "doctor": ("Set up", "doctor", "What this principal, cluster and clock allow, and what is missing."),
+    "doctor": ("Set up", "doctor", "Check permissions, broker versions and the clock."),
     "demo": ("Set up", "demo", "A real Kafka on this machine, and a guided first plan and trim."),
 }
 """Panel of the overview, module in ``kretain.commands``, and one line for the overview."""

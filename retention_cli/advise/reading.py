@@ -104,7 +104,7 @@ def _choose(
 ) -> tuple[list[str], dict[str, Settings]]:
     for pattern in patterns:
         if not any(matches((pattern,), name) for name in metadata.topics):
-            raise NothingMatchesError(f"no topic matches {pattern!r} (or our principal may not describe it)")
+            raise NothingMatchesError(f"no topic matches {pattern!r} (or this user lacks DESCRIBE on it)")
     names = sorted(
         name
         for name, topic in metadata.topics.items()

@@ -79,6 +79,18 @@ def format_duration(ms: int) -> str:
     return f"{ms:,} ms"
 
 
+def format_age(ms: int) -> str:
+    """Return milliseconds in the two largest units that say something: ``2d 10h``, ``1h``, ``45s``, ``5ms``."""
+    parts = []
+    for unit in ("d", "h", "m", "s"):
+        count, ms = divmod(ms, _MS[unit])
+        if count:
+            parts.append(f"{count:,}{unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2]) or f"{ms}ms"
+
+
 _LAST_MS: Final = 253_402_300_799_999
 """The end of the year 9999: a calendar goes no further, a timestamp in microseconds does."""
 

@@ -76,7 +76,7 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     for pattern in selection.topics:
         if not any(matches((pattern,), name) for name in names):
             near = nearest([pattern], names)
-            hint = f"; did you mean {near}?" if near is not None else " (or our principal may not describe it)"
+            hint = f"; did you mean {near}?" if near is not None else " (or this user lacks DESCRIBE on it)"
             raise NothingMatchesError(f"no topic matches {shown(pattern)}{hint}")
     policy = selection.policy
     missing = unmatched(policy, names)

@@ -121,9 +121,9 @@ def json_in(raw: bytes, path: Path) -> dict[str, Any]:
     try:
         found = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
-        raise SavedPlanError(f"{path} is not a plan that can be carried out: {error}") from None
+        raise SavedPlanError(f"{path} is not a valid plan file: {error}") from None
     if not isinstance(found, dict):
-        raise SavedPlanError(f"{path} is not a plan that can be carried out: it is not a JSON object")
+        raise SavedPlanError(f"{path} is not a valid plan file: it is not a JSON object")
     return found
 
 
@@ -139,9 +139,7 @@ def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in (*([place] if place else []), *first["loc"]))
         message = first["msg"].removeprefix("Value error, ")
-        raise SavedPlanError(
-            f"{path} is not a plan that can be carried out: {where + ': ' if where else ''}{message}"
-        ) from None
+        raise SavedPlanError(f"{path} is not a valid plan file: {where + ': ' if where else ''}{message}") from None
 
 
 def plan_model(content: Mapping[str, Any], path: Path) -> PlanModel:

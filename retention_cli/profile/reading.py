@@ -188,7 +188,7 @@ def choose(metadata: ClusterMetadata, patterns: Sequence[str]) -> list[str]:
         ]
         if not names:
             near = difflib.get_close_matches(pattern, metadata.topics, n=1)
-            hint = f"; did you mean {near[0]}?" if near else " (or our principal may not describe it)"
+            hint = f"; did you mean {near[0]}?" if near else " (or this user lacks DESCRIBE on it)"
             raise NothingMatchesError(f"no topic matches {pattern!r}{hint}")
         found.update(dict.fromkeys(names))
     return sorted(found)

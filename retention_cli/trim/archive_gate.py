@@ -96,7 +96,10 @@ def _limited(tp: TopicPartition, target: Target, url: str, copied: Copied | Reas
     if copied.url != url:
         text = f"{tp} was archived to {copied.url}, and the policy asks for {url} by now: run again"
     elif target.decision.topic_id != copied.topic_id:
-        text = f"{tp} was archived to {url} as topic id {copied.topic_id}, and the topic was made anew since: plan anew"
+        text = (
+            f"{tp} was archived to {url} as topic id {copied.topic_id}, and the topic was made anew since: run kretain "
+            f"plan again"
+        )
     elif start is None or start < copied.start:
         text = (
             f"{tp} was archived to {url} from {copied.start:,} on, and its log starts at "

@@ -57,14 +57,16 @@ def narrow(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | Non
         if fresh.min_commit < planned.min_commit:
             return _held(
                 f"{fresh.min_commit_by} went back to {fresh.min_commit:,} since the plan, when the floor was "
-                f"{planned.min_commit:,}: it may want to read again; plan anew"
+                f"{planned.min_commit:,}: it may want to read again; run kretain plan again"
             )
     offset = min(planned.trim_to, fresh.trim_to)
     if offset <= fresh.log_start:
         return Unchanged(fresh.reasons, fresh.log_start)
     unread = unread_below(offset, fresh.log_start, fresh.min_commit)
     if unread > planned.unconsumed:
-        return _held(f"{unread:,} unread records would go, the plan showed {planned.unconsumed:,}; plan anew")
+        return _held(
+            f"{unread:,} unread records would go, the plan showed {planned.unconsumed:,}; run kretain plan again"
+        )
     return Target(offset, fresh)
 
 
@@ -79,11 +81,13 @@ def _other_log(target: int, planned: int | None, now: int | None, epoch_end: May
     if isinstance(epoch_end, Unknown):
         return _held(f"whether the log was cut since the plan can't be told: {epoch_end.reasons[0].text}")
     if planned > now or epoch_end is None:
-        return _held(f"the plan was made in leader epoch {planned}, of which this log has nothing; plan anew")
+        return _held(
+            f"the plan was made in leader epoch {planned}, of which this log has nothing; run kretain plan again"
+        )
     if epoch_end < target:
         return _held(
             f"the log was cut back to {epoch_end:,} since the plan (leader epoch {planned} ended there), which trims "
-            f"to {target:,}: other records stand there now; plan anew"
+            f"to {target:,}: other records stand there now; run kretain plan again"
         )
     return None
 

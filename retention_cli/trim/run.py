@@ -15,7 +15,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.core.units import format_duration, timestamp
+from retention_cli.core.units import format_age, timestamp
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics.broker_clock import BrokerClock
@@ -86,8 +86,7 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
     age = now_ms - plan.created_at_ms
     if age > max_age_ms:
         raise PlanRefusedError(
-            f"the plan is {format_duration(age // 1000 * 1000)} old, older than --max-age "
-            f"{format_duration(max_age_ms)}: plan anew"
+            f"the plan is {format_age(age)} old (limit {format_age(max_age_ms)}): run kretain plan again"
         )
     if age < -_CLOCK_SLACK_MS:
         raise PlanRefusedError(

@@ -255,7 +255,10 @@ class TestTrim:
             "give the same again"
             in world.cli("trim", "*", "--consumed-after", "1h", "--plan", saved, "--yes", check=6).err
         )
-        assert "older than" in world.cli("trim", *rules, "--plan", saved, "--yes", "--max-age", "1ms", check=6).err
+        assert (
+            "(limit 1ms): run kretain plan again"
+            in world.cli("trim", *rules, "--plan", saved, "--yes", "--max-age", "1ms", check=6).err
+        )
         done = world.cli("trim", *rules, "--plan", saved, "--yes", "-o", "json", check=0).json()
         assert done["partitions"][0]["outcome"] == "trimmed"
         again = world.cli("trim", *rules, "--plan", saved, "--yes", "-o", "json", check=0).json()

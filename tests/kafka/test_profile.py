@@ -249,7 +249,7 @@ def test_parquet_carries_every_row_and_what_they_are(
 
 def test_what_can_not_be_found_is_said(world: World) -> None:
     done = world.cli("profile", "no-such-topic", check=1)
-    assert done.err == "kretain: no topic matches 'no-such-topic' (or our principal may not describe it)\n"
+    assert done.err == "kretain: no topic matches 'no-such-topic' (or this user lacks DESCRIBE on it)\n"
     for pattern in ("__consumer_offset*", "re:no.*"):
         with pytest.raises(NothingMatchesError, match="no topic matches"):
             profiled(world, pattern)

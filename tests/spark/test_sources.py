@@ -15,9 +15,9 @@ from confluent_kafka import KafkaException, Producer
 
 from kretain.embedded import EmbeddedKafka
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.engines.spark import register
 from retention_cli.engines.spark.session import is_connect, open_session, stop_session
 from retention_cli.engines.spark.source_options import Options
+from retention_cli.spark import register
 from tests.kafka.world import DAY, HOUR, QUIET, World, now_ms, reader_for, wait_until
 from tests.spark.clusters import spark_connect, spark_standalone
 

@@ -116,7 +116,7 @@ def test_a_single_entry_that_matches_nothing_is_a_note() -> None:
     [
         ("flihgts", "no topic matches 'flihgts'; did you mean flights?"),
         ("ordrs.*", "no topic matches 'ordrs.*'; did you mean orders.eu.created?"),
-        ("zzzzzzzz", "no topic matches 'zzzzzzzz' (or our principal may not describe it)"),
+        ("zzzzzzzz", "no topic matches 'zzzzzzzz' (or this user lacks DESCRIBE on it)"),
         ("clicks", "prod.yaml: no entry matches clicks"),
     ],
 )

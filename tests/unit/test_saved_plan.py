@@ -182,7 +182,7 @@ FLAGS = OneOff(patterns=("orders",), older_than_ms=86_400_000)
     ("changes", "chosen", "later_ms", "said"),
     [
         ({}, SELECTION, 3_600_000, None),
-        ({}, SELECTION, 3_600_001, "older than --max-age 1 h"),
+        ({}, SELECTION, 3_600_001, "is 1h old (limit 1h): run kretain plan again"),
         ({}, SELECTION, -60_000, None),
         ({}, SELECTION, -60_001, "from the future"),
         ({"cluster_id": "c2"}, SELECTION, 0, "the plan is for cluster c2, this is c1"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.units import (
     UnitError,
+    format_age,
     format_bytes,
     format_duration,
     parse_bytes,
@@ -105,3 +106,8 @@ def test_a_shown_size_is_within_its_last_digit(size: int) -> None:
     number, unit = shown.split()
     assert len(number.replace(".", "")) <= 4
     assert abs(Fraction(number) * BYTES[unit] - size) * 100 <= max(size, 1)
+
+
+def test_an_age_has_its_two_largest_units_and_no_more() -> None:
+    ages = (209_206_000, 3_600_000, 3_600_001, 86_400_000 + 5_000, 45_999, 1, 0)
+    assert [format_age(ms) for ms in ages] == ["2d 10h", "1h", "1h", "1d", "45s", "1ms", "0ms"]

@@ -42,7 +42,7 @@ def plan(
     output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table,
     all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
     detailed_exitcode: Annotated[
-        bool, option("--detailed-exitcode", help="Leave with 3 where there is something to trim.")
+        bool, option("--detailed-exitcode", help="Exit with 3 if the plan has changes.")
     ] = False,
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions are on hold.")] = False,
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)

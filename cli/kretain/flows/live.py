@@ -44,7 +44,7 @@ def warn_of(done: Changed, new: Mapping[str, Any], policy: Policy, *, there: boo
     for text in done.corrected:
         warn(f"replaced: {text}")
     if not there:
-        warn(f"the cluster has no topic {done.topic}, or our principal may not describe it")
+        warn(f"the cluster has no topic {done.topic}, or this user lacks DESCRIBE on it")
     settings = policy.settings_for(done.topic)
     if _MINIMUM in new and settings is not None and not settings.allow_empty:
         minimum = check_value(_MINIMUM, new[_MINIMUM])

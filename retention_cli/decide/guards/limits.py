@@ -61,6 +61,12 @@ def over_limits(run: Amount, past_day: Amount, managed_records: int, limits: Lim
             found.append(Reason("G6", text))
     if limits.max_percent is not None and run.records * 100 > limits.max_percent * managed_records:
         share = 100 * run.records / managed_records if managed_records else 100.0
-        text = f"{share:.1f} % of the managed records are more than limits.max.percent, {limits.max_percent:g} %"
+        most = f"limits.max.percent is {limits.max_percent:g} %"
+        text = f"the plan would delete {_percent(share, limits.max_percent)} % of the managed records; {most}"
         found.append(Reason("G6", text))
     return found
+
+
+def _percent(share: float, most: float) -> str:
+    """Return a share as short as it can be without looking like no more than ``most``."""
+    return next((text for digits in (0, 1) if float(text := f"{share:.{digits}f}") > most), f"{share:g}")

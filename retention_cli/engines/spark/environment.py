@@ -21,7 +21,6 @@ NEEDED: Final = {
     "javaproperties": "javaproperties",
     "pydantic": "pydantic",
     "yaml": "PyYAML",
-    "tenacity": "tenacity",
 }
 """What is imported on an executor, and the distribution that has it. Some are native: a zip can't carry them."""
 
