@@ -158,8 +158,10 @@ class EventScan:
 
 def read_scan(raw: bytes | None) -> EventScan | None:
     """Return what :meth:`EventScan.as_bytes` wrote, None where it is something else."""
+    if not raw:
+        return None
     try:
-        version, said, start, end, newest, block_records, restarts, blocks = json.loads(zlib.decompress(raw or b""))
+        version, said, start, end, newest, block_records, restarts, blocks = json.loads(zlib.decompress(raw))
         largest = EventMax(*newest) if newest else None
         scan = EventScan(said, start, end, largest, [Block(*one) for one in blocks], block_records, restarts)
     except (zlib.error, ValueError, TypeError, RecursionError):

@@ -342,9 +342,5 @@ def _values(one: PartitionMemory) -> tuple[object, ...]:
 
 
 def _checksum(*values: object) -> int:
-    """Return a checksum over a row's values; of bytes too, in which a zero would end a text."""
-    total = 0
-    for one in values:
-        raw = one if isinstance(one, bytes) else repr(one).encode("utf-8", "surrogatepass")
-        total = zlib.crc32(raw, zlib.crc32(b"%d:" % len(raw), total))
-    return total
+    """Return a checksum over a row's values: text, numbers, bytes and None, each as Python writes it."""
+    return zlib.crc32(repr(values).encode("utf-8", "surrogatepass"))

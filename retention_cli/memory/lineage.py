@@ -74,6 +74,8 @@ def prove(
         Where the log was cut since, None where it was not. Unknown where that could not be asked: then the memory is
         as it was, and must not be used for what lets anything go (M4).
     """
+    if not memory.earlier:
+        return _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
     for one in pending(memory.earlier):
         if isinstance(answer := ends.get(one.asked, _NOT_ASKED), RequestFailedError):
             return _untold(one.asked, answer)
@@ -194,7 +196,8 @@ def epochs_of(
     wanted = []
     for tp, one in memories.items():
         now, end = leaders[tp].leader_epoch, read[tp].high_watermark
-        wanted += [(tp, earlier.asked) for earlier in pending(one.earlier)]
+        if one.earlier:
+            wanted += [(tp, earlier.asked) for earlier in pending(one.earlier)]
         more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
         if one.leader_epoch == now:
             if more and one.last_epoch not in (None, now):

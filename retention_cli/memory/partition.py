@@ -17,6 +17,7 @@ from retention_cli.memory.samples import (
     SAMPLE_BYTES,
     SAMPLES_AT_MOST,
     both_samples,
+    last,
     pack,
     samples_below,
     thinned,
@@ -70,23 +71,27 @@ class PartitionMemory:
     @property
     def high_watermark(self) -> int:
         """H, when it was last seen: the samples' last."""
-        return unpack(self.packed[-SAMPLE_BYTES:])[0].high_watermark if self.packed else 0
+        return last(self.packed).high_watermark if self.packed else 0
 
     @property
     def reach(self) -> int:
         """Return the offset up to which it speaks of the log."""
+        reached = self.high_watermark
+        if self.newest is not None and self.newest.offset is not None:
+            reached = max(reached, self.newest.offset + 1)
+        if self.data_at:
+            reached = max(reached, *(one + 1 for one in self.data_at))
         scan = read_scan(self.scan)
-        newest = -1 if self.newest is None or self.newest.offset is None else self.newest.offset
-        return max(self.high_watermark, newest + 1, 0 if scan is None else scan.end, *(one + 1 for one in self.data_at))
+        return reached if scan is None else max(reached, scan.end)
 
     def add_sample(self, sample: Sample) -> None:
         """Remember a high watermark. One that says nothing new is dropped: the same H at a later time."""
         if self.packed:
-            last = unpack(self.packed[-SAMPLE_BYTES:])[0]
-            if sample.high_watermark == last.high_watermark:
+            before = last(self.packed)
+            if sample.high_watermark == before.high_watermark:
                 return
-            if sample.wall_ms < last.wall_ms:  # our clock was set back: a later moment is as true
-                sample = sample._replace(wall_ms=last.wall_ms)
+            if sample.wall_ms < before.wall_ms:  # our clock was set back: a later moment is as true
+                sample = sample._replace(wall_ms=before.wall_ms)
         self.packed += pack([sample])
         if len(self.packed) > SAMPLES_AT_MOST * SAMPLE_BYTES:
             self.packed = pack(thinned(self.samples))
@@ -178,7 +183,7 @@ class PartitionMemory:
     def _settle(self, *, moved_on: bool) -> None:
         """Note that all that was to be asked was: by this one, and by the next that is made from it."""
         itself = self.as_earlier() if moved_on else ()
-        if itself or pending(self.earlier):
+        if itself or (self.earlier and pending(self.earlier)):
             self.earlier = joined(one._replace(settled=True) for one in (*self.earlier, *itself))
             self.changed = True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import itertools
+import struct
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -13,6 +14,7 @@ from retention_cli.core.model import Sample
 SAMPLES_AT_MOST: Final = 64
 SAMPLE_BYTES: Final = 16
 _THINNED_TO: Final = 40
+_SAMPLE: Final = struct.Struct("<qq")
 
 
 def both_samples(packed: bytes, other: bytes) -> bytes:
@@ -63,6 +65,11 @@ def unpack(packed: bytes) -> tuple[Sample, ...]:
         flat.byteswap()
     numbers = iter(flat)
     return tuple(map(Sample._make, zip(numbers, numbers, strict=True)))
+
+
+def last(packed: bytes) -> Sample:
+    """Return the newest of packed samples; there must be one."""
+    return Sample(*_SAMPLE.unpack_from(packed, len(packed) - SAMPLE_BYTES))
 
 
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
