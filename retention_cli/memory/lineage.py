@@ -109,6 +109,9 @@ def _prove(
     now_ms: int,
 ) -> Maybe[Cut | None]:
     known, reach = memory.asked_epoch, memory.reach
+    stands = (memory.leader_epoch, memory.log_start, reach) == (leader_epoch, log_start, high_watermark)
+    if stands and memory.last_epoch is not None:
+        return None
     last = _last_epoch(memory, leader_epoch, high_watermark, reach, ends)
     if memory.leader_epoch is None or known is None:
         if not memory.is_blank:  # an older version wrote it
@@ -125,9 +128,9 @@ def _prove(
         return Cut(0, None if same else known)
     end = min(high_watermark, answer.offset) if isinstance(answer, Found) else high_watermark
     cut = end if end < reach else None
-    before = memory.high_watermark
+    lost = cut is not None and cut < memory.high_watermark
     memory.lay_at(leader_epoch, log_start, now_ms, cut, last)
-    return Cut(cut, None if same else known) if cut is not None and cut < before else None
+    return Cut(cut, None if same else known) if cut is not None and lost else None
 
 
 def _untold(epoch: int, why: RequestFailedError) -> Unknown:
@@ -196,6 +199,8 @@ def epochs_of(
     wanted = []
     for tp, one in memories.items():
         now, end = leaders[tp].leader_epoch, read[tp].high_watermark
+        if one.leader_epoch == now and one.last_epoch in (None, now) and not one.earlier:
+            continue
         if one.earlier:
             wanted += [(tp, earlier.asked) for earlier in pending(one.earlier)]
         more = not isinstance(end, Unknown) and (one.is_blank or end > one.high_watermark)
