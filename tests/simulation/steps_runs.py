@@ -125,6 +125,7 @@ def do_forget(world: World, number: int, group: int) -> None:
         memories.ledger(world.kafka.cluster_id).forget_group(name)
     one.memory.counted = {key: seen for key, seen in one.memory.counted.items() if key[0] != name}
     one.memory.refused = {key for key in one.memory.refused if key[0] != name}
+    one.memory.last = {key: seen for key, seen in one.memory.last.items() if key[0] != name}
 
 
 def copy_of(world: World, one: Operator) -> Path:
