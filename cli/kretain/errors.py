@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from retention_cli.core.errors import Refusal
+
 
 class Exit(IntEnum):
     """What kretain leaves with."""
@@ -55,7 +57,7 @@ class UsageError(Exception):
     """The arguments don't go together; exit 2."""
 
 
-class RefusedError(Exception):
+class RefusedError(Refusal):
     """A trim that must not go ahead; exit 6. Nothing was trimmed."""
 
 
@@ -107,22 +109,9 @@ def exit_code_for(error: BaseException) -> Exit:
         return Exit.INTERRUPTED
     if isinstance(error, UsageError):
         return Exit.USAGE
-    if isinstance(error, RefusedError) or _is_refusal(error):
+    if isinstance(error, Refusal):
         return Exit.REFUSED
     return Exit.FAILED
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Tell the engine's own refusals. A module that was never imported raised nothing."""
-    refusals = (
-        ("retention_cli.trim.batches", "RefusedError"),
-        ("retention_cli.trim.run", "PlanRefusedError"),
-        ("retention_cli.audit.lock", "LockedError"),
-        ("retention_cli.archive.restore", "RestoreRefusedError"),
-    )
-    return any(
-        module in sys.modules and isinstance(error, getattr(sys.modules[module], name)) for module, name in refusals
-    )
 
 
 def in_our_words(error: BaseException) -> BaseException:

@@ -22,6 +22,7 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.republisher import Marked, Republisher, RestoreGroup
+from retention_cli.core.errors import Refusal
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.progress import Progress, silent
 
@@ -30,7 +31,7 @@ TRANSACTION_BYTES: Final = 8 * 2**20
 GROUP_PREFIX: Final = "kretain-restore-"
 
 
-class RestoreRefusedError(Exception):
+class RestoreRefusedError(Refusal):
     """A restore that must not go ahead. Nothing was written."""
 
 

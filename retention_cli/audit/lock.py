@@ -11,10 +11,11 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+from retention_cli.core.errors import Refusal
 from retention_cli.core.state_dir import StateError, make_folder
 
 
-class LockedError(Exception):
+class LockedError(Refusal):
     """Another trim runs; the text names it."""
 
 

@@ -16,6 +16,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
@@ -39,7 +40,7 @@ ATTEMPTS: Final = 4
 _AGAIN_AFTER_S: Final = (0.5, 1.0, 2.0)
 
 
-class RefusedError(Exception):
+class RefusedError(Refusal):
     """The trim would break a limit of the policy (G6). Nothing was trimmed."""
 
     def __init__(self, reasons: Sequence[Reason]) -> None:

@@ -12,6 +12,7 @@ from retention_cli.audit.lock import trim_lock
 from retention_cli.audit.log import AuditLog
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError, cluster_folder
@@ -40,7 +41,7 @@ ExitCodeFor = Callable[[TrimReport | BaseException], int]
 """Gives the exit code that a report or an error means, for the audit log."""
 
 
-class PlanRefusedError(Exception):
+class PlanRefusedError(Refusal):
     """A saved plan that must not be carried out here and now. Nothing was trimmed."""
 
 
