@@ -110,7 +110,7 @@ def _prove(
 ) -> Maybe[Cut | None]:
     known, reach = memory.asked_epoch, memory.reach
     stands = (memory.leader_epoch, memory.log_start, reach) == (leader_epoch, log_start, high_watermark)
-    if stands and memory.last_epoch is not None:
+    if stands and memory.last_epoch is not None and not memory.earlier:  # else those are settled by now
         return None
     last = _last_epoch(memory, leader_epoch, high_watermark, reach, ends)
     if memory.leader_epoch is None or known is None:
