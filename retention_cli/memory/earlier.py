@@ -46,16 +46,22 @@ def joined(earlier: Iterable[Earlier]) -> tuple[Earlier, ...]:
     not, the earliest are asked about as one, at the lowest epoch and up to the largest offset: that may find a cut
     where there is none, never the other way.
     """
-    every = sorted(set(earlier), key=lambda one: (one.leader_epoch, one.asked, one.reach, one.settled))
+    every = frozenset(earlier)
     settled = [one for one in every if one.settled]
-    settled = [one for one in settled if not any(other.settles(one) for other in settled if other is not one)]
-    settled = settled[-_AT_MOST:]
-    open_ = [one for one in every if not one.settled and not any(other.settles(one) for other in settled)]
-    if (many := len(open_) - _AT_MOST) > 0:
-        first = open_[: many + 1]
-        last_epoch, reach = max(one.leader_epoch for one in first), max(one.reach for one in first)
-        open_ = [Earlier(min(one.asked for one in first), last_epoch, reach), *open_[many + 1 :]]
-    return (*settled, *open_)
+    settled = sorted(one for one in settled if not any(other.settles(one) for other in settled if other != one))
+    settled = sorted(settled, key=lambda one: one.leader_epoch)[-_AT_MOST:]
+    asked = _without_lesser(one for one in every if not one.settled and not any(o.settles(one) for o in settled))
+    while len(asked) > _AT_MOST:
+        one, other, *more = asked
+        lowest, reach = min(one.asked, other.asked), max(one.reach, other.reach)
+        asked = _without_lesser([Earlier(lowest, max(one.leader_epoch, other.leader_epoch), reach), *more])
+    return (*settled, *asked)
+
+
+def _without_lesser(asked: Iterable[Earlier]) -> list[Earlier]:
+    """Return questions by epoch, without those that another one's answer answers."""
+    every = frozenset(asked)
+    return sorted(one for one in every if not any(o._replace(settled=True).settles(one) for o in every if o != one))
 
 
 def pack(earlier: Iterable[Earlier]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -19,6 +19,7 @@ _some = st.lists(
 )
 
 
+@settings(max_examples=300)
 @given(_some, _some)
 def test_what_two_know_is_the_same_whoever_merges_and_is_never_longer_than_it_must_be(
     some: list[Earlier], others: list[Earlier]
