@@ -61,7 +61,7 @@ def test_a_new_machine_knows_the_groups_that_are_gone(world: World) -> None:
     world.commit(f"{topic}-a", topic, 7)
     world.commit(f"{topic}-gone", topic, 3)
     assert decide(world, consumed(topic), topic, "first").trim_to == 3
-    world.admin.delete_consumer_groups([f"{topic}-gone"])[f"{topic}-gone"].result(30)
+    world.delete_group(f"{topic}-gone")
     assert decide(world, consumed(topic), topic, "alone", "local").trim_to == 7
     found = decide(world, consumed(topic), topic, "second")
     assert (found.trim_to, found.min_commit_by) == (3, f"group:{topic}-gone")
@@ -173,7 +173,7 @@ def test_without_its_topic_the_memory_is_unknown_and_holds_and_afterwards_nothin
     world.commit(f"{topic}-a", topic, 7)
     world.commit(f"{topic}-gone", topic, 3)
     assert decide(world, consumed(topic), topic, "first").trim_to == 3
-    world.admin.delete_consumer_groups([f"{topic}-gone"])[f"{topic}-gone"].result(30)
+    world.delete_group(f"{topic}-gone")
     world.delete(STATE_TOPIC)
     try:
         for machine in ("first", "second"):

@@ -195,7 +195,7 @@ def test_odd_group_and_topic_names(world: World) -> None:
     shown = world.cli("plan", topic, "--consumed-after", "1h", "--all", check=0)
     assert topic in shown.out
     for group in ("Ünïcødé 💥", "with space", "a/b:c;d$(e)", "*", "re:x"):
-        world.admin.delete_consumer_groups([group])[group].result(30)
+        world.delete_group(group)
 
 
 def test_a_connect_like_group_that_commits_nothing_is_listed_and_does_not_count(world: World) -> None:
@@ -370,7 +370,7 @@ def test_a_commit_of_a_leader_epoch_that_this_log_never_had_holds_until_it_is_de
     assert (decision.action, [reason.code for reason in decision.reasons]) == ("hold", ["F5"])
     assert ahead in decision.reasons[0].text
     assert "delete its offsets" in decision.reasons[0].text
-    world.admin.delete_consumer_groups([ahead])[ahead].result(30)
+    world.delete_group(ahead)
     assert world.decide(consumed(topic), topic).trim_to == 9
 
 
@@ -387,7 +387,7 @@ def test_a_refused_commit_is_no_position_once_it_was_deleted_as_told(world: Worl
     if remedy == "offsets":
         delete_offsets(world, group, topic)
     else:
-        world.admin.delete_consumer_groups([group])[group].result(30)
+        world.delete_group(group)
     carried_out = plan_row(world, topic)
     assert [reason["code"] for reason in carried_out["reasons"]] == ["F4"], "the remedy is not told again"
     world.produce(topic, [30 * HOUR] * 100)
@@ -410,7 +410,7 @@ def test_behind_a_refused_commit_stands_the_last_one_that_counted(world: World) 
     assert plan_row(world, topic)["trim_to"] == 4
     world.commit(group, topic, 90)
     assert plan_row(world, topic)["action"] == "hold"
-    world.admin.delete_consumer_groups([group])[group].result(30)
+    world.delete_group(group)
     world.produce(topic, [30 * HOUR] * 100)
     world.commit(f"{topic}-other", topic, 110)
     row = plan_row(world, topic)

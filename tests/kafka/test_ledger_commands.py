@@ -32,7 +32,7 @@ def shop(request: pytest.FixtureRequest, world: World, tmp_path: Path) -> tuple[
     world.commit(f"{topic}-there", topic, {0: 7, 1: 8})
     world.commit(f"{topic}-gone", topic, {0: 3, 1: 4})
     run(world, "plan", "-p", str(policy), check=0)
-    world.admin.delete_consumer_groups([f"{topic}-gone"])[f"{topic}-gone"].result(30)
+    world.delete_group(f"{topic}-gone")
     return world, topic, str(policy)
 
 

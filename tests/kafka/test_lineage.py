@@ -124,7 +124,7 @@ def torn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harmed]:
         )
         assert killed.code == -9, killed.err
         for group in ("gone-g", "gone-bare-g"):
-            world.admin.delete_consumer_groups([group])[group].result(30)
+            world.delete_group(group)
         three.node(1).kill()
         three.start_node(three.node(2))
         wait_until(lambda: all(leaders(world, topic)[0] == 2 for topic in TORN), "the unclean election", 90)
@@ -248,7 +248,7 @@ def test_a_commit_beyond_the_end_of_its_epoch_counts_at_that_end_once_its_group_
     row = torn.trim("beyond")
     assert (row["outcome"], torn.start("beyond")) == ("held", 0)
     assert said(row).count("beyond-g") == 1, "one reason, with one remedy"
-    world.admin.delete_consumer_groups(["beyond-g"])["beyond-g"].result(30)
+    world.delete_group("beyond-g")
     row = torn.trim("beyond")
     assert (row["outcome"], row["log_start"]) == ("trimmed", 4), said(row)
 

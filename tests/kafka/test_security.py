@@ -445,7 +445,7 @@ def test_a_principal_that_sees_only_some_groups_trims_nothing_on_their_word(
     assert (row["action"], row["trim_to"], row["min_commit_by"]) == ("trim", 2, "group:hidden")
     assert bobs(sasl, config, "doctor", topic).code == 0
     for group in ("seen", "hidden"):
-        world.admin.delete_consumer_groups([group])[group].result(30)
+        world.delete_group(group)
 
 
 def test_without_its_settings_a_topic_is_held_and_without_delete_a_trim_fails(

@@ -183,7 +183,7 @@ def test_a_group_that_is_gone_still_counts_until_it_is_forgotten_or_too_old(worl
     world.commit(f"slow-{topic}", topic, 3)
     world.commit(f"fast-{topic}", topic, 8)
     assert world.decide(consumed(topic), topic).trim_to == 3
-    world.admin.delete_consumer_groups([f"slow-{topic}"])[f"slow-{topic}"].result(30)
+    world.delete_group(f"slow-{topic}")
     still = world.decide(consumed(topic), topic)
     assert (still.trim_to, still.min_commit_by) == (3, f"group:slow-{topic}")
     assert "F6" in texts(still)
@@ -284,7 +284,7 @@ def test_a_damaged_ledger_forgets_no_group_in_silence(world: World, tmp_path: Pa
     arguments = ("trim", topic, "--consumed-after", "1h", "--yes", "-o", "json")
     world.delete_records(topic, 10)
     assert world.cli(*arguments, check=0).json()["partitions"][0]["log_start"] == 100
-    world.admin.delete_consumer_groups([slow])[slow].result(30)
+    world.delete_group(slow)
     ledger = next(Path(world.state_dir).rglob("ledger.sqlite"))
     with closing(sqlite3.connect(ledger)) as db:
         db.execute("PRAGMA journal_mode=DELETE")  # all of it in the one file

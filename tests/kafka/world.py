@@ -245,6 +245,27 @@ class World:
         wait_until(lambda: self.ends(topic, partition)[1] >= max(offsets) + 2, "the transaction's marker")
         return producer
 
+    def delete_group(self, name: str) -> None:
+        """Delete a group; a client may go on asking a coordinator that has just died, so another one is tried."""
+        late = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
+        late |= {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE}
+        clients = itertools.chain([self.admin], (AdminClient({"bootstrap.servers": self.bootstrap}) for _ in range(12)))
+
+        def gone() -> bool:
+            try:
+                next(clients).delete_consumer_groups([name], request_timeout=8)[name].result(10)
+            except TimeoutError:
+                late.add(KafkaError.GROUP_ID_NOT_FOUND)  # from here on: an earlier request went through
+                return False
+            except KafkaException as error:
+                if (code := error.args[0].code()) not in late:
+                    raise
+                late.add(KafkaError.GROUP_ID_NOT_FOUND)
+                return bool(code == KafkaError.GROUP_ID_NOT_FOUND)
+            return True
+
+        wait_until(gone, f"group {name} deleted", 120)
+
     def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
         wanted = TopicPartition(topic, partition, offset)
 

@@ -106,7 +106,7 @@ def test_what_is_remembered_counts_and_nothing_is_remembered_of_it(engines: Engi
         assert f'"group:{group}"' in both(engines, policy, (), (), capsys, ROWS)[0]
         if remembering:
             engines.local(policy, now_ms())
-        world.admin.delete_consumer_groups([group])[group].result(30)
+        world.delete_group(group)
         assert (f"group {group} is gone" in both(engines, policy, (), (), capsys, ROWS)[0]) == remembering
     everything = "version: 1\ntopics: [{match: ['*', __consumer_offsets]}]"
     said = both(engines, everything, ("__consumer_offsets",), (), capsys, ROWS)

@@ -61,7 +61,7 @@ def test_nobody_on_stderr_is_no_failure() -> None:
 def test_a_closed_descriptor_is_never_that_of_a_file_of_ours(tmp_path: Path) -> None:
     """What a library prints to 1 or 2 would be written into the ledger."""
     code = (
-        "import sys; from kretain import stdio; stdio.prepare()\n"
+        "import sys; from kretain.system import stdio; stdio.prepare()\n"
         "with open(sys.argv[1], 'w') as handle: handle.write(str(handle.fileno()))"
     )
     command = ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash", sys.executable, "-c", code, str(tmp_path / "n")]
