@@ -245,26 +245,42 @@ class World:
         wait_until(lambda: self.ends(topic, partition)[1] >= max(offsets) + 2, "the transaction's marker")
         return producer
 
-    def delete_group(self, name: str) -> None:
-        """Delete a group; a client may go on asking a coordinator that has just died, so another one is tried."""
-        late = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}
-        late |= {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE}
-        clients = itertools.chain([self.admin], (AdminClient({"bootstrap.servers": self.bootstrap}) for _ in range(12)))
+    def _of_coordinator(self, ask: Callable[[AdminClient], bool], what: str) -> None:
+        """Ask until it is done: a client may go on asking a coordinator that has just died, so another one is tried."""
+        fresh = (AdminClient({"bootstrap.servers": self.bootstrap, "logger": QUIET}) for _ in range(12))
+        clients = itertools.chain([self.admin], fresh)
+        late = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT}
+        late |= {
+            KafkaError.NOT_COORDINATOR,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        }
 
-        def gone() -> bool:
+        def done() -> bool:
             try:
-                next(clients).delete_consumer_groups([name], request_timeout=8)[name].result(10)
+                return ask(next(clients))
             except TimeoutError:
-                late.add(KafkaError.GROUP_ID_NOT_FOUND)  # from here on: an earlier request went through
                 return False
             except KafkaException as error:
-                if (code := error.args[0].code()) not in late:
+                if error.args[0].code() not in late:
                     raise
-                late.add(KafkaError.GROUP_ID_NOT_FOUND)
-                return bool(code == KafkaError.GROUP_ID_NOT_FOUND)
-            return True
+                return False
 
-        wait_until(gone, f"group {name} deleted", 120)
+        wait_until(done, what, 120)
+
+    def delete_group(self, name: str) -> None:
+        tries = itertools.count()
+
+        def gone(admin: AdminClient) -> bool:
+            again = next(tries) > 0
+            try:
+                admin.delete_consumer_groups([name], request_timeout=8)[name].result(10)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND or not again:
+                    raise
+            return True  # also where an earlier request went through, though nobody said so
+
+        self._of_coordinator(gone, f"group {name} deleted")
 
     def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
         wanted = TopicPartition(topic, partition, offset)
@@ -331,14 +347,15 @@ class World:
                 one = TopicPartition(topic, partition, offset, "", epochs[partition])  # type: ignore[call-arg]
             wanted.append(one)
 
-        def done() -> bool:
-            future = self.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])[group]
+        def committed(admin: AdminClient) -> bool:
+            groups = [ConsumerGroupTopicPartitions(group, wanted)]
             try:
-                return all(one.error is None for one in future.result(30).topic_partitions)
-            except KafkaException:
+                done = admin.alter_consumer_group_offsets(groups, request_timeout=8)[group].result(10)
+            except KafkaException:  # a topic or group that was made just now, too
                 return False
+            return all(one.error is None for one in done.topic_partitions)
 
-        wait_until(done, f"commit of {group} on {topic}")
+        self._of_coordinator(committed, f"commit of {group} on {topic}")
 
     def member(self, group: str, topics: Sequence[str], **config: Any) -> Consumer:
         """Join a group and wait for an assignment. The caller closes it."""
