@@ -90,6 +90,9 @@ def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequ
     """Yield, for each rule that is on, why it does not allow all of these records; None where it does."""
     rules, now = reading.rules, reading.clock.wall_ms()
     ancient = _ancient(truth, log)
+    if ancient is not None and any(one.who for one in truth.moved_by_others(tp, reading.who, reading.began)):
+        truth.residues["stamped in seconds, behind a front that looked right until another run deleted it"] += 1
+        ancient = None
     guarded = rules.unconsumed == "hold"
     if rules.consumed_h is not None:
         yield (

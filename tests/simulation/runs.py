@@ -21,7 +21,7 @@ from tests.simulation.kafka import HOUR
 from tests.simulation.reader import SimReader
 from tests.simulation.scene import RULES, Operator, policy
 from tests.simulation.shared import SimBrokerClock, SimSharedTopic
-from tests.simulation.truth import LOGS_CHANGE, Reading
+from tests.simulation.truth import LOGS_CHANGE, Moved, Reading
 
 GOOD_FOR_S = 30
 """How old what a delete goes by may be when it is sent (docs/rules.md, What no client can see)."""
@@ -40,7 +40,7 @@ def memories_of(world: World, one: Operator) -> Memories:
 
 
 def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
-    reading = Reading(one.memory, RULES[world.rules], one.clock, world.memories == "cluster")
+    reading = Reading(one.memory, RULES[world.rules], one.clock, world.memories == "cluster", one.name)
     reader = SimReader(world.kafka, world.hub, one.clock)
 
     reader.on_commits = functools.partial(world.truth.read, reading)
@@ -111,7 +111,7 @@ def carry_out_plan(
             if offset > log.log.start:
                 check(world.truth, asked, place, offset)
                 asked.moved[place] = asked.moved.get(place, 0) + offset - log.log.start
-                world.deletes.append((world.truth.number, place, offset))
+                world.truth.moves.append(Moved(world.truth.number, place, log.log.start, offset, one.name))
                 for fault in set(world.faults) or {"none"}:
                     world.pairs[fault, world.rules, one.state if world.memories == "each" else world.memories] += 1
 
@@ -163,10 +163,13 @@ def check_report(world: World, report: TrimReport, reading: Reading, began: int)
         since = {one.name for one in world.truth.hazards.get(tp, ()) if one.number >= began}
         if changed := since.intersection(LOGS_CHANGE):
             world.truth.residues[f"a report, and {' and '.join(sorted(changed))}"] += 1
-        elif any(one[0] >= began and one[1:] == (tp, row.target) for one in world.deletes) and not moved:
+            continue
+        others = world.truth.moved_by_others(tp, reading.who, began)
+        if any(one.who and one.to == row.target for one in others) and not moved:
             world.truth.residues["a report, and somebody else deleted to the same offset"] += 1
-        elif row.outcome == "trimmed" and any(one[0] >= began and one[1] == tp for one in world.moves):
-            world.truth.residues["a report, and retention moved the log start meanwhile"] += 1
+        elif row.outcome == "trimmed" and row.records <= moved + sum(one.to - one.start for one in others):
+            how = {"another run deleted" if one.who else "retention moved the log start" for one in others}
+            world.truth.residues[f"a report, and {' and '.join(sorted(how))} meanwhile"] += 1
         else:
             world.truth.violations.append(f"{tp}: {wrong}: {row}")
     told = sum(row.records for row in report.rows if row.outcome == "trimmed")

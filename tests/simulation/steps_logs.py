@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.scene import MANAGED, OTHER
+from tests.simulation.truth import Moved
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -77,9 +78,9 @@ def do_retention(world: World, number: int, count: int) -> None:
     """A broker's own retention moves S."""
     if (found := world.log(number)) is not None:
         tp, log = found
-        world.moves.append(
-            (world.truth.number, tp, log.move_start(min(log.last_stable, log.log.start + 1 + count % 6)))
-        )
+        before = log.log.start
+        start = log.move_start(min(log.last_stable, before + 1 + count % 6))
+        world.truth.moves.append(Moved(world.truth.number, tp, before, start))
 
 
 def do_sweep(world: World, number: int) -> None:

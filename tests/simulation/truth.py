@@ -64,6 +64,16 @@ class Hazard(NamedTuple):
     name: str
 
 
+class Moved(NamedTuple):
+    """A log start that went forward: when, whose it is, from where and to, and through whom ("" by retention)."""
+
+    number: int
+    tp: Tp
+    start: int
+    to: int
+    who: str = ""
+
+
 @dataclass
 class Reading:
     """What a running process has read: when it last began to, and what its plan said."""
@@ -72,6 +82,7 @@ class Reading:
     rules: Rules
     clock: SimClock
     shared: bool = False
+    who: str = ""
     planned_ms: int = 0
     began: int = 0
     began_s: float = 0.0
@@ -94,10 +105,15 @@ class Truth:
     lives: dict[Tp, int] = field(default_factory=dict)
     largest_event: dict[Tp, int] = field(default_factory=dict)
     held_since: int | None = None
+    moves: list[Moved] = field(default_factory=list)
     residues: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
 
     # -- what happens ------------------------------------------------------------
+
+    def moved_by_others(self, tp: Tp, who: str, since: int) -> list[Moved]:
+        """Return where others (another run, a broker's retention) moved a log start meanwhile."""
+        return [one for one in self.moves if one.tp == tp and one.who != who and one.number >= since]
 
     def hazard(self, tp: Tp, name: str) -> None:
         self.hazards.setdefault(tp, []).append(Hazard(self.number, name))

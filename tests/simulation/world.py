@@ -47,8 +47,6 @@ class World:
         self.pairs: Counter[tuple[str, str, str]] = Counter()
         self.outcomes: Counter[str] = Counter()
         self.open: list[tuple[Tp, int]] = []
-        self.deletes: list[tuple[int, Tp, int]] = []
-        self.moves: list[tuple[int, Tp, int]] = []
         self.kafka.create(MANAGED, 2)
         self.kafka.create(OTHER, 1)
         if RULES[self.rules].live:
