@@ -43,7 +43,13 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[EmbeddedKafka]:
+def archived_classes() -> None:
+    """Every broker of a session starts from one archive of classes; the first session on a machine makes it."""
+    EmbeddedKafka(1).archive_classes()
+
+
+@pytest.fixture(scope="session")
+def kafka(archived_classes: None) -> Iterator[EmbeddedKafka]:
     """Three nodes that no test may harm."""
     with EmbeddedKafka(3, settings=QUICK) as cluster:
         yield cluster

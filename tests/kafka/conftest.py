@@ -11,6 +11,11 @@ from tests.kafka.advising import ANY_STAMP, MIB, MINUTE, Shop
 from tests.kafka.world import DAY, HOUR, World
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _from_archived_classes(archived_classes: None) -> None:
+    """So do the clusters that tests start for themselves."""
+
+
 @pytest.fixture(scope="session")
 def advised(kafka: EmbeddedKafka, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """A topic for each danger, in other respects well."""

@@ -6,8 +6,7 @@ import itertools
 import json
 import logging
 import os
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -32,6 +31,7 @@ from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import Orders, carry_out
+from tests.support import processes
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -445,16 +445,18 @@ class Cli:
 
 
 def run_cli(*arguments: str, stdin: str | None = None, check: int | None = None, **environ: str) -> Cli:
-    done = subprocess.run(
-        [sys.executable, "-m", "kretain", *arguments],
-        input=stdin if stdin is not None else "",
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env={**{k: v for k, v in os.environ.items() if not k.startswith("KRETAIN_")}, "COLUMNS": "120", **environ},
-    )
-    result = Cli(done.returncode, done.stdout, done.stderr)
+    """Run the real command, as a process of its own; see ``tests/support/processes.py``."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("KRETAIN_")}
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write((stdin or "").encode())
+        given.seek(0)
+        everything = {**inherited, "COLUMNS": "120", **environ}
+        code = processes.run(arguments, stdin=given, stdout=out, stderr=err, environ=everything)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read().decode())
+    result = Cli(code, *texts)
     assert check is None or result.code == check, f"exit {result.code}, not {check}:\n{result.out}\n{result.err}"
     return result
 

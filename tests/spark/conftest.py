@@ -11,6 +11,11 @@ from retention_cli.engines.spark.session import open_session
 from tests.spark.clusters import QUICK_START
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _from_archived_classes(archived_classes: None) -> None:
+    """So do the clusters that tests start for themselves."""
+
+
 @pytest.fixture(scope="session")
 def local_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Spark in this process, with two workers."""

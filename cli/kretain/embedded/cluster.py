@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from kretain.embedded import jars, reaper
+from kretain.embedded import classes, jars, reaper
 from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.java import Java, find_java
-from kretain.embedded.node import Node, free_ports
+from kretain.embedded.node import Node, free_ports, new_id
 
 READY_SECONDS = 120
 
@@ -34,6 +32,10 @@ _DEFAULTS = {
     "share.coordinator.state.topic.num.partitions": "3",
     "unstable.api.versions.enable": "false",
 }
+
+
+_formatted: dict[tuple[object, ...], list[dict[str, bytes]]] = {}
+"""What formatting left in a node's log dirs, by version, number of dirs and settings."""
 
 
 def _silent(_line: str) -> None:
@@ -86,8 +88,8 @@ class EmbeddedKafka:
         self._progress = progress
         self._scratch: Path | None = None
         self._reaper: subprocess.Popen[bytes] | None = None
-        # Kafka's ids are 16 bytes in base64; one that starts with "-" looks like an option to its tools.
-        self.cluster_id = "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        self._jvm_options: list[str] | None = None
+        self.cluster_id = new_id()
 
     @property
     def directory(self) -> Path:
@@ -124,9 +126,7 @@ class EmbeddedKafka:
             for node in self.nodes:
                 node.refuse_taken_ports()  # before the seconds that formatting takes
             self._progress(f"starting {self._count} Kafka node{'s' if self._count > 1 else ''} ({self.version}) …")
-            formatting = [(node, node.begin_format(self.cluster_id)) for node in self.nodes]
-            for node, process in formatting:
-                node.finish_format(process)
+            self._format()
             for node in self.nodes:
                 self.start_node(node)
             self.wait_until_ready()
@@ -134,6 +134,29 @@ class EmbeddedKafka:
             self.stop()
             raise
         return self
+
+    def archive_classes(self) -> None:
+        """Start once and shut down in order, which leaves an archive of a broker's classes for all starts that follow.
+
+        Does nothing where there is one.
+        """
+        java = find_java()
+        lib = jars.resolve("kafka_2.13", self.version, java, self._progress)
+        archive = classes.archive_of(lib, java)
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        with jars.locked(archive.with_suffix(".lock")):
+            if archive.exists():
+                return
+            part = archive.with_suffix(".part")
+            self._jvm_options = classes.options_to_make(part)
+            try:
+                with self:
+                    for node in self.nodes:
+                        node.terminate()
+                classes.keep(part, archive)
+            finally:
+                self._jvm_options = None
+                part.unlink(missing_ok=True)
 
     def stop(self) -> None:
         """End every node at once and remove the temporary folder. Harmless when repeated."""
@@ -182,6 +205,19 @@ class EmbeddedKafka:
                     f"Kafka was not ready after {seconds:.0f} s (node {late}): {waiting[0].last_words()}"
                 )
 
+    def _format(self) -> None:
+        """Let Kafka's tool format one node, and write the same to the others, and to clusters with the same settings.
+
+        What the tool writes depends on the version and the settings; of nodes it holds their ids alone.
+        """
+        like = (self.version, len(self.nodes[0].log_dirs), tuple(sorted(self._settings.items())))
+        for node in self.nodes:
+            if like in _formatted:
+                node.format_like(_formatted[like], self.cluster_id)
+            else:
+                node.format(self.cluster_id)
+                _formatted[like] = node.formatted()
+
     def _prepare(self, java: Java, lib: Path) -> None:
         self.nodes.clear()  # of an earlier start
         if self._directory is None:
@@ -201,9 +237,9 @@ class EmbeddedKafka:
                 else [Path(d) for d in self._log_dirs[i]]
             )
             properties = self._properties(i + 1, plain[i], control[i], secure[i], voters, dirs)
-            self.nodes.append(
-                Node(i + 1, plain[i], control[i], secure[i], home, dirs, properties, java, lib, self._heap_mb)
-            )
+            ports = plain[i], control[i], secure[i]
+            options = classes.options(lib, java) if self._jvm_options is None else self._jvm_options
+            self.nodes.append(Node(i + 1, *ports, home, dirs, properties, java, lib, self._heap_mb, options))
         self._reaper = subprocess.Popen(
             [sys.executable, reaper.__file__, *([str(self._scratch)] if self._scratch is not None else [])],
             stdin=subprocess.PIPE,

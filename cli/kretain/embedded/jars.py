@@ -54,7 +54,7 @@ def resolve(
     if target.is_dir():  # it is renamed into place whole, so that a folder is a finished one
         return target
     root.mkdir(parents=True, exist_ok=True)
-    with _locked(root / ".lock"):
+    with locked(root / ".lock"):
         if not target.is_dir():
             for left in root.glob(f"{_SCRATCH}*"):  # of a process that was killed: we hold the lock, so nobody's
                 shutil.rmtree(left, ignore_errors=True)
@@ -137,7 +137,8 @@ def _pyspark_jars() -> Path:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Keep other processes of this user out meanwhile."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

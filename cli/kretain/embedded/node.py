@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import random
@@ -9,6 +10,7 @@ import re
 import signal
 import socket
 import subprocess
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +46,7 @@ class Node:
     java: Java
     lib: Path
     heap_mb: int
+    jvm_options: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = field(default=None)
     log_began: int = field(default=0)
 
@@ -62,21 +65,23 @@ class Node:
         """What the broker itself said."""
         return self.home / "broker.log"
 
-    def begin_format(self, cluster_id: str) -> subprocess.Popen[bytes]:
-        """Write the node's configuration and start formatting its log dirs."""
+    def write_configuration(self) -> Path:
+        """Make the node's folders; return its properties file."""
         self.home.mkdir(parents=True, exist_ok=True)
         for folder in self.log_dirs:
             folder.mkdir(parents=True, exist_ok=True)
         config = self.home / "server.properties"
         config.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()), encoding="utf-8")
-        return self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config), heap_mb=128)
+        return config
 
-    def finish_format(self, formatting: subprocess.Popen[bytes]) -> None:
-        """Wait for :meth:`begin_format`.
+    def format(self, cluster_id: str) -> None:
+        """Write the node's configuration and format its log dirs, as Kafka's own tool does.
 
         Raises:
             EmbeddedError: the storage tool refused; the text carries its last line.
         """
+        config = self.write_configuration()
+        formatting = self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config), heap_mb=128)
         try:
             code = formatting.wait(FORMAT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -85,6 +90,28 @@ class Node:
             code = -1
         if code != 0:
             raise EmbeddedError(f"node {self.node_id} could not be formatted: {self.last_words()}")
+
+    def format_like(self, formatted: Sequence[Mapping[str, bytes]], cluster_id: str) -> None:
+        """Write the node's configuration, and into its log dirs what the tool has written into another node's."""
+        self.write_configuration()
+        for folder, files in zip(self.log_dirs, formatted, strict=True):
+            for name, content in files.items():
+                (folder / name).write_bytes(
+                    self._identified(content, cluster_id) if name == "meta.properties" else content
+                )
+
+    def formatted(self) -> list[dict[str, bytes]]:
+        """Return the files by name that formatting left in each log dir."""
+        return [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in self.log_dirs]
+
+    def _identified(self, meta: bytes, cluster_id: str) -> bytes:
+        """Return a log dir's ``meta.properties`` with this node's ids, and an id of its own for the folder."""
+        ids = {"cluster.id": cluster_id, "node.id": str(self.node_id), "directory.id": new_id()}
+        lines = []
+        for line in meta.decode().splitlines():
+            key, _, value = line.partition("=")
+            lines.append(f"{key}={ids.get(key, value)}" if value else line)
+        return "\n".join([*lines, ""]).encode()
 
     def refuse_taken_ports(self) -> None:
         """Look whether somebody listens where this node is to.
@@ -151,6 +178,7 @@ class Node:
         command = [
             str(self.java.executable),
             *(f"-Xmx{heap_mb}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+            *self.jvm_options,
             *(f"-Djava.io.tmpdir={self.home}", "-Djava.awt.headless=true"),
             # Ours first: they are of one release, which need not be the one that this Kafka names.
             *("-cp", os.pathsep.join([*map(str, logging_jars()), f"{self.lib}/*"]), main, *arguments),
@@ -158,6 +186,11 @@ class Node:
         with self.log_file.open("ab") as said:
             self.log_began = said.tell()
             return _spawn(command, said, self.home)
+
+
+def new_id() -> str:
+    """Return an id as Kafka writes them, 16 bytes in base64. A leading "-" would look like an option to its tools."""
+    return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
 
 def _spawn(command: list[str], said: IO[bytes], home: Path) -> subprocess.Popen[bytes]:

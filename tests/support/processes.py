@@ -1,0 +1,84 @@
+"""``kretain`` as a process of its own: cold, or forked from a warm interpreter (``tests/support/fork_server.py``)."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from tests.support import fork_server
+
+_COLD = ("PYTHON", "LC_", "LANG")
+"""Variables that an interpreter reads when it starts: who sets one needs a cold start."""
+
+
+@functools.cache
+def _server() -> str:
+    """Start this session's server, once; return its socket's path. It ends with us."""
+    folder = tempfile.TemporaryDirectory(prefix="kretain-forks-")
+    path = str(Path(folder.name) / "socket")
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("KRETAIN_")}
+    process = subprocess.Popen(
+        [sys.executable, fork_server.__file__, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environ,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+
+    def end() -> None:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(10)
+        folder.cleanup()
+
+    atexit.register(end)
+    return path
+
+
+def run(
+    arguments: Sequence[str],
+    *,
+    stdin: IO[bytes] | int,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    environ: Mapping[str, str],
+) -> int:
+    """Run ``kretain`` with these arguments and exactly this environment; return its exit code.
+
+    Raises:
+        TimeoutError: it took longer than 240 s; it is killed.
+    """
+    if any(key.startswith(_COLD) and os.environ.get(key) != value for key, value in environ.items()):
+        command = [sys.executable, "-m", "kretain", *arguments]
+        return subprocess.run(
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, timeout=240, check=False
+        ).returncode
+    streams = [one if isinstance(one, int) else one.fileno() for one in (stdin, stdout, stderr)]
+    request = json.dumps({"arguments": list(arguments), "environ": dict(environ), "cwd": str(Path.cwd())}).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.settimeout(240)
+        caller.connect(_server())
+        socket.send_fds(caller, [len(request).to_bytes(8, "big")], streams)
+        caller.sendall(request)
+        with caller.makefile("r") as answers:
+            pid = int(answers.readline())
+            try:
+                return int(answers.readline())
+            except TimeoutError:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                raise
