@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -22,6 +22,7 @@ from pydantic import Field
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import Decision
+from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json
 from retention_cli.plan.saved import (
     HeadModel,
     RowModel,
@@ -33,7 +34,7 @@ from retention_cli.plan.saved import (
     plan_with,
     read_bytes,
 )
-from retention_cli.plan.value import Plan, head_as_json, row_as_json
+from retention_cli.plan.value import Plan, head_as_json
 
 KEY: Final = "kretain.plan"
 """The key of the head in a file's metadata."""
@@ -42,11 +43,7 @@ HEAD_FILE: Final = "_plan.json"
 ROWS_A_GROUP: Final = 20_000
 """Rows of a row group, and so what is held at a time."""
 
-_TEXTS: Final = ("cluster", "topic", "topic_id", "action", "min_commit_by", "rule", "limited_by")
-_NUMBERS: Final = (
-    *("partition", "leader_epoch", "log_start", "high_watermark", "last_stable_offset"),
-    *("min_commit", "trim_to", "records", "bytes", "unconsumed"),
-)
+_COLUMNS: Final = (CLUSTER, *SAVED)
 
 
 class _Totals(StrictModel):
@@ -59,53 +56,44 @@ class CountedHead(HeadModel):
     totals: _Totals
 
 
-def schema(metadata: Mapping[str, str] | None = None) -> Any:
-    """Return the rows' ``pyarrow.Schema``, in the JSON's order: offsets and counts int64, ``partition`` int32.
+def schema(columns: Sequence[Column] = _COLUMNS, metadata: Mapping[str, str] | None = None) -> Any:
+    """Return these columns' ``pyarrow.Schema``: offsets and counts int64, partitions and epochs int32.
 
     Raises:
         MissingPartError: pyarrow is not installed.
     """
     pa = arrow()
     reason = pa.struct([pa.field("code", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)])
+    types = {
+        "text": pa.string(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "bool": pa.bool_(),
+        "reasons": pa.list_(reason),
+    }
     return pa.schema(
-        [
-            pa.field("cluster", pa.string(), nullable=False),
-            pa.field("topic", pa.string(), nullable=False),
-            pa.field("topic_id", pa.string()),
-            pa.field("partition", pa.int32(), nullable=False),
-            pa.field("leader_epoch", pa.int32()),
-            pa.field("action", pa.string(), nullable=False),
-            pa.field("log_start", pa.int64()),
-            pa.field("high_watermark", pa.int64()),
-            pa.field("last_stable_offset", pa.int64()),
-            pa.field("min_commit", pa.int64()),
-            pa.field("min_commit_by", pa.string()),
-            pa.field("trim_to", pa.int64()),
-            pa.field("records", pa.int64(), nullable=False),
-            pa.field("bytes", pa.int64()),
-            pa.field("unconsumed", pa.int64(), nullable=False),
-            pa.field("rule", pa.string()),
-            pa.field("limited_by", pa.string()),
-            pa.field("reasons", pa.list_(reason), nullable=False),
-        ],
-        metadata=dict(metadata or {}),
+        [pa.field(one.name, types[one.kind], nullable=one.nullable) for one in columns], metadata=dict(metadata or {})
     )
 
 
 def write_rows(path: Path, head: Mapping[str, Any], rows: Iterable[tuple[str, Decision]]) -> None:
-    """Write a plan's file, a row group at a time; ``rows`` are (cluster id, decision), sorted.
+    """Write a plan's file; ``rows`` are (cluster id, decision), sorted.
 
     Raises:
         MissingPartError: pyarrow is not installed.
         OSError: it can't be written.
     """
+    columns = schema(metadata={KEY: json.dumps(head, ensure_ascii=False)})
+    write_batches(path, columns, ({CLUSTER.name: cluster, **row_as_json(one)} for cluster, one in rows))
+
+
+def write_batches(path: Path, columns: Any, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows of a schema, a row group at a time; raises as :func:`write_rows` does."""
     pa, parquet = arrow(), arrow("pyarrow.parquet")
-    columns = schema({KEY: json.dumps(head, ensure_ascii=False)})
     waiting = iter(rows)
     with parquet.ParquetWriter(path, columns, compression="zstd", write_page_checksum=True) as file:
         while some := list(itertools.islice(waiting, ROWS_A_GROUP)):
-            content = [{"cluster": cluster, **row_as_json(one)} for cluster, one in some]
-            file.write_table(pa.Table.from_pylist(content, schema=columns))
+            file.write_table(pa.Table.from_pylist(some, schema=columns))
 
 
 def write_plan(path: Path, plan: Plan) -> None:
@@ -230,14 +218,14 @@ def _may_hold(file: Any, group: int, cluster: str) -> bool:
 def _check_columns(found: Any, part: Path) -> None:
     """Check that every column of the plan is there, and of its kind."""
     types = arrow().types
-    for name in schema().names:
+    for name, _, kind_of, *_ in _COLUMNS:
         if found.get_field_index(name) < 0:
             raise SavedPlanError(f"{part} is not a plan: column {name} is missing, or there twice")
         kind = found.field(name).type
         plain = kind.value_type if types.is_dictionary(kind) else kind
-        if name in _TEXTS:
+        if kind_of == "text":
             good = types.is_string(plain) or types.is_large_string(plain) or types.is_null(plain)
-        elif name in _NUMBERS:
+        elif kind_of in ("int32", "int64"):
             good = types.is_integer(plain) or types.is_null(plain)
         else:
             good = types.is_list(kind) or types.is_large_list(kind)

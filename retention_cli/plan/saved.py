@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import from_json
 
 from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.plan.columns import SAVED
 from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
@@ -198,22 +199,5 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
 
 
 def _decision(row: RowModel) -> Decision:
-    return Decision(
-        topic=row.topic,
-        topic_id=row.topic_id,
-        partition=row.partition,
-        action=row.action,
-        log_start=row.log_start,
-        high_watermark=row.high_watermark,
-        last_stable_offset=row.last_stable_offset,
-        min_commit=row.min_commit,
-        min_commit_by=row.min_commit_by,
-        trim_to=row.trim_to,
-        records=row.records,
-        size_bytes=row.bytes,
-        unconsumed=row.unconsumed,
-        rule=row.rule,
-        limited_by=row.limited_by,
-        reasons=tuple(Reason(one.code, one.text) for one in row.reasons),
-        leader_epoch=row.leader_epoch,
-    )
+    values = {one.field: getattr(row, one.name) for one in SAVED}
+    return Decision(**values | {"reasons": tuple(Reason(one.code, one.text) for one in row.reasons)})

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Final, overload
 
 from retention_cli.core.extras import arrow
-from retention_cli.core.model import Decision, Reason
-from retention_cli.plan.parquet import write_rows
+from retention_cli.core.model import Decision
+from retention_cli.plan.columns import COLUMNS, decision_of, row_to_keep
+from retention_cli.plan.parquet import schema, write_batches
 
 _AT_A_TIME: Final = 5_000
 
 
-class KeptDecisions(Sequence[Decision]):
-    """Decisions that are read anew each time that somebody goes through them. The file goes with the last who has it.
+class SpilledDecisions(Sequence[Decision]):
+    """Decisions in a temporary file, read again each time they are iterated. It is deleted with its last reference.
 
     Args:
         decisions: in the order that they are to have; gone through once.
@@ -28,16 +29,16 @@ class KeptDecisions(Sequence[Decision]):
 
     def __init__(self, decisions: Iterable[Decision]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kretain-plan-")
-        self._path = Path(self._folder.name) / "rows.parquet"
-        write_rows(self._path, {}, (("", one) for one in decisions))
-        self._count = int(arrow("pyarrow.parquet").read_metadata(self._path).num_rows)
+        self.path = Path(self._folder.name) / "rows.parquet"
+        write_batches(self.path, schema(COLUMNS), map(row_to_keep, decisions))
+        self._count = int(arrow("pyarrow.parquet").read_metadata(self.path).num_rows)
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Decision]:
         parquet = arrow("pyarrow.parquet")
-        with parquet.ParquetFile(self._path) as file:
+        with parquet.ParquetFile(self.path) as file:
             for batch in file.iter_batches(_AT_A_TIME):
                 for row in batch.to_pylist():
                     yield decision_of(row)
@@ -54,27 +55,3 @@ class KeptDecisions(Sequence[Decision]):
         wanted = set(places)
         found = {place: one for place, one in enumerate(self) if place in wanted}
         return [found[place] for place in places]
-
-
-def decision_of(row: Mapping[str, Any]) -> Decision:
-    """Return the decision of a row of :func:`retention_cli.plan.parquet.schema`."""
-    return Decision(
-        topic=row["topic"],
-        topic_id=row["topic_id"],
-        partition=row["partition"],
-        action=row["action"],
-        log_start=row["log_start"],
-        high_watermark=row["high_watermark"],
-        last_stable_offset=row["last_stable_offset"],
-        min_commit=row["min_commit"],
-        min_commit_by=row["min_commit_by"],
-        trim_to=row["trim_to"],
-        records=row["records"],
-        size_bytes=row["bytes"],
-        unconsumed=row["unconsumed"],
-        rule=row["rule"],
-        limited_by=row["limited_by"],
-        reasons=tuple(Reason(one["code"], one["text"]) for one in row["reasons"] or ()),
-        size_exact=bool(row.get("bytes_exact")),
-        leader_epoch=row["leader_epoch"],
-    )

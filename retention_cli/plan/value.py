@@ -15,6 +15,7 @@ from retention_cli import __version__
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.units import timestamp
 from retention_cli.disks.solve.outcome import DiskOutcome, Space, outcome_as_json, space_as_json
+from retention_cli.plan.columns import row_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 FORMAT: Final = "kretain.plan/v1"
@@ -122,29 +123,6 @@ class Plan:
     def rules(self) -> Rules:
         """Whose triggers it goes by. One flag that asks for a bound turns the file's own off (docs/policy.md)."""
         return "one-off" if any(flag in self.flags for flag in TRIGGER_FLAGS) else "file"
-
-
-def row_as_json(decision: Decision) -> dict[str, Any]:
-    """Return a decision as a row of the plan's JSON."""
-    return {
-        "topic": decision.topic,
-        "topic_id": decision.topic_id,
-        "partition": decision.partition,
-        "leader_epoch": decision.leader_epoch,
-        "action": decision.action,
-        "log_start": decision.log_start,
-        "high_watermark": decision.high_watermark,
-        "last_stable_offset": decision.last_stable_offset,
-        "min_commit": decision.min_commit,
-        "min_commit_by": decision.min_commit_by,
-        "trim_to": decision.trim_to,
-        "records": decision.records,
-        "bytes": decision.size_bytes,
-        "unconsumed": decision.unconsumed,
-        "rule": decision.rule,
-        "limited_by": decision.limited_by,
-        "reasons": [{"code": reason.code, "text": reason.text} for reason in decision.reasons],
-    }
 
 
 def totals_as_json(totals: Totals) -> dict[str, Any]:

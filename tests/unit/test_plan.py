@@ -10,8 +10,9 @@ import pytest
 
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.units import timestamp
+from retention_cli.plan.columns import COLUMNS, NAMES, decision_of, row_as_json, row_to_keep
 from retention_cli.plan.load import read_plan
-from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.saved import RowModel, SavedPlanError
 from retention_cli.plan.value import Plan, Totals, as_json, delete_records_json, plan_text
 from tests.unit.test_narrow import HOLD, KEEP, row
 
@@ -35,6 +36,18 @@ def plan(*decisions: Decision, **more: Any) -> Plan:
 
 
 EVERY = plan(row(), row(partition=1, size_bytes=None), KEEP._replace(partition=2), HOLD._replace(partition=3), SKIP)
+
+
+def test_one_list_has_all_columns_of_a_row() -> None:
+    assert {one.field for one in COLUMNS} == set(Decision._fields)
+    assert list(RowModel.model_fields) == list(NAMES)
+    for one in EVERY.decisions:
+        assert list(row_as_json(one)) == list(NAMES)
+        exact = one._replace(size_exact=True)
+        assert decision_of(row_to_keep(exact)) == exact, "our own processes pass all of it on"
+        assert decision_of(row_as_json(exact)) == one._replace(size_exact=False), "a saved plan has no such column"
+    told = Path("docs/plan.md").read_text(encoding="utf-8")
+    assert [name for name in NAMES if f"`{name}`" not in told] == []
 
 
 def test_the_plans_json_has_exactly_the_keys_that_scripts_rely_on() -> None:

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Action, Decision, Reason
 from retention_cli.plan import parquet as plan_parquet
+from retention_cli.plan.columns import row_as_json
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.parquet import HEAD_FILE, KEY, read_parquet_plan, schema, write_plan, write_rows
 from retention_cli.plan.saved import SavedPlanError
-from retention_cli.plan.value import Plan, head_as_json, plan_text, row_as_json
+from retention_cli.plan.value import Plan, head_as_json, plan_text
 from tests.unit.test_narrow import row
 from tests.unit.test_plan import EVERY, plan
 

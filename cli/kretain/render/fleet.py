@@ -15,9 +15,10 @@ from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, gone, number, size
 from retention_cli.core.model import Decision
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
-from retention_cli.plan.value import Plan, Totals, row_as_json
+from retention_cli.plan.columns import NAMES, row_as_json
+from retention_cli.plan.value import Plan, Totals
 
-COLUMNS = ("cluster", *plan.COLUMNS)
+COLUMNS = ("cluster", *NAMES)
 
 
 def print_fleet_plan(fleet: FleetPlan, output: PlanOutput, *, every_row: bool) -> None:

@@ -14,30 +14,12 @@ from kretain.render.kit.text import count, gone, number, size
 from retention_cli.core.model import Decision
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.disks.solve.outcome import Space
-from retention_cli.plan.value import NO_FILE, Plan, as_json, delete_records_json, head_as_json, row_as_json
+from retention_cli.plan.columns import NAMES, row_as_json
+from retention_cli.plan.value import NO_FILE, Plan, as_json, delete_records_json, head_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 SHOWN = 40
 """More rows than these are not a table any more: then the totals, the holds and the largest rows are."""
-
-COLUMNS = (
-    "topic",
-    "topic_id",
-    "partition",
-    "action",
-    "log_start",
-    "high_watermark",
-    "last_stable_offset",
-    "min_commit",
-    "min_commit_by",
-    "trim_to",
-    "records",
-    "bytes",
-    "unconsumed",
-    "rule",
-    "limited_by",
-    "reasons",
-)
 
 _STYLES = {"trim": "yellow", "hold": "magenta", "keep": None, "skip": "dim"}
 
@@ -52,7 +34,7 @@ def print_plan(plan: Plan, output: PlanOutput, *, every_row: bool) -> None:
         case PlanOutput.yaml:
             data.print_yaml(as_json(plan))
         case PlanOutput.csv:
-            data.print_csv(COLUMNS, (row_as_json(one) for one in plan.decisions))
+            data.print_csv(NAMES, (row_as_json(one) for one in plan.decisions))
         case PlanOutput.delete_records:
             _print_delete_records(plan)
         case PlanOutput.table | PlanOutput.markdown:

@@ -36,11 +36,12 @@ from retention_cli.engines.spark.prepare import (
     slice_rows,
 )
 from retention_cli.engines.spark.remember import remember_groups, remember_partitions
-from retention_cli.engines.spark.schemas import COMMITS, DECIDED, LIMITS, PLAN, SLICES, ddl
+from retention_cli.engines.spark.schemas import COMMITS, DECIDED, LIMITS, SLICES, ddl
 from retention_cli.engines.spark.summaries import Summary, summaries_of
 from retention_cli.observe.floors.kafka_groups import changed_since, not_listed
+from retention_cli.plan.columns import COLUMNS, decision_of
 from retention_cli.plan.make import NothingMatchesError
-from retention_cli.plan.spill import KeptDecisions, decision_of
+from retention_cli.plan.spill import SpilledDecisions
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.errors import PolicyError
 
@@ -73,12 +74,12 @@ class SparkPlan:
 
     def decisions(self, plan: Plan) -> Sequence[Decision]:
         """Return a plan's decisions in order. Many are kept in a file, never all of them in memory."""
-        some = self.rows.where(self.rows.cluster == plan.cluster_id).select(*PLAN.names, "bytes_exact")
+        some = self.rows.where(self.rows.cluster == plan.cluster_id).select(*(one.name for one in COLUMNS))
         many = plan.totals.partitions > _IN_MEMORY
         if many:
             some = some.sort("topic", "partition")  # two more jobs, which a small plan need not wait for
         found = (decision_of(row.asDict(recursive=True)) for row in some.toLocalIterator(prefetchPartitions=True))
-        return KeptDecisions(found) if many else sorted(found, key=lambda one: one.tp)
+        return SpilledDecisions(found) if many else sorted(found, key=lambda one: one.tp)
 
 
 def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: Progress = silent) -> SparkPlan:

@@ -35,7 +35,7 @@ from retention_cli.observe.floors.kafka_groups import end_of_epoch
 from retention_cli.observe.floors.standing import CUT_UNTOLD, Best, EpochEnd, GoneCommit, Refused, Standing, floor_of
 from retention_cli.observe.request import Prepared, Request
 from retention_cli.observe.topic_facts import bare_facts, configured
-from retention_cli.plan.value import row_as_json
+from retention_cli.plan.columns import row_to_keep
 from retention_cli.policy.settings import Settings
 
 ROWS_A_BATCH: Final = 5_000
@@ -322,8 +322,7 @@ def _decided(row: Row, one: Weighing) -> Row:
         limit = disk_limit(facts, settings, now_ms)
         decision = after_disks(facts, settings, decision, limit, asked, unknown_of(disks["reasons"]))
     return {
-        **row_as_json(decision),
-        "bytes_exact": decision.size_exact,
+        **row_to_keep(decision),
         "cluster": row["cluster"],
         "read_ms": row["read_ms"],
         "memory": row["memory"],

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from retention_cli.plan import parquet as plan_parquet
+from retention_cli.plan.columns import CLUSTER, COLUMNS, SAVED
+from retention_cli.plan.parquet import schema as plan_schema
 
 REASON: Final = pa.struct([("code", pa.string()), ("text", pa.string())])
 UNKNOWN: Final = pa.list_(pa.struct([("field", pa.string()), ("code", pa.string()), ("text", pa.string())]))
@@ -293,13 +294,12 @@ BATCH_RUNS: Final = pa.schema(
 )
 """One row a piece of a log that was read for its bytes (:class:`retention_cli.brokers.wire.runs.Runs`)."""
 
-PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_parquet.schema()])
+PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_schema((CLUSTER, *SAVED))])
 """The plan's rows (docs/plan.md, The plan)."""
 
 DECIDED: Final = pa.schema(
     [
-        *PLAN,
-        ("bytes_exact", pa.bool_()),
+        *(one.with_nullable(True) for one in plan_schema((CLUSTER, *COLUMNS))),
         ("read_ms", pa.int64()),
         ("memory", MEMORY),
         ("doubt", pa.bool_()),
@@ -308,7 +308,7 @@ DECIDED: Final = pa.schema(
         ("note", pa.string()),
     ]
 )
-"""The plan's rows, and what the client remembers of each."""
+"""The plan's rows, with what goes between our own processes alone, and what the client remembers of each."""
 
 
 def ddl(schema: Any) -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Decision, Reason
-from retention_cli.plan.spill import KeptDecisions
+from retention_cli.plan.spill import SpilledDecisions
 from retention_cli.plan.value import Totals
 
 numbers = st.none() | st.integers(0, 2**62)
@@ -29,14 +29,14 @@ decisions = st.builds(
     rule=st.sampled_from([None, "consumed", "disk-usage"]),
     limited_by=st.sampled_from([None, "G1", "G9"]),
     reasons=st.lists(st.builds(Reason, st.text(max_size=5), st.text(max_size=30)), max_size=3).map(tuple),
-    size_exact=st.just(False),  # of all of them, it stands in the totals
+    size_exact=st.booleans(),
     leader_epoch=st.none() | st.integers(-1, 2**31 - 1),
 )
 
 
 @given(st.lists(decisions, max_size=12), st.integers(-13, 13), st.integers(-13, 13))
 def test_they_are_a_sequence_like_any_other(rows: list[Decision], first: int, last: int) -> None:
-    kept = KeptDecisions(iter(rows))
+    kept = SpilledDecisions(iter(rows))
     assert len(kept) == len(rows)
     assert list(kept) == rows
     assert list(kept) == rows, "they can be gone through again"
@@ -55,8 +55,8 @@ def test_totals_of_parts_add_up(one: list[Decision], other: list[Decision]) -> N
 
 
 def test_the_file_goes_with_the_last_who_has_it() -> None:
-    kept = KeptDecisions(())
-    path = kept._path
+    kept = SpilledDecisions(())
+    path = kept.path
     assert path.exists()
     del kept
     assert not path.exists()

@@ -1,0 +1,80 @@
+"""The columns of a plan's rows, once. JSON, CSV, Parquet, the spill file and Spark's frames derive from them. Pure.
+
+A new one is an entry here, a field of :class:`~retention_cli.core.model.Decision`, and a line in docs/plan.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, Final, Literal, NamedTuple
+
+from retention_cli.core.model import Decision, Reason
+
+Kind = Literal["text", "int32", "int64", "bool", "reasons"]
+
+
+class Column(NamedTuple):
+    """One column: its name in plans, the decision's field, its kind, and whether it may be null.
+
+    What is not ``saved`` goes between our own processes alone: no plan that people read has it.
+    """
+
+    name: str
+    field: str
+    kind: Kind
+    nullable: bool = True
+    saved: bool = True
+
+
+COLUMNS: Final = (
+    Column("topic", "topic", "text", nullable=False),
+    Column("topic_id", "topic_id", "text"),
+    Column("partition", "partition", "int32", nullable=False),
+    Column("leader_epoch", "leader_epoch", "int32"),
+    Column("action", "action", "text", nullable=False),
+    Column("log_start", "log_start", "int64"),
+    Column("high_watermark", "high_watermark", "int64"),
+    Column("last_stable_offset", "last_stable_offset", "int64"),
+    Column("min_commit", "min_commit", "int64"),
+    Column("min_commit_by", "min_commit_by", "text"),
+    Column("trim_to", "trim_to", "int64"),
+    Column("records", "records", "int64", nullable=False),
+    Column("bytes", "size_bytes", "int64"),
+    Column("unconsumed", "unconsumed", "int64", nullable=False),
+    Column("rule", "rule", "text"),
+    Column("limited_by", "limited_by", "text"),
+    Column("reasons", "reasons", "reasons", nullable=False),
+    Column("bytes_exact", "size_exact", "bool", saved=False),
+)
+"""In the order in which they are written."""
+
+SAVED: Final = tuple(one for one in COLUMNS if one.saved)
+NAMES: Final = tuple(one.name for one in SAVED)
+"""The keys of a row in JSON, and the columns of CSV and Parquet."""
+CLUSTER: Final = Column("cluster", "", "text", nullable=False)
+"""Before the others where a table may hold a fleet."""
+
+_PLAIN: Final = tuple(one for one in SAVED if one.kind != "reasons")
+_plain_values: Final = attrgetter(*(one.field for one in _PLAIN))
+_plain_names: Final = tuple(one.name for one in _PLAIN)
+
+
+def row_as_json(decision: Decision) -> dict[str, Any]:
+    """Return a decision as a row of the plan's JSON."""
+    row = dict(zip(_plain_names, _plain_values(decision), strict=True))
+    row["reasons"] = [{"code": reason.code, "text": reason.text} for reason in decision.reasons]
+    return row
+
+
+def row_to_keep(decision: Decision) -> dict[str, Any]:
+    """Return a decision as a row between our own processes: with the columns that no saved plan has."""
+    return row_as_json(decision) | {one.name: getattr(decision, one.field) for one in COLUMNS if not one.saved}
+
+
+def decision_of(row: Mapping[str, Any]) -> Decision:
+    """Return the decision of a row; a column that is not saved may be missing."""
+    values = {one.field: row[one.name] for one in COLUMNS if one.name in row or one.saved}
+    values["reasons"] = tuple(Reason(one["code"], one["text"]) for one in row["reasons"] or ())
+    values["size_exact"] = bool(values.get("size_exact"))
+    return Decision(**values)
