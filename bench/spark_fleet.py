@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.engines.spark.engine import decided_of
-from retention_cli.engines.spark.frames import laid_beside
+from retention_cli.engines.spark.frames import join_commits
 from retention_cli.engines.spark.jobs import ClusterJob
 from retention_cli.engines.spark.schemas import COMMITS, FACTS, PLAN
 from retention_cli.engines.spark.summaries import summaries_of
@@ -131,7 +131,7 @@ def decide(session: Any, folder: Path, out: Path) -> dict[str, Any]:
     began = time.perf_counter()
     facts = session.read.parquet(str(folder / "facts"))
     commits = session.read.parquet(str(folder / "commits"))
-    decided = decided_of(laid_beside(facts, commits), jobs).persist()
+    decided = decided_of(join_commits(facts, commits), jobs).persist()
     decided.select(*PLAN.names).write.parquet(str(out))
     summaries = summaries_of(decided)
     seconds = time.perf_counter() - began

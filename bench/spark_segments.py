@@ -184,12 +184,12 @@ def over_spark(folder: Path, master: str, out: Path) -> dict[str, Any]:
 def here(folder: Path, out: Path) -> dict[str, Any]:
     """Walk in this process, write the bounds; return what each disk comes to."""
     from retention_cli.disks.inventory.inventory import read_inventory
-    from retention_cli.disks.solve.inventory_view import COLUMNS, Stock
+    from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
     from retention_cli.disks.solve.oldest_first import oldest_first
 
     disks = disks_of(folder)
     began = time.perf_counter()
-    stock = Stock(read_inventory([folder / "inventory"], COLUMNS))
+    view = InventoryView(read_inventory([folder / "inventory"], COLUMNS))
     rows = pq.read_table(folder / "partitions.parquet").to_pylist()
     free = Limit(10**9, "G1", "the high watermark")
     held = Unknown.because(_UNREAD[0]["code"], _UNREAD[0]["text"])
@@ -198,7 +198,7 @@ def here(folder: Path, out: Path) -> dict[str, Any]:
         tp: held if row["limit_offset"] is None else free for tp, row in zip(names, rows, strict=True)
     }
     ids = {tp: row["topic_id"] for tp, row in zip(names, rows, strict=True)}
-    found = oldest_first(stock.lying(ids), disks, RULES, dict.fromkeys(names, LOG_START), {}, limits)
+    found = oldest_first(view.segment_table(ids), disks, RULES, dict.fromkeys(names, LOG_START), {}, limits)
     seconds = time.perf_counter() - began
     columns = list(zip(*((*tp, bound) for tp, bound in found.bounds.items()), strict=True))
     pq.write_table(pa.table(dict(zip(("topic", "partition", "bound"), columns, strict=True))), out)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from retention_cli.disks.solve.dictionary import numbered
+from retention_cli.disks.solve.dictionary import encoded
 from retention_cli.disks.solve.segments import Ints, add_up
 from retention_cli.disks.solve.water_level import water_level
 
@@ -95,7 +95,7 @@ def measure(path: Path) -> dict[str, float]:
     began = time.perf_counter()
     cpu = time.process_time()
     file = pq.ParquetFile(path, read_dictionary=["topic", "dir"])
-    inventory = numbered(lambda name: file.read(columns=[name]).column(0))
+    inventory = encoded(lambda name: file.read(columns=[name]).column(0))
     read = time.perf_counter()
     segments = inventory.segments
     held = add_up(segments.size_bytes, segments.disk, len(inventory.dirs))

@@ -84,7 +84,7 @@ class Deeds:
     def fail(self, error: Exception, verbosity: int) -> None:
         """Say what went wrong behind a delete, and go on: the report is yet to come."""
         self.failed = True
-        report(in_our_words(error), verbosity)
+        report(as_engine_error(error), verbosity)
 
     @contextlib.contextmanager
     def behind(self, verbosity: int) -> Iterator[None]:
@@ -114,7 +114,7 @@ def exit_code_for(error: BaseException) -> Exit:
     return Exit.FAILED
 
 
-def in_our_words(error: BaseException) -> BaseException:
+def as_engine_error(error: BaseException) -> BaseException:
     """Return the error that people are told of: Spark's own, whatever raised it, is the engine's SparkError."""
     if "pyspark" not in sys.modules:
         return error

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from retention_cli.advise.dangers import Danger, judge
+from retention_cli.advise.demand import Demand, WantedBy, wanted
 from retention_cli.advise.facts import TopicState
 from retention_cli.advise.kept import AtMost, Forever, Usual, at_most, usual
 from retention_cli.advise.settings import broker_properties_for, changes_for, policy_entry_for
-from retention_cli.advise.wish import WantedBy, Wish, wanted
 from retention_cli.core.model import Maybe, Reason, Unknown
 
 
@@ -39,13 +39,13 @@ class Advice:
     unknown: Sequence[Reason]
 
 
-def advise(topic: TopicState, wish: Wish, now_ms: int) -> Advice:
+def advise(topic: TopicState, demand: Demand, now_ms: int) -> Advice:
     """Judge one topic. ``now_ms`` is when its traffic was measured (Unix ms)."""
-    dangers, unknown = judge(topic, wish, now_ms)
-    changes = changes_for(topic, wish, {one.code for one in dangers})
+    dangers, unknown = judge(topic, demand, now_ms)
+    changes = changes_for(topic, demand, {one.code for one in dangers})
     changed = topic.changed(changes)
-    keep, by = wanted(topic, wish)
-    entry = policy_entry_for(topic, wish)
+    keep, by = wanted(topic, demand)
+    entry = policy_entry_for(topic, demand)
     return Advice(
         topic=topic,
         wanted_ms=keep,
@@ -55,10 +55,10 @@ def advise(topic: TopicState, wish: Wish, now_ms: int) -> Advice:
         dangers=dangers,
         changes=changes,
         then_at_most=at_most(changed, now_ms),
-        then_dangers=judge(changed, wish, now_ms)[0],
-        broker_properties=broker_properties_for(changed, wish, now_ms),
+        then_dangers=judge(changed, demand, now_ms)[0],
+        broker_properties=broker_properties_for(changed, demand, now_ms),
         policy_entry=entry,
-        policy_at_most_ms=entry.get("retention.ms", wish.policy.forced_age_ms if wish.policy is not None else None),
+        policy_at_most_ms=entry.get("retention.ms", demand.policy.forced_age_ms if demand.policy is not None else None),
         unknown=_distinct([*unknown, *_unread(topic)]),
     )
 

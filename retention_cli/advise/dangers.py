@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
+from retention_cli.advise.demand import SMALLEST_SEGMENT_BYTES, Demand, needed_ms
 from retention_cli.advise.facts import PartitionState, TopicState
+from retention_cli.advise.format import HOUR, LAST_DATE_MS, moment, span
 from retention_cli.advise.kept import (
     CLOCK_DIFFERENCE_MS,
     retention_bytes,
@@ -18,8 +20,6 @@ from retention_cli.advise.kept import (
     size_window_ms,
 )
 from retention_cli.advise.sure import or_unknown, sure
-from retention_cli.advise.wish import SMALLEST_SEGMENT_BYTES, Wish, needed_ms
-from retention_cli.advise.words import HOUR, LAST_DATE_MS, moment, span
 from retention_cli.core.model import INFINITE_MS, Maybe, Reason, Unknown
 from retention_cli.core.units import format_bytes
 from retention_cli.decide.triggers.consumed import forced_retention_conflict
@@ -45,42 +45,42 @@ class Danger:
 
 
 @or_unknown
-def consumed_after_retention(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+def consumed_after_retention(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
     """R1's time must not be longer than the forced retention (R1)."""
     del now_ms
-    if wish.consumed_after_ms is None:
+    if demand.consumed_after_ms is None:
         return None
     live = sure(retention_ms(topic))
     conflict = forced_retention_conflict(
-        wish.consumed_after_ms, INFINITE_MS if live is None else live, wish.forced_age_ms
+        demand.consumed_after_ms, INFINITE_MS if live is None else live, demand.forced_age_ms
     )
     if conflict is None:
         return None
     text = conflict.reasons[0].text
-    if wish.keep_ms is not None:
+    if demand.keep_ms is not None:
         text = text.replace("the policy's retention.ms", "--want")
     return Danger("R1-above-retention", "sooner", text)
 
 
 @or_unknown
-def broker_before_policy(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+def broker_before_policy(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
     """A broker whose retention.ms is shorter than what is wanted deletes before R4 has a say."""
     del now_ms
-    if wish.forced_age_ms is None:
+    if demand.forced_age_ms is None:
         return None
     live = sure(retention_ms(topic))
-    if live is None or live >= wish.forced_age_ms:
+    if live is None or live >= demand.forced_age_ms:
         return None
-    who = "--want" if wish.keep_ms is not None else "the policy's retention.ms"
-    text = f"the broker's retention.ms ({span(live)}) lets records go before {who} ({span(wish.forced_age_ms)}) would"
+    who = "--want" if demand.keep_ms is not None else "the policy's retention.ms"
+    text = f"the broker's retention.ms ({span(live)}) lets records go before {who} ({span(demand.forced_age_ms)}) would"
     return Danger("broker-before-policy", "sooner", text)
 
 
 @or_unknown
-def size_before_time(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+def size_before_time(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
     """At today's rate retention.bytes may delete long before any time has passed."""
     del now_ms
-    limit, needed = sure(retention_bytes(topic)), sure(needed_ms(topic, wish))
+    limit, needed = sure(retention_bytes(topic)), sure(needed_ms(topic, demand))
     if limit is None or needed is None:
         return None
     windows = _each(topic, lambda one: size_window_ms(one, limit))
@@ -93,7 +93,7 @@ def size_before_time(topic: TopicState, wish: Wish, now_ms: int) -> Danger | Non
         f"data in the busiest partition; {span(needed)} are wanted"
     )
     remedy = None
-    if wish.topic_bytes is not None:
+    if demand.topic_bytes is not None:
         rates = _each(topic, lambda one: one.bytes_per_hour).known.values()
         remedy = (
             f"--want-bytes can't hold that: {span(needed)} come to {format_bytes(round(sum(rates) * needed / HOUR))}"
@@ -102,9 +102,9 @@ def size_before_time(topic: TopicState, wish: Wish, now_ms: int) -> Danger | Non
 
 
 @or_unknown
-def segment_above_retention(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+def segment_above_retention(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
     """A segment that is longer than retention.ms keeps its first record long after that has passed."""
-    del now_ms, wish
+    del now_ms, demand
     limit = sure(retention_ms(topic))
     if limit is None or (segment := sure(topic.settings.segment_ms)) <= limit:
         return None
@@ -121,14 +121,14 @@ def segment_above_retention(topic: TopicState, wish: Wish, now_ms: int) -> Dange
 
 
 @or_unknown
-def bytes_per_partition(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+def bytes_per_partition(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
     """retention.bytes holds for each partition, not for the topic; and a segment comes on top."""
     del now_ms
     if topic.deletes is False:
         return None
     limit, count = sure(retention_bytes(topic)), len(topic.partitions)
-    if wish.topic_bytes is not None:
-        return _against_the_word(topic, limit, wish.topic_bytes)
+    if demand.topic_bytes is not None:
+        return _against_the_word(topic, limit, demand.topic_bytes)
     if limit is None or count < 2:
         return None
     sizes = _each(topic, lambda one: one.size_bytes)
@@ -144,26 +144,26 @@ def bytes_per_partition(topic: TopicState, wish: Wish, now_ms: int) -> Danger | 
 
 
 def _against_the_word(topic: TopicState, limit: int | None, topic_bytes: int) -> Danger | None:
-    wish, count = f"the topic is to stay within {format_bytes(topic_bytes)}", len(topic.partitions)
+    demand, count = f"the topic is to stay within {format_bytes(topic_bytes)}", len(topic.partitions)
     remedy = None
     if topic_bytes < (least := count * 2 * SMALLEST_SEGMENT_BYTES):
         remedy = f"{count} partitions need {format_bytes(least)} at least, two of the smallest segments each"
     if limit is None:
-        return Danger("bytes-per-partition", "larger", f"{wish}, and retention.bytes sets no limit", remedy=remedy)
+        return Danger("bytes-per-partition", "larger", f"{demand}, and retention.bytes sets no limit", remedy=remedy)
     segment = sure(topic.settings.segment_bytes)
     if (most := count * (limit + segment)) <= topic_bytes:
         return None
     text = (
-        f"{wish}, and retention.bytes ({format_bytes(limit)}) is for each partition, with a segment "
+        f"{demand}, and retention.bytes ({format_bytes(limit)}) is for each partition, with a segment "
         f"({format_bytes(segment)}) on top: {count} may take {format_bytes(most)}"
     )
     return Danger("bytes-per-partition", "larger", text, remedy=remedy)
 
 
 @or_unknown
-def offsets_expire_first(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+def offsets_expire_first(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
     """Commits of a group that stopped must live as long as the data that it has yet to read."""
-    del now_ms, wish
+    del now_ms, demand
     limit, offsets = sure(retention_ms(topic)), sure(topic.offsets_retention_ms)
     if not sure(topic.deletes) or (limit is not None and offsets >= limit):
         return None
@@ -177,9 +177,9 @@ def offsets_expire_first(topic: TopicState, wish: Wish, now_ms: int) -> Danger |
 
 
 @or_unknown
-def future_timestamps(topic: TopicState, wish: Wish, now_ms: int) -> Danger | None:
+def future_timestamps(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
     """One stamp that is ahead of the clock keeps its segment, and all behind it, that much longer."""
-    del wish
+    del demand
     if topic.deletes is False:
         return None
     newest = _each(topic, lambda one: one.newest)
@@ -236,7 +236,7 @@ def _each(topic: TopicState, fact: Callable[[PartitionState], Maybe[T]]) -> _Per
     return _PerPartition(known, unknown)
 
 
-JUDGES: Final[Sequence[Callable[[TopicState, Wish, int], Maybe[Danger | None]]]] = (
+JUDGES: Final[Sequence[Callable[[TopicState, Demand, int], Maybe[Danger | None]]]] = (
     consumed_after_retention,
     broker_before_policy,
     size_before_time,
@@ -248,12 +248,12 @@ JUDGES: Final[Sequence[Callable[[TopicState, Wish, int], Maybe[Danger | None]]]]
 """In the order in which they are said: what may lose data first."""
 
 
-def judge(topic: TopicState, wish: Wish, now_ms: int) -> tuple[list[Danger], list[Reason]]:
+def judge(topic: TopicState, demand: Demand, now_ms: int) -> tuple[list[Danger], list[Reason]]:
     """Return the topic's dangers, and why others could not be judged."""
     dangers: list[Danger] = []
     unknown: list[Reason] = []
     for one in JUDGES:
-        found = one(topic, wish, now_ms)
+        found = one(topic, demand, now_ms)
         if isinstance(found, Unknown):
             unknown += found.reasons
         elif found is not None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from retention_cli.advise.format import HOUR, MINUTE
 from retention_cli.advise.sure import or_unknown, sure
-from retention_cli.advise.words import HOUR, MINUTE
 from retention_cli.core.model import INFINITE_MS, Maybe, TopicFacts, Unknown
 from retention_cli.decide.guards import untouchable
 from retention_cli.policy.settings import Settings

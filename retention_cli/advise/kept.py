@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from retention_cli.advise.facts import PartitionState, TopicSettings, TopicState
+from retention_cli.advise.format import HOUR, MINUTE
 from retention_cli.advise.sure import or_unknown, sure
-from retention_cli.advise.words import HOUR, MINUTE
 from retention_cli.core.model import Maybe, Unknown
 
 CLOCK_DIFFERENCE_MS: Final = MINUTE

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from retention_cli.advise.facts import Ago, PartitionState, Stamp, TopicSettings, TopicState, Window, measured
-from retention_cli.advise.words import DAY, HOUR, MINUTE
+from retention_cli.advise.format import DAY, HOUR, MINUTE
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata

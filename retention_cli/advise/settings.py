@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from retention_cli.advise.dangers import offsets_expire_first
+from retention_cli.advise.demand import SMALLEST_SEGMENT_BYTES, Demand, needed_ms
 from retention_cli.advise.facts import TopicState
+from retention_cli.advise.format import DAY, HOUR, MIB, MINUTE
 from retention_cli.advise.kept import retention_ms
 from retention_cli.advise.sure import or_unknown, sure
-from retention_cli.advise.wish import SMALLEST_SEGMENT_BYTES, Wish, needed_ms
-from retention_cli.advise.words import DAY, HOUR, MIB, MINUTE
 from retention_cli.core.model import Unknown
 from retention_cli.policy.settings import Settings
 
@@ -30,17 +30,17 @@ def segment_for(retention_ms: int, least_ms: int = MINUTE) -> int:
     return max(least_ms, min(LONGEST_SEGMENT_MS, retention_ms))
 
 
-def changes_for(topic: TopicState, wish: Wish, dangers: Collection[str]) -> dict[str, int]:
+def changes_for(topic: TopicState, demand: Demand, dangers: Collection[str]) -> dict[str, int]:
     """Return the topic settings to set, by Kafka's names: none where all is well, or where facts are missing."""
     found: dict[str, int] = {}
     if topic.deletes is True:
-        target = target_retention(topic, wish)
+        target = target_retention(topic, demand)
         if isinstance(target, int):
-            found |= _time(topic, target, wish.least_segment_ms)
-        if wish.topic_bytes is not None:
-            found |= _within(topic, wish.topic_bytes) if "bytes-per-partition" in dangers else {}
+            found |= _time(topic, target, demand.least_segment_ms)
+        if demand.topic_bytes is not None:
+            found |= _within(topic, demand.topic_bytes) if "bytes-per-partition" in dangers else {}
         elif "size-before-time" in dangers:
-            found |= _roomier(topic, wish)
+            found |= _roomier(topic, demand)
     if "future-timestamps" in dangers and topic.settings.timestamp_type == "CreateTime":
         allowed = topic.settings.after_max_ms
         if allowed is None or (isinstance(allowed, int) and allowed > HOUR):
@@ -49,15 +49,15 @@ def changes_for(topic: TopicState, wish: Wish, dangers: Collection[str]) -> dict
 
 
 @or_unknown
-def target_retention(topic: TopicState, wish: Wish) -> int | None:
+def target_retention(topic: TopicState, demand: Demand) -> int | None:
     """Return the ``retention.ms`` that the broker should have; None: without end.
 
     The operator's word decides. Else the broker's own is only ever made longer, for R1's time or R4's.
     """
-    if wish.keep_ms is not None:
-        return wish.keep_ms
+    if demand.keep_ms is not None:
+        return demand.keep_ms
     live = sure(retention_ms(topic))
-    return None if live is None else max(live, wish.consumed_after_ms or 0, wish.forced_age_ms or 0)
+    return None if live is None else max(live, demand.consumed_after_ms or 0, demand.forced_age_ms or 0)
 
 
 def _time(topic: TopicState, target: int, least_segment_ms: int) -> dict[str, int]:
@@ -82,8 +82,8 @@ def _within(topic: TopicState, topic_bytes: int) -> dict[str, int]:
     return found if smaller == segment else {**found, "segment.bytes": smaller}
 
 
-def _roomier(topic: TopicState, wish: Wish) -> dict[str, int]:
-    needed = needed_ms(topic, wish)
+def _roomier(topic: TopicState, demand: Demand) -> dict[str, int]:
+    needed = needed_ms(topic, demand)
     if isinstance(needed, Unknown) or needed is None:
         return {}
     rates = [one.bytes_per_hour for one in topic.partitions]
@@ -91,29 +91,29 @@ def _roomier(topic: TopicState, wish: Wish) -> dict[str, int]:
     return {"retention.bytes": -(-int(busiest * needed / HOUR * HEADROOM) // MIB) * MIB}
 
 
-def broker_properties_for(topic: TopicState, wish: Wish, now_ms: int) -> dict[str, int]:
+def broker_properties_for(topic: TopicState, demand: Demand, now_ms: int) -> dict[str, int]:
     """Return what belongs into every broker's ``server.properties``: brokers take it at a restart alone."""
     limit = retention_ms(topic)
-    if not isinstance(limit, int) or offsets_expire_first(topic, wish, now_ms) is None:
+    if not isinstance(limit, int) or offsets_expire_first(topic, demand, now_ms) is None:
         return {}
     if isinstance(topic.offsets_retention_ms, Unknown):
         return {}
     return {"offsets.retention.minutes": -(-limit // MINUTE)}
 
 
-def policy_entry_for(topic: TopicState, wish: Wish) -> dict[str, int]:
+def policy_entry_for(topic: TopicState, demand: Demand) -> dict[str, int]:
     """Return what a policy entry should say of the topic (key to ms); nothing where it says so already.
 
     R4 does not wait for a segment: in-order records are kept ``retention.ms`` and one run of the tool.
     """
-    target = target_retention(topic, wish)
-    if isinstance(target, Unknown) or (wish.policy is None and topic.untouched(Settings())):
+    target = target_retention(topic, demand)
+    if isinstance(target, Unknown) or (demand.policy is None and topic.untouched(Settings())):
         return {}
-    age, after = wish.forced_age_ms, wish.consumed_after_ms
-    says = None if wish.policy is None else wish.policy.forced_age_ms
+    age, after = demand.forced_age_ms, demand.consumed_after_ms
+    says = None if demand.policy is None else demand.policy.forced_age_ms
     found: dict[str, int] = {}
     if after is not None and age is not None and after > age:
-        if wish.keep_ms is not None:
+        if demand.keep_ms is not None:
             found["retention.commitoffset.ms"] = age
         else:
             age = after

@@ -35,17 +35,17 @@ class NotingStore(Store):
         self._noted[path] = digest_of(content)
         yield arrow().BufferReader(content)
 
-    def word_on(self, done: Archived) -> Word:
+    def word_on(self, done: Archived) -> RemoteReport:
         """Return what is to be told of a partition that was archived through this store."""
         said = []
         for one in done.segments:
             files = {file.path: self._noted.get(f"{one.source.folder}/{file.path}", "") for file in one.files}
-            said.append(SegmentWord(one.start, one.end, substance(one), files))
-        return Word(done.start, tuple(said), done.notes)
+            said.append(ReportedSegment(one.start, one.end, substance(one), files))
+        return RemoteReport(done.start, tuple(said), done.notes)
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentWord:
+class ReportedSegment:
     """A segment that another has read back: its manifest's checksum, and those of its files' bytes, by their paths."""
 
     start: int
@@ -55,11 +55,11 @@ class SegmentWord:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class RemoteReport:
     """What another has archived of a partition, whose log began at ``start``."""
 
     start: int
-    segments: tuple[SegmentWord, ...] = ()
+    segments: tuple[ReportedSegment, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -82,7 +82,9 @@ def substance(manifest: Manifest) -> str:
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
-def look(store: Store, source: Source, end: int, word: Word, stopped: Callable[[], bool] = lambda: False) -> Seen:
+def look(
+    store: Store, source: Source, end: int, word: RemoteReport, stopped: Callable[[], bool] = lambda: False
+) -> Seen:
     """Compare another's word on a partition with what is seen from here.
 
     What is covered is told by the manifests alone: from behind the last offset that none of them has, to ``end`` at

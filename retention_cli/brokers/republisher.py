@@ -253,7 +253,7 @@ def _error(said: Any, what: str, settings: ConnectionSettings) -> BrokerError:
             text = text.replace(" ".join(secret.split()), MASK)
     if said.name().endswith("AUTHORIZATION_FAILED"):
         return UnauthorizedError(
-            f"{what}: our principal may not ({said.name()}): it wants WRITE on the topic, WRITE and DESCRIBE on "
+            f"{what}: this user may not ({said.name()}): it needs WRITE on the topic, WRITE and DESCRIBE on "
             f"transactional ids, and READ and DELETE on groups that start with kretain-restore-"
         )
     return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))

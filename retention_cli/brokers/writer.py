@@ -202,7 +202,7 @@ class ClusterWriter:
         match said.name():
             case "TOPIC_AUTHORIZATION_FAILED" | "CLUSTER_AUTHORIZATION_FAILED":
                 grant = f"kafka-acls.sh --add --topic {topic} --operation {operation} --allow-principal User:NAME"
-                return UnauthorizedError(f"{what}: our principal may not; grant it: {grant}")
+                return UnauthorizedError(f"{what}: this user may not; grant it: {grant}")
             case "_AUTHENTICATION":
                 return UnauthorizedError(f"{what}: the cluster refused the connection: {text}")
             case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":

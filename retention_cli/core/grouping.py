@@ -9,7 +9,7 @@ from retention_cli.core.model import Reason, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class SameReasons:
     """Partitions with the same reasons: how many, of how many topics.
 
     ``places`` are those of the first topics at least, in order.
@@ -21,7 +21,7 @@ class Alike:
     places: Sequence[TopicPartition]
 
 
-def alike(rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]]) -> list[Alike]:
+def grouped(rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]]) -> list[SameReasons]:
     """Draw partitions together; the most frequent reasons come first, of equally frequent ones the first partition's.
 
     Rows come in the order of their partitions.
@@ -29,5 +29,5 @@ def alike(rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]]) -> list[Ali
     grouped: dict[tuple[Reason, ...], list[TopicPartition]] = {}
     for tp, reasons in rows:
         grouped.setdefault(reasons, []).append(tp)
-    found = [Alike(reasons, len(tps), len({tp.topic for tp in tps}), tps) for reasons, tps in grouped.items()]
+    found = [SameReasons(reasons, len(tps), len({tp.topic for tp in tps}), tps) for reasons, tps in grouped.items()]
     return sorted(found, key=lambda one: (-one.count, one.places[0]))

@@ -100,11 +100,11 @@ class BatchSizes:
         )
         found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
         if runs:
-            from retention_cli.disks.solve.batch_view import batch_stock
+            from retention_cli.disks.solve.batch_view import batch_view
 
             ids = {tp: topic_id for tp in runs if (topic_id := known(facts[tp].topic.topic_id)) is not None}
             leading = {tp: leaders[tp].leader for tp in runs}
-            found = batch_stock(runs, leading, ids).tails({tp: facts[tp] for tp in runs}, settings, leading, ids)
+            found = batch_view(runs, leading, ids).tails({tp: facts[tp] for tp in runs}, settings, leading, ids)
         for tp, one in facts.items():
             here = found.setdefault(tp, {})
             whole = one.log_start if isinstance(one.log_start, Unknown) else Tail(one.log_start, exact=True, by=BY)

@@ -188,7 +188,7 @@ class DiskState:
                     self._above.setdefault(tp, []).append(one)
 
     def without_ceiling(self) -> None:
-        """Take it that no disk has a ceiling."""
+        """Note that no disk has a ceiling."""
         self._outcomes = [DiskOutcome(disk, None) for disk in self.disks]
 
     def why(self, tp: TopicPartition) -> Reason:

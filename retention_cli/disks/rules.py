@@ -1,7 +1,7 @@
-"""R5, R6, R7 and whole segments in a run of this process: what disks say, an inventory laid beside it, then R6.
+"""R5, R6, R7 and whole segments in a run of this process: what disks and an inventory say, then R6.
 
-Two steps. :meth:`DiskRun.lay` adds to partitions' facts what their own rules want to know of disks, before times are
-looked up. :meth:`DiskRun.decide` is R6, after all other rules and over all partitions at once.
+Two steps. :meth:`DiskRun.with_disks` adds to partitions' facts what their own rules need to know of disks, before times
+are looked up. :meth:`DiskRun.decide` is R6, after all other rules and over all partitions at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from retention_cli.observe.recall import Remembered
 from retention_cli.policy.settings import DiskRules, Settings
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
-    from retention_cli.disks.solve.inventory_view import Stock
+    from retention_cli.disks.solve.inventory_view import InventoryView
     from retention_cli.disks.solve.oldest_first import OldestFirst
 
 
@@ -37,15 +37,15 @@ class DiskRun:
     """
 
     state: DiskState
-    stock: Stock | None = None
+    inventory: InventoryView | None = None
     batches: BatchSizes | None = None
 
     @classmethod
-    def of(cls, rules: DiskRules, stock: Stock | BatchSizes | None) -> Self:
+    def of(cls, rules: DiskRules, inventory: InventoryView | BatchSizes | None) -> Self:
         """Return a run that has read nothing yet."""
-        if isinstance(stock, BatchSizes):
-            return cls(DiskState(rules), None, stock)
-        return cls(DiskState(rules, exact=stock is not None), stock)
+        if isinstance(inventory, BatchSizes):
+            return cls(DiskState(rules), None, inventory)
+        return cls(DiskState(rules, exact=inventory is not None), inventory)
 
     @property
     def outcomes(self) -> list[DiskOutcome]:
@@ -61,7 +61,7 @@ class DiskRun:
         """Return what brokers give back after these decisions, and when; None where no disk is decided about."""
         return self.state.space({one.topic for one in decisions if one.action != "skip"})
 
-    def lay(
+    def with_disks(
         self,
         reader: ClusterReader,
         facts: Mapping[TopicPartition, PartitionFacts],
@@ -73,27 +73,27 @@ class DiskRun:
         progress: Progress = silent,
     ) -> dict[TopicPartition, PartitionFacts]:
         """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in."""
-        state, stock = self.state, self.stock
-        if stock is not None:
-            stock.check_cluster(cluster_id)
+        state, inventory = self.state, self.inventory
+        if inventory is not None:
+            inventory.check_cluster(cluster_id)
         state.look(reader, facts, settings, leaders, remembered, clock_ms)
         usages = state.usages(facts.keys(), leaders)
-        laid = {tp: one._replace(usage=usages[tp]) for tp, one in facts.items()} if usages else dict(facts)
+        found = {tp: one._replace(usage=usages[tp]) for tp, one in facts.items()} if usages else dict(facts)
         if sized := sized_topics(settings):
             chosen = {tp: one for tp, one in state.facts.items() if tp.topic in sized}
-            if stock is not None:
-                tails = stock.tails(chosen, settings, state.leading(), state.topic_ids())
+            if inventory is not None:
+                tails = inventory.tails(chosen, settings, state.leading(), state.topic_ids())
             elif self.batches is not None:
                 sizes = state.leading_bytes(chosen.keys())
                 tails = self.batches.tails(reader, chosen, settings, leaders, sizes, progress)
             else:
                 tails = state.estimated_tails(reader, chosen, settings, remembered.now_ms)
-            laid = {tp: one._replace(tails=tails[tp]) if tp in tails else one for tp, one in laid.items()}
+            found = {tp: one._replace(tails=tails[tp]) if tp in tails else one for tp, one in found.items()}
         whole = {name for name, one in settings.items() if one.whole_segments}
-        if whole and stock is not None:
-            bases = stock.bases({tp: leaders[tp].leader for tp in laid if tp.topic in whole}, state.topic_ids())
-            laid = {tp: one._replace(segment_bases=bases[tp]) if tp in bases else one for tp, one in laid.items()}
-        return laid
+        if whole and inventory is not None:
+            bases = inventory.bases({tp: leaders[tp].leader for tp in found if tp.topic in whole}, state.topic_ids())
+            found = {tp: one._replace(segment_bases=bases[tp]) if tp in bases else one for tp, one in found.items()}
+        return found
 
     def decide(
         self,
@@ -123,10 +123,10 @@ class DiskRun:
             limits[one.tp] = disk_limit(facts[one.tp], settings[one.topic], now_ms) if stopped is None else stopped
         state.facts.update(facts)
         decided = {one.tp: one.trim_to for one in decisions if one.trim_to is not None}
-        if self.stock is None:
+        if self.inventory is None:
             found = state.estimated(reader, decided, limits, now_ms)
         else:
-            found = self._walked(self.stock, decided, limits, now_ms)
+            found = self._walked(self.inventory, decided, limits, now_ms)
         state.settle(found.outcomes)
         after = []
         for one in decisions:
@@ -138,14 +138,14 @@ class DiskRun:
 
     def _measured(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         """Return the decisions with the bytes that the inventory says they trim, where it does."""
-        if self.stock is None:
+        if self.inventory is None:
             return tuple(decisions)
         trims = {
             one.tp: (one.log_start, one.trim_to)
             for one in decisions
             if one.log_start is not None and one.trim_to is not None
         }
-        found = self.stock.log_bytes(trims, self.state.leading(), self.state.topic_ids())
+        found = self.inventory.log_bytes(trims, self.state.leading(), self.state.topic_ids())
         return tuple(
             one._replace(size_bytes=found[one.tp][0], size_exact=found[one.tp][1]) if one.tp in found else one
             for one in decisions
@@ -153,7 +153,7 @@ class DiskRun:
 
     def _walked(
         self,
-        stock: Stock,
+        inventory: InventoryView,
         decided: Mapping[TopicPartition, int],
         limits: Mapping[TopicPartition, Maybe[Limit]],
         now_ms: int,
@@ -162,7 +162,7 @@ class DiskRun:
         from retention_cli.disks.solve.oldest_first import oldest_first
 
         state = self.state
-        state.say_age(stock.age_ms(now_ms))
-        lying = stock.lying(state.topic_ids())
+        state.say_age(inventory.age_ms(now_ms))
+        segment_table = inventory.segment_table(state.topic_ids())
         starts = {tp: one.log_start for tp, one in state.facts.items() if not isinstance(one.log_start, Unknown)}
-        return oldest_first(lying, state.disks, state.rules, starts, decided, limits, state.leaving_bytes())
+        return oldest_first(segment_table, state.disks, state.rules, starts, decided, limits, state.leaving_bytes())

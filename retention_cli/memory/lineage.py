@@ -116,7 +116,7 @@ def _prove(
     if memory.leader_epoch is None or known is None:
         if not memory.is_blank:  # an older version wrote it
             memory.begin_anew(leader_epoch, log_start)
-        memory.lay_at(leader_epoch, log_start, now_ms, last_epoch=last)
+        memory.continue_at(leader_epoch, log_start, now_ms, last_epoch=last)
         return None
     same = memory.leader_epoch == leader_epoch
     answer = None if same or memory.is_blank else ends.get(known, _NOT_ASKED)
@@ -129,7 +129,7 @@ def _prove(
     end = min(high_watermark, answer.offset) if isinstance(answer, Found) else high_watermark
     cut = end if end < reach else None
     lost = cut is not None and cut < memory.high_watermark
-    memory.lay_at(leader_epoch, log_start, now_ms, cut, last)
+    memory.continue_at(leader_epoch, log_start, now_ms, cut, last)
     return Cut(cut, None if same else known) if cut is not None and lost else None
 
 

@@ -142,7 +142,7 @@ class PartitionMemory:
         """The epoch whose end proves it: a leader that wrote nothing leaves no trace of its own in a log."""
         return self.leader_epoch if self.last_epoch is None else self.last_epoch
 
-    def lay_at(
+    def continue_at(
         self, leader_epoch: int, log_start: int, now_ms: int, cut: int | None = None, last_epoch: int | None = None
     ) -> None:
         """Go on in this leader epoch, at this S: what is remembered was proven to be of this log, up to the cut.

@@ -149,7 +149,7 @@ class _Reading:
         facts = self._facts(floors, sizes, Unknown.because("size", sizes_problem or "not read"))
         remembered.recall(facts)
         if request.disks is not None:
-            facts = request.disks.lay(
+            facts = request.disks.with_disks(
                 self._reader,
                 facts,
                 self._settings,

@@ -64,7 +64,7 @@ class Floors(EpochChecks, Protocol):
 class Disks(Protocol):
     """Lays in what rules want to know of disks, before times are looked up."""
 
-    def lay(
+    def with_disks(
         self,
         reader: ClusterReader,
         facts: Mapping[TopicPartition, PartitionFacts],

@@ -32,7 +32,7 @@ from retention_cli.policy.shown import plain, shown
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before
     from retention_cli.disks.batch_sizes import BatchSizes
-    from retention_cli.disks.solve.inventory_view import Stock
+    from retention_cli.disks.solve.inventory_view import InventoryView
 
 _LISTING_PATIENCE_S: Final = 2.0
 
@@ -98,9 +98,9 @@ def decide_all(
     return disks.decide(reader, observation.facts, settings, decisions, now_ms)
 
 
-def disk_run(policy: Policy, stock: Stock | BatchSizes | None) -> DiskRun | None:
+def disk_run(policy: Policy, inventory: InventoryView | BatchSizes | None) -> DiskRun | None:
     """Return what reads the disks for a run, None where no rule speaks of them and there is no inventory."""
-    return DiskRun.of(policy.disks, stock) if stock is not None or needs_disks(policy) else None
+    return DiskRun.of(policy.disks, inventory) if inventory is not None or needs_disks(policy) else None
 
 
 def make_plan(
@@ -111,7 +111,7 @@ def make_plan(
     past_day: PastDay,
     memories: Memories | None = None,
     clock_ms: Callable[[], int] = SYSTEM.wall_ms,
-    stock: Stock | BatchSizes | None = None,
+    inventory: InventoryView | BatchSizes | None = None,
     progress: Progress = silent,
 ) -> Plan:
     """Read the cluster and decide. Nothing of it is changed; what was seen is remembered (``memories``).
@@ -123,7 +123,7 @@ def make_plan(
     """
     selection = with_live(reader, selection)
     policy = selection.policy
-    disks = disk_run(policy, stock)
+    disks = disk_run(policy, inventory)
     request = Request(
         selection.settings_for,
         policy.groups,
@@ -261,7 +261,7 @@ def recheck(
     patience_s: float,
     memories: Memories | None = None,
     clock: Unknown | None = None,
-    stock: Stock | BatchSizes | None = None,
+    inventory: InventoryView | BatchSizes | None = None,
     progress: Progress = silent,
 ) -> Recheck:
     """Observe and decide afresh, for these partitions alone or for all that are managed (None).
@@ -275,7 +275,7 @@ def recheck(
         BrokerError: the cluster's metadata could not be read.
     """
     selection = with_live(reader, selection)
-    disks = disk_run(selection.policy, stock) if needs_disks(selection.policy) else None
+    disks = disk_run(selection.policy, inventory) if needs_disks(selection.policy) else None
     request = Request(
         selection.settings_for,
         selection.policy.groups,

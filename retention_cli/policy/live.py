@@ -105,7 +105,7 @@ def _no_number(word: str) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class LiveMessage:
     """A message about a topic, read: its settings as they were written, those that are right, and what is wrong.
 
     ``values`` are in the policy's own units. They count where nothing is ``wrong``.
@@ -123,7 +123,7 @@ class Word:
         return tuple(f"{self.message.place}, for topic {self.topic}: {one}" for one in self.wrong)
 
 
-def last_words(messages: Iterable[Message]) -> tuple[dict[str, Message], list[Reason]]:
+def latest_messages(messages: Iterable[Message]) -> tuple[dict[str, Message], list[Reason]]:
     """Return the last message about each topic, in order, without tombstones; and a note of each that names none.
 
     Args:
@@ -147,15 +147,15 @@ def last_words(messages: Iterable[Message]) -> tuple[dict[str, Message], list[Re
     return found, notes
 
 
-def read_word(topic: str, message: Message, marked: Collection[str]) -> Word:
+def read_message(topic: str, message: Message, marked: Collection[str]) -> LiveMessage:
     """Read a message that has a value; what is not among the ``marked`` keys is wrong."""
     assert message.value is not None  # noqa: S101  (a tombstone is no word)
     try:
         written = parse_value(message.value)
     except LiveValueError as error:
-        return Word(topic, message, {}, {}, (str(error),))
+        return LiveMessage(topic, message, {}, {}, (str(error),))
     if not written:
-        return Word(
+        return LiveMessage(
             topic, message, {}, {}, ("sets nothing: a message without a value (a tombstone) takes settings back",)
         )
     values: dict[str, Any] = {}
@@ -174,7 +174,7 @@ def read_word(topic: str, message: Message, marked: Collection[str]) -> Word:
             wrong.append(f"the policy file does not mark {key} as cluster for it")
     if more:
         wrong.append(f"{more:,} more of its keys can't live in the policy topic")
-    return Word(topic, message, written, values, tuple(wrong))
+    return LiveMessage(topic, message, written, values, tuple(wrong))
 
 
 def live_settings(policy: Policy, messages: Iterable[Message]) -> LiveSettings:
@@ -182,7 +182,7 @@ def live_settings(policy: Policy, messages: Iterable[Message]) -> LiveSettings:
 
     A message about a topic for which the file marks nothing changes nothing and holds nothing; it is noted.
     """
-    last, notes = last_words(messages)
+    last, notes = latest_messages(messages)
     values: dict[str, dict[str, Origin]] = {}
     unsettled: dict[str, Unknown] = {}
     for topic, message in last.items():
@@ -191,7 +191,7 @@ def live_settings(policy: Policy, messages: Iterable[Message]) -> LiveSettings:
             text = f"{message.place}, for topic {topic}: the policy file marks nothing as cluster for it; ignored"
             notes.append(Reason("policy-topic", text))
             continue
-        word = read_word(topic, message, marked)
+        word = read_message(topic, message, marked)
         if word.wrong:
             unsettled[topic] = Unknown(tuple(Reason("policy-topic", f"{one}; {_HELD}") for one in word.problems))
         else:

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from retention_cli.core.model import Reason
 from retention_cli.policy.live import (
+    LiveMessage,
     LiveValueError,
     Message,
-    Word,
     check_value,
     is_topic_name,
-    last_words,
+    latest_messages,
     live_settings,
-    read_word,
+    read_message,
 )
 from retention_cli.policy.model import COMMITOFFSET_TIMES, Policy
 from retention_cli.policy.schema import LIVE_KEYS
@@ -55,11 +55,11 @@ class LiveList:
 
 def said(messages: Sequence[Message], policy: Policy | None) -> LiveList:
     """Return what the topic says, and what the policy file makes of it."""
-    last, notes = last_words(messages)
+    last, notes = latest_messages(messages)
     rows: list[LiveRow] = []
     problems: list[Reason] = []
     for topic, message in last.items():
-        word = read_word(topic, message, _marked(policy, topic))
+        word = read_message(topic, message, _marked(policy, topic))
         rows += [_row(word, key, policy) for key in word.values]
         problems += [Reason("policy-topic", text) for text in word.problems]
     if policy is not None:  # it says what comes of them
@@ -69,13 +69,13 @@ def said(messages: Sequence[Message], policy: Policy | None) -> LiveList:
     return LiveList(sorted(rows, key=lambda row: (row.topic, row.key)), [*problems, *notes])
 
 
-def word_on(messages: Sequence[Message], policy: Policy | None, topic: str) -> Word | None:
+def word_on(messages: Sequence[Message], policy: Policy | None, topic: str) -> LiveMessage | None:
     """Return the last message about a topic, by what the policy marks for it; None where there is none.
 
     Where the policy marks nothing for it, or there is no policy file, every live key is right.
     """
-    message = last_words(messages)[0].get(topic)
-    return None if message is None else read_word(topic, message, _marked(policy, topic))
+    message = latest_messages(messages)[0].get(topic)
+    return None if message is None else read_message(topic, message, _marked(policy, topic))
 
 
 def right(policy: Policy | None, topic: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def checked(policy: Policy, topic: str, new: Mapping[str, Any]) -> None:
         raise LiveEditError("; ".join(problems))
 
 
-def laid_over(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def merged_over(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with new ones over them. R1's time has three names, and the last that is set is the one."""
     replaced = COMMITOFFSET_TIMES if any(key in new for key in COMMITOFFSET_TIMES) else ()
     return {**{key: value for key, value in before.items() if key not in replaced}, **new}
@@ -143,7 +143,7 @@ def _marked(policy: Policy | None, topic: str) -> frozenset[str]:
     return (policy.live_keys(topic) if policy is not None else None) or LIVE_KEYS
 
 
-def _row(word: Word, key: str, policy: Policy | None) -> LiveRow:
+def _row(word: LiveMessage, key: str, policy: Policy | None) -> LiveRow:
     at = word.message
     row = LiveRow(word.topic, key, word.written[key], at.partition, at.offset, None)
     if policy is None:

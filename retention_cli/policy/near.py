@@ -50,7 +50,7 @@ def nearest(patterns: Iterable[str], names: Collection[str]) -> str | None:
         head, tail = _spelled(pattern)
         cuts = {_cut(name, head, tail).lower(): name for name in sorted(names, reverse=True) if name[:2] != "__"}
         spelled = (head + (tail or "")).lower()
-        likely = heapq.nlargest(_COMPARED, cuts, key=partial(_ends_alike, spelled)) if spelled else ()
+        likely = heapq.nlargest(_COMPARED, cuts, key=partial(_common_suffix, spelled)) if spelled else ()
         for cut in difflib.get_close_matches(spelled, likely, n=1):
             ratio = difflib.SequenceMatcher(None, spelled, cut).ratio()
             if ratio > best:
@@ -73,12 +73,12 @@ def _cut(name: str, head: str, tail: str | None) -> str:
     return name[: len(head)] + (name[-len(tail) :] if tail else "")
 
 
-def _ends_alike(one: str, other: str) -> int:
+def _common_suffix(one: str, other: str) -> int:
     """Return how many letters two names share at their beginnings and ends: a slip leaves the rest of a name alone."""
-    return _begin_alike(one, other) + _begin_alike(one[::-1], other[::-1])
+    return _common_prefix(one, other) + _common_prefix(one[::-1], other[::-1])
 
 
-def _begin_alike(one: str, other: str) -> int:
+def _common_prefix(one: str, other: str) -> int:
     number = 0
     for mine, theirs in zip(one, other, strict=False):
         if mine != theirs:

@@ -1,4 +1,4 @@
-"""What this principal, this cluster's versions and our clock allow, and what is missing for which command."""
+"""Checks of permissions, broker versions and the clock, and what is missing for which command."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def diagnose(
         *_topics(reader, topics),
         *_groups(reader, metadata),
         *_state(state_dir, metadata.cluster_id),
-        *_own_topics(reader, policy),
+        *_kretain_topics(reader, policy),
     ]
     return Diagnosis(metadata.cluster_id, reader.settings.bootstrap, checks)
 
 
-def _own_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]:
+def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]:
     """Look at kretain's own topics, where the policy asks for them, and at the clock, which one of them tells (G8)."""
     allowed = reader.topic_operations() if policy is not None else {}
     if policy is not None and policy.any_live:

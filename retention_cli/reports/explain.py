@@ -26,7 +26,7 @@ from retention_cli.policy.settings import Settings
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before
     from retention_cli.disks.batch_sizes import BatchSizes
-    from retention_cli.disks.solve.inventory_view import Stock
+    from retention_cli.disks.solve.inventory_view import InventoryView
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def explain(
     now_ms: int,
     memories: Memories | None = None,
     progress: Progress = silent,
-    stock: Stock | BatchSizes | None = None,
+    inventory: InventoryView | BatchSizes | None = None,
 ) -> list[Explained]:
     """Observe and decide one topic's partitions, or one of them.
 
@@ -59,7 +59,7 @@ def explain(
         BrokerError: the cluster's metadata could not be read.
     """
     selection = with_live(reader, selection)
-    disks = disk_run(selection.policy, stock)
+    disks = disk_run(selection.policy, inventory)
     every = selection if disks is None else replace(selection, topics=())
     request = Request(
         every.settings_for,

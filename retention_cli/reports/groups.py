@@ -112,7 +112,7 @@ def list_all(
                 found[name] = _gone(name, seen_ms, rows, ends, rules)
                 if not complete:  # or it is there, and not for us to see
                     found[name].state = found[name].state.replace("gone", "not seen")
-    hint = None if complete else Reason("F8", "our principal lacks DESCRIBE on the cluster: brokers leave groups out")
+    hint = None if complete else Reason("F8", "this user lacks DESCRIBE on the cluster: brokers leave groups out")
     return GroupList(metadata.cluster_id, reader.settings.bootstrap, [found[name] for name in sorted(found)], hint)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.grouping import Alike, alike
+from retention_cli.core.grouping import SameReasons, grouped
 from retention_cli.core.model import PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.stores import Memories
@@ -45,7 +45,7 @@ class FloorRows(Rows, Protocol):
         """How many have none, and hold records."""
         ...
 
-    def alike(self, most: int, topics: int) -> tuple[Sequence[Alike], int]:
+    def grouped(self, most: int, topics: int) -> tuple[Sequence[SameReasons], int]:
         """Return why they have none: the first ``most`` kinds, each with its first topics; and how many kinds."""
         ...
 
@@ -81,10 +81,10 @@ class ListedFloors(ListedRows):
         """See :class:`FloorRows`."""
         return sum(has_no_floor(row) for row in self)
 
-    def alike(self, most: int, topics: int) -> tuple[Sequence[Alike], int]:
+    def grouped(self, most: int, topics: int) -> tuple[Sequence[SameReasons], int]:
         """See :class:`FloorRows`."""
         del topics
-        found = alike(
+        found = grouped(
             (TopicPartition(row["topic"], row["partition"]), reasons_of(row)) for row in self if has_no_floor(row)
         )
         return found[:most], len(found)

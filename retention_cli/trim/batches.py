@@ -27,7 +27,7 @@ from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
-from retention_cli.trim.reconcile import Held, Unchanged, narrow
+from retention_cli.trim.reconcile import Held, Unchanged, reconcile
 from retention_cli.trim.report import Journal, OutcomeName, TrimReport, TrimRow, row_of
 from retention_cli.trim.verify import Answer, Unanswered, judge
 
@@ -92,7 +92,7 @@ class Trimmer:
     _recheck_s: float = 0.0
     _delete_s: float = 0.0
 
-    def carry_out(self) -> TrimReport:
+    def trim(self) -> TrimReport:
         """Trim what the plan names and today's facts allow.
 
         A Ctrl-C between requests ends it there; during one, what was under way is read back first. Once a batch was
@@ -174,7 +174,7 @@ class Trimmer:
                 self._try_again(tp, row_of(tp, "failed", self._planned[tp].trim_to, reasons=(reason,)))
                 continue
             planned = self._planned[tp]
-            match narrow(planned, decision, fresh.epoch_end(tp, planned.leader_epoch)):
+            match reconcile(planned, decision, fresh.epoch_end(tp, planned.leader_epoch)):
                 case Held(reasons):
                     self._rows[tp] = self._late(tp, decision) or row_of(tp, "held", reasons=reasons)
                 case Unchanged(reasons, log_start):

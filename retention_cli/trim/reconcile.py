@@ -27,10 +27,10 @@ class Unchanged:
     log_start: int | None
 
 
-Narrowed = Target | Held | Unchanged
+Reconciled = Target | Held | Unchanged
 
 
-def narrow(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | None] = None) -> Narrowed:
+def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | None] = None) -> Reconciled:
     """Return what of a planned trim the fresh facts and today's policy still allow.
 
     Args:

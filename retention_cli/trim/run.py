@@ -31,7 +31,7 @@ from retention_cli.trim.report import TrimReport
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before
     from retention_cli.disks.batch_sizes import BatchSizes
-    from retention_cli.disks.solve.inventory_view import Stock
+    from retention_cli.disks.solve.inventory_view import InventoryView
 
 RECHECK_PATIENCE_S: Final = 10.0
 """How long a recheck waits for what moves: well within the time that it is good for."""
@@ -71,7 +71,7 @@ class Orders:
     max_partitions: int | None = None
     source: str | None = None
     memories: Memories | None = None
-    stock: Stock | BatchSizes | None = None
+    inventory: InventoryView | BatchSizes | None = None
     archiver: ArchiverFor | None = None
     deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
     broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock
@@ -111,7 +111,7 @@ def check_cluster(plan: Plan, cluster_id: str) -> None:
         raise PlanRefusedError(f"the plan is for cluster {plan.cluster_id}, this is {cluster_id}")
 
 
-def carry_out(
+def run_trim(
     reader: ClusterReader, plan: Plan, orders: Orders, exit_code_for: ExitCodeFor, progress: Progress = silent
 ) -> TrimReport:
     """Carry the plan out, or rehearse it.
@@ -128,7 +128,7 @@ def carry_out(
     folder = cluster_folder(orders.state_dir, plan.cluster_id)
     if orders.dry_run:
         past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
-        report = _trimmer(reader, plan, orders, run, past, None, None, progress).carry_out()
+        report = _trimmer(reader, plan, orders, run, past, None, None, progress).trim()
         return replace(report, audit_broken=past.broken)
     with trim_lock(folder, timestamp(now_ms)), orders.broker_clock_for(reader, orders.clock_ms) as clock:
         journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
@@ -137,7 +137,7 @@ def carry_out(
         ledger = None if orders.memories is None else orders.memories.named(plan.cluster_id)
         journal.begin(plan, orders.source, ledger)
         try:
-            report = trimmer.carry_out()
+            report = trimmer.trim()
             report = replace(report, clock="checked" if clock.compared else UNCHECKED, audit_broken=past.broken)
             orders.on_report(report)
         except BaseException as error:
@@ -182,7 +182,7 @@ def _trimmer(
             epochs=planned,
             patience_s=RECHECK_PATIENCE_S,
             memories=orders.memories,
-            stock=orders.stock,
+            inventory=orders.inventory,
             clock=None if clock is None or selection.policy.state == "local" else clock.compare(),
             progress=progress,
         )

@@ -61,7 +61,7 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
     if refused(said):
         if not reached:
             return _row(tp, target, "failed", start, Reason("delete", str(said)))
-        text = f"the broker refused ({said}), and {_elsewhere(start)}"
+        text = f"the broker refused ({said}), and {_told_start(start)}"
         return _row(tp, target, "unchanged", start, Reason("gone", text))
     if isinstance(said, int):
         if start is None:
@@ -71,7 +71,7 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
             text = f"the broker answered {said:,}, but the log still starts at {start:,}"
             return _row(tp, target, "failed", start, Reason("verify", text))
         if said > wanted and start > wanted:
-            return _row(tp, target, "unchanged", start, Reason("gone", _elsewhere(start)))
+            return _row(tp, target, "unchanged", start, Reason("gone", _told_start(start)))
     if start == wanted or (reached and said == wanted):  # what moved it on since the answer is no matter of ours
         return _row(tp, target, "trimmed", start)
     if reached:
@@ -125,7 +125,7 @@ class Unanswered:
         return None if row.outcome == "failed" else row
 
 
-def _elsewhere(start: int | None) -> str:
+def _told_start(start: int | None) -> str:
     return f"the log starts at {start:,}: broker retention or another trimmer moved it there, not this trim"
 
 

@@ -10,8 +10,8 @@ from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
 from kretain.render.advise_data import row
 from retention_cli.advise.advice import advise as judge
+from retention_cli.advise.demand import Demand
 from retention_cli.advise.reading import read_topics
-from retention_cli.advise.wish import Wish
 from retention_cli.policy.load import parse_policy
 from tests.kafka.world import World, now_ms, reader_for
 
@@ -30,12 +30,12 @@ def advice(world: World, *arguments: str) -> dict[str, Any]:
     return topics[0]
 
 
-def judged(world: World, topic: str, policy: str | None = None, **wish: Any) -> dict[str, Any]:
+def judged(world: World, topic: str, policy: str | None = None, **demand: Any) -> dict[str, Any]:
     """Return the same without starting a process."""
     loaded = None if policy is None else parse_policy(policy, "policy.yaml", "sha256:test")
     with reader_for(world.bootstrap) as reader:
         reading = read_topics(reader, [topic], loaded, now_ms)
-    found = judge(reading.topics[0], Wish(policy=reading.policies.get(topic), **wish), reading.now_ms)
+    found = judge(reading.topics[0], Demand(policy=reading.policies.get(topic), **demand), reading.now_ms)
     return row(found, world.bootstrap, None)
 
 

@@ -107,7 +107,7 @@ def last_documents(bootstrap: str) -> dict[str, docs.Document | None]:
         return found
 
 
-def make_own_topics(bootstrap: str) -> None:
+def make_kretain_topics(bootstrap: str) -> None:
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.memory.topics.make import initialize
 
@@ -120,7 +120,7 @@ def renew_state_topic(bootstrap: str) -> None:
     world = World(bootstrap, Path())
     if STATE_TOPIC in world.admin.list_topics(timeout=10).topics:
         world.delete(STATE_TOPIC)
-    make_own_topics(bootstrap)
+    make_kretain_topics(bootstrap)
 
 
 def plan(world: World, policy: str, machine: str, kind: Kind = "cluster") -> Plan:

@@ -143,13 +143,13 @@ def test_a_topic_that_must_be_archived_is_never_trimmed_without_an_archiver(
     world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever makes a trimmer and forgets the archiver gets a hold."""
-    honest = Trimmer.carry_out
+    honest = Trimmer.trim
 
     def forgetful(self: Trimmer) -> TrimReport:
         self.archived = ArchivedFirst(None)
         return honest(self)
 
-    monkeypatch.setattr(Trimmer, "carry_out", forgetful)
+    monkeypatch.setattr(Trimmer, "trim", forgetful)
     text = policy(topic, place)
     held = row(world.trim(world.plan(text), text))
     assert held.outcome == "held"

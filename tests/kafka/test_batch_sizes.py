@@ -108,7 +108,7 @@ def test_runs_are_batches_put_together_and_pieces_follow_on_each_other(kafka: Em
 def plan(world: World, policy: str, batches: BatchSizes, *topics: str) -> Plan:
     with reader_for(world.bootstrap) as reader:
         chosen = world.selection(policy, *topics)
-        return make_plan(reader, chosen, now_ms(), past_day=lambda _: Amount(), stock=batches)
+        return make_plan(reader, chosen, now_ms(), past_day=lambda _: Amount(), inventory=batches)
 
 
 def bounds(plan: Plan) -> dict[TopicPartition, tuple[str, int | None]]:

@@ -9,7 +9,7 @@ from retention_cli.memory.shared_topic import STATE_TOPIC
 from retention_cli.memory.topics.make import look_at, read_stored
 from retention_cli.plan.make import make_plan
 from retention_cli.trim.report import TrimReport, report_as_json
-from retention_cli.trim.run import Orders, carry_out
+from retention_cli.trim.run import Orders, run_trim
 from tests.kafka.stores import memories_of, renew_state_topic
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
 
@@ -18,7 +18,7 @@ MINUTE = 60_000
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _own_topics(kafka: EmbeddedKafka) -> None:
+def _kretain_topics(kafka: EmbeddedKafka) -> None:
     renew_state_topic(kafka.bootstrap)
 
 
@@ -38,7 +38,7 @@ def trim(world: World, policy: str, *, ahead_ms: int = 0, dry_run: bool = False)
             dry_run=dry_run,
             memories=memories,
         )
-        return carry_out(reader, plan, orders, lambda _report: 0)
+        return run_trim(reader, plan, orders, lambda _report: 0)
 
 
 def stamps(world: World) -> int:
@@ -109,7 +109,7 @@ def test_brokers_that_give_no_time_hold_what_goes_by_it(world: World) -> None:
         world.delete(STATE_TOPIC)
         try:
             orders = Orders(lambda: chosen, world.state_dir, now_ms, memories=memories)
-            report = carry_out(reader, plan, orders, lambda _report: 0)
+            report = run_trim(reader, plan, orders, lambda _report: 0)
         finally:
             renew_state_topic(world.bootstrap)
     assert [row.outcome for row in report.rows] == ["held"]

@@ -16,7 +16,7 @@ from tests.kafka.stores import (
     codes,
     decide,
     last_documents,
-    make_own_topics,
+    make_kretain_topics,
     new_topic_id,
     plan,
     renew_state_topic,
@@ -29,7 +29,7 @@ OLD = [30 * HOUR] * 10
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _own_topics(kafka: EmbeddedKafka) -> None:
+def _kretain_topics(kafka: EmbeddedKafka) -> None:
     renew_state_topic(kafka.bootstrap)
 
 
@@ -182,6 +182,6 @@ def test_without_its_topic_the_memory_is_unknown_and_holds_and_afterwards_nothin
             text = " ".join(reason.text for reason in held.reasons if reason.code == "F6")
             assert "topic _kretain_state is not there, or may not be read: kretain init makes it" in text
     finally:
-        make_own_topics(world.bootstrap)
+        make_kretain_topics(world.bootstrap)
     assert decide(world, consumed(topic), topic, "first").trim_to == 3
     assert decide(world, consumed(topic), topic, "third").trim_to == 3

@@ -17,7 +17,7 @@ OLD = [30 * HOUR] * 10
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _own_topics(kafka: EmbeddedKafka) -> None:
+def _kretain_topics(kafka: EmbeddedKafka) -> None:
     renew_state_topic(kafka.bootstrap)
 
 

@@ -16,9 +16,9 @@ from kretain.embedded.java import find_java
 from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.policy.live import POLICY_TOPIC
-from retention_cli.policy.live_edit import LiveEditError, laid_over
+from retention_cli.policy.live_edit import LiveEditError, merged_over
 from retention_cli.policy.load import parse_policy
-from tests.kafka.stores import make_own_topics, run
+from tests.kafka.stores import make_kretain_topics, run
 from tests.kafka.world import DAY, HOUR, Cli, World, now_ms, reader_for
 
 DOC = (Path(__file__).parents[2] / "docs" / "live-settings.md").read_text(encoding="utf-8")
@@ -26,8 +26,8 @@ OLD = [72 * HOUR, 48 * HOUR, 2 * HOUR]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _own_topics(kafka: EmbeddedKafka) -> None:
-    make_own_topics(kafka.bootstrap)
+def _kretain_topics(kafka: EmbeddedKafka) -> None:
+    make_kretain_topics(kafka.bootstrap)
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_an_edit_is_laid_over_a_message_that_landed_in_between(journal: Journal,
         if not turns:
             writer.append(POLICY_TOPIC, topic.encode(), b'{"retention.ms": "7d"}')
         turns.append(before)
-        return laid_over(before, {"log.retention.min.timestamp": 5})
+        return merged_over(before, {"log.retention.min.timestamp": 5})
 
     with reader_for(world.bootstrap) as reader:
         done = policy_topic.change(reader, writer, policy, topic, edit)

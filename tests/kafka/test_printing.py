@@ -168,9 +168,9 @@ def test_what_fails_behind_one_clusters_trim_is_not_said_to_have_done_nothing(
     script = BREAKING.format(module="retention_cli.engines.fleet.trimming", name="done", error='BrokerError("gone")')
     script = script.replace(
         "module.done = fail",
-        "honest = module.carry_out\n"
-        "def carry_out(*arguments):\n    honest(*arguments)\n    fail()\n"
-        "module.carry_out = carry_out",
+        "honest = module.run_trim\n"
+        "def run_trim(*arguments):\n    honest(*arguments)\n    fail()\n"
+        "module.run_trim = run_trim",
     )
     fleet = [
         "trim",

@@ -499,7 +499,7 @@ def test_who_may_not_write_kretains_own_topics_is_told_what_to_grant(
     policy.write_text(f"state: cluster\n{consumed(topic)}\n    retention.ms: cluster\n")
     refused = bobs(sasl, config, "init")
     assert refused.code == 1
-    assert "topic _kretain_policy could not be made: our principal may not; grant it: kafka-acls.sh" in refused.err
+    assert "topic _kretain_policy could not be made: this user may not; grant it: kafka-acls.sh" in refused.err
     assert "--operation CREATE" in refused.err
     run_cli("init", "-b", sasl.bootstrap, check=0)
     read = (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS, AclOperation.READ)

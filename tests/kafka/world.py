@@ -30,7 +30,7 @@ from retention_cli.plan.make import Selection, make_plan
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
 from retention_cli.trim.report import TrimReport
-from retention_cli.trim.run import Orders, carry_out
+from retention_cli.trim.run import Orders, run_trim
 from tests.support import processes
 
 HOUR = 3_600_000
@@ -423,7 +423,7 @@ class World:
         with reader_for(self.bootstrap, clock=clock) as reader, closing(Memories(self.state_dir)) as memories:
             more.setdefault("memories", memories)
             orders = Orders(selection=selection, state_dir=self.state_dir, clock_ms=now_ms, dry_run=dry_run, **more)
-            return carry_out(reader, plan, orders, lambda _report: 0)
+            return run_trim(reader, plan, orders, lambda _report: 0)
 
     def cli(self, *arguments: str, stdin: str | None = None, check: int | None = None, **environ: str) -> Cli:
         """Run the real command against this cluster."""

@@ -239,7 +239,7 @@ MUTANTS: Final = (
     Mutant(
         "report: what others moved is ours",
         _VERDICT,
-        'return _row(tp, target, "unchanged", start, Reason("gone", _elsewhere(start)))',
+        'return _row(tp, target, "unchanged", start, Reason("gone", _told_start(start)))',
         'return _row(tp, target, "trimmed", start)',
     ),
     Mutant(

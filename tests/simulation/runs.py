@@ -14,7 +14,7 @@ from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import Selection, make_plan
 from retention_cli.plan.value import Plan
 from retention_cli.trim.report import TrimReport
-from retention_cli.trim.run import Orders, carry_out
+from retention_cli.trim.run import Orders, run_trim
 from tests.simulation.allowed import check
 from tests.simulation.deleter import SimDeleter
 from tests.simulation.kafka import HOUR
@@ -132,7 +132,7 @@ def carry_out_plan(
         broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(world.kafka, world.hub, clock_ms),
     )
     began = world.truth.number
-    report = carry_out(reader, plan, orders, lambda _: 0)
+    report = run_trim(reader, plan, orders, lambda _: 0)
     memories.save(one.clock.wall_ms())
     again = {(row.topic, row.partition) for row in plan.decisions if row.action == "trim"}
     world.truth.passed(reading, one.topics, again)

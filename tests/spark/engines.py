@@ -13,7 +13,7 @@ from typing import Any
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.disks.inventory.inventory import read_inventory
-from retention_cli.disks.solve.inventory_view import COLUMNS, Stock
+from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
 from retention_cli.engines.spark.batch_runs import SparkRuns
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
 from retention_cli.engines.spark.engine import make_plans
@@ -48,10 +48,10 @@ class Engines:
         try:
             with reader_for(self.world.bootstrap) as reader:
                 selection = self.world.selection(policy)
-                stock: Stock | BatchSizes | None = BatchSizes() if self.exact_bytes else None
+                inventory: InventoryView | BatchSizes | None = BatchSizes() if self.exact_bytes else None
                 if self.inventory is not None:
-                    stock = Stock(read_inventory([self.inventory], COLUMNS))
-                return make_plan(reader, selection, now, past_day=past_day, memories=memories, stock=stock)
+                    inventory = InventoryView(read_inventory([self.inventory], COLUMNS))
+                return make_plan(reader, selection, now, past_day=past_day, memories=memories, inventory=inventory)
         finally:
             memories.close()
 
@@ -69,10 +69,10 @@ class Engines:
         try:
             with reader_for(self.world.bootstrap) as reader:
                 selection = self.world.selection(policy)
-                lying = () if self.inventory is None else (self.inventory,)
+                segment_table = () if self.inventory is None else (self.inventory,)
                 where = self.connection()
                 batches = BatchSizes(SparkRuns(self.session, where, OFFSETS)) if self.exact_bytes else None
-                target = Target("", reader, selection, where, past_day, memories, lying, batches)
+                target = Target("", reader, selection, where, past_day, memories, segment_table, batches)
                 with make_plans(self.session, [target], now) as made:
                     assert not made.failures
                     plan = made.plans[""]

@@ -186,9 +186,9 @@ class Clusters:
             self.limits[TopicPartition(f"new{broker}{paths[0].replace('/', '-')}", 0)] = Limit(
                 9, "G1", "the high watermark"
             )
-        lying = sum(one["bytes"] for one in self.rows if one["broker"] == broker and one["dir"] in paths)
+        segment_table = sum(one["bytes"] for one in self.rows if one["broker"] == broker and one["dir"] in paths)
         kafka = sum(replicas.values())
-        used = max(lying + chance.randint(0, 20), 1)
+        used = max(segment_table + chance.randint(0, 20), 1)
         total = used * 100 // chance.choice([30, 55, 60, 70, 90, 99])
         room: Maybe[Room] = Room(total, used, kafka)
         if chance.random() < 0.05:

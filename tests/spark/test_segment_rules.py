@@ -16,7 +16,7 @@ from retention_cli.core.model import Reason, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.inventory.inventory import InventoryError
 from retention_cli.disks.inventory.inventory import read_inventory as read_here
-from retention_cli.disks.solve.inventory_view import Stock
+from retention_cli.disks.solve.inventory_view import InventoryView
 from retention_cli.disks.solve.oldest_first import OldestFirst
 from retention_cli.disks.solve.oldest_first import oldest_first as local_oldest_first
 from retention_cli.disks.solve.outcome import SHOWN, outcome_as_json
@@ -40,14 +40,14 @@ class Both:
     def __init__(self, session: Any, clusters: Clusters, folder: Path) -> None:
         self.session, self.clusters = session, clusters
         paths = [write(folder, clusters.rows, clusters.incomplete)]
-        self.stock = Stock(read_here(paths))
+        self.view = InventoryView(read_here(paths))
         self.here = read_here(paths)
         self.inventory: SparkInventory = read_inventory(session, paths)
 
     def local(self) -> OldestFirst:
         known = self.clusters
         return local_oldest_first(
-            self.stock.lying(known.ids),
+            self.view.segment_table(known.ids),
             known.disks,
             RULES,
             known.starts,
@@ -155,7 +155,7 @@ def reasons(rows: Any) -> Unknown | None:
 def test_segments_begin_where_the_leaders_do(both: Both) -> None:
     """``granularity: segment``: what the inventory does not hold of a leader is unknown."""
     known = both.clusters
-    here = both.stock.bases(known.leaders, known.ids)
+    here = both.view.bases(known.leaders, known.ids)
     rows = bases(both.inventory, both.led()).collect()
     there = {TopicPartition(row[0], row[1]): reasons(row["reasons"]) or row["bases"] for row in rows}
     assert there == here
@@ -171,7 +171,7 @@ def test_tails_are_counted_as_they_are_here(both: Both) -> None:
     for tp in sorted(known.leaders):
         log = Log(0, [NOW] * 3).facts(Settings(), topic())._replace(partition=tp.partition)
         facts[tp] = log._replace(log_start=known.starts.get(tp, Unknown.because("S", f"no start of {tp}")))
-    here = both.stock.tails(facts, settings, known.leaders, known.ids)
+    here = both.view.tails(facts, settings, known.leaders, known.ids)
     there: dict[TopicPartition, dict[str, Any]] = {tp: {} for tp in facts}
     for one in tails(both.inventory, both.led()).collect():
         for key, name in (("retention.bytes", "bytes"), ("retention.topic.bytes", "topic")):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from retention_cli.advise.facts import PartitionState, Stamp, TopicSettings, TopicState, Window
-from retention_cli.advise.words import DAY, HOUR, MINUTE
+from retention_cli.advise.format import DAY, HOUR, MINUTE
 from retention_cli.core.model import Unknown
 
 NOW = 1_800_000_000_000

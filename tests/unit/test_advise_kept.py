@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from retention_cli.advise.advice import advise
+from retention_cli.advise.demand import Demand
 from retention_cli.advise.facts import Ago, Stamp, Window, measured
+from retention_cli.advise.format import DAY, HOUR, MINUTE, exact, moment, span
 from retention_cli.advise.kept import AtMost, Normal, at_most, in_normal_traffic, usual
 from retention_cli.advise.settings import segment_for
-from retention_cli.advise.wish import Wish
-from retention_cli.advise.words import DAY, HOUR, MINUTE, exact, moment, span
 from retention_cli.core.model import Unknown
 from tests.unit.advised import GIB, NOW, UNREAD, part, topic
 
@@ -31,7 +31,7 @@ def test_the_guides_table(
     wanted: int, retention_ms: int, segment_ms: int, broker_at_most: int, said: str, by_r4: int
 ) -> None:
     """docs/rules.md, Worked cases: a cluster that takes no segment.ms below a day."""
-    one = advise(topic(retention_ms=365 * DAY, segment_ms=7 * DAY), Wish(keep_ms=wanted, least_segment_ms=DAY), NOW)
+    one = advise(topic(retention_ms=365 * DAY, segment_ms=7 * DAY), Demand(keep_ms=wanted, least_segment_ms=DAY), NOW)
     assert one.changes == {"retention.ms": retention_ms, "segment.ms": segment_ms}
     assert isinstance(one.then_at_most, AtMost)
     assert one.then_at_most.settings_ms == broker_at_most
@@ -82,7 +82,7 @@ def test_without_a_time_limit_or_compacted_alone_it_is_for_ever(settings: dict) 
 @pytest.mark.parametrize("name", ["cleanup_policy", "retention_ms", "segment_ms"])
 def test_what_can_not_be_read_makes_it_unknown_and_is_named(name: str) -> None:
     settings: dict[str, Any] = {name: UNREAD}
-    one = advise(topic(**settings), Wish(), NOW)
+    one = advise(topic(**settings), Demand(), NOW)
     assert one.at_most == UNREAD
     assert UNREAD.reasons[0] in one.unknown
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.advise.advice import Advice, advise
+from retention_cli.advise.demand import Demand
+from retention_cli.advise.format import DAY, HOUR, MINUTE, exact
 from retention_cli.advise.kept import AtMost
 from retention_cli.advise.settings import kafka_configs
-from retention_cli.advise.wish import Wish
-from retention_cli.advise.words import DAY, HOUR, MINUTE, exact
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import Settings
 from tests.unit.advised import GIB, NOW, UNREAD, part, topic
@@ -30,46 +30,46 @@ def said(one: Advice) -> set[str]:
 
 
 def test_nothing_is_advised_where_all_is_well() -> None:
-    one = advise(topic(), Wish(), NOW)
+    one = advise(topic(), Demand(), NOW)
     assert (one.dangers, one.changes, one.broker_properties, one.unknown) == ([], {}, {}, [])
 
 
 @pytest.mark.parametrize(
-    ("settings", "wish", "changes"),
+    ("settings", "demand", "changes"),
     [
-        ({"retention_ms": HOUR, "segment_ms": 7 * DAY}, Wish(), {"segment.ms": HOUR}),
-        ({"retention_ms": HOUR, "segment_ms": 7 * DAY}, Wish(least_segment_ms=DAY), {"segment.ms": DAY}),
-        ({"segment_ms": 7 * DAY}, Wish(), {"segment.ms": DAY}),
-        ({}, Wish(keep_ms=12 * HOUR), {"retention.ms": 12 * HOUR, "segment.ms": 12 * HOUR}),
-        ({"retention_ms": DAY}, Wish(policy=Settings(forced_age_ms=3 * DAY)), {"retention.ms": 3 * DAY}),
-        ({"retention_ms": DAY}, Wish(policy=Settings(consumed_after_ms=2 * DAY)), {"retention.ms": 2 * DAY}),
+        ({"retention_ms": HOUR, "segment_ms": 7 * DAY}, Demand(), {"segment.ms": HOUR}),
+        ({"retention_ms": HOUR, "segment_ms": 7 * DAY}, Demand(least_segment_ms=DAY), {"segment.ms": DAY}),
+        ({"segment_ms": 7 * DAY}, Demand(), {"segment.ms": DAY}),
+        ({}, Demand(keep_ms=12 * HOUR), {"retention.ms": 12 * HOUR, "segment.ms": 12 * HOUR}),
+        ({"retention_ms": DAY}, Demand(policy=Settings(forced_age_ms=3 * DAY)), {"retention.ms": 3 * DAY}),
+        ({"retention_ms": DAY}, Demand(policy=Settings(consumed_after_ms=2 * DAY)), {"retention.ms": 2 * DAY}),
         # a broker that keeps longer than the policy is a net, not a danger
-        ({}, Wish(policy=Settings(forced_age_ms=DAY)), {}),
-        ({"retention_ms": None}, Wish(policy=Settings(forced_age_ms=DAY, consumed_after_ms=HOUR)), {}),
-        ({"retention_ms": None, "segment_ms": 99 * DAY}, Wish(), {}),
-        ({"cleanup_policy": frozenset({"compact"}), "segment_ms": 99 * DAY}, Wish(keep_ms=DAY, topic_bytes=GIB), {}),
-        ({"retention_bytes": GIB}, Wish(topic_bytes=4 * GIB), {}),
-        ({}, Wish(topic_bytes=4 * GIB), {"retention.bytes": 3 * GIB}),
+        ({}, Demand(policy=Settings(forced_age_ms=DAY)), {}),
+        ({"retention_ms": None}, Demand(policy=Settings(forced_age_ms=DAY, consumed_after_ms=HOUR)), {}),
+        ({"retention_ms": None, "segment_ms": 99 * DAY}, Demand(), {}),
+        ({"cleanup_policy": frozenset({"compact"}), "segment_ms": 99 * DAY}, Demand(keep_ms=DAY, topic_bytes=GIB), {}),
+        ({"retention_bytes": GIB}, Demand(topic_bytes=4 * GIB), {}),
+        ({}, Demand(topic_bytes=4 * GIB), {"retention.bytes": 3 * GIB}),
         (
             {"retention_bytes": 4 * GIB},
-            Wish(topic_bytes=GIB),
+            Demand(topic_bytes=GIB),
             {"retention.bytes": 768 * MIB, "segment.bytes": 256 * MIB},
         ),
-        ({"retention_bytes": 4 * GIB}, Wish(topic_bytes=MIB), {}),
+        ({"retention_bytes": 4 * GIB}, Demand(topic_bytes=MIB), {}),
     ],
 )
-def test_what_is_to_be_set(settings: dict, wish: Wish, changes: dict) -> None:
-    assert advise(topic(**settings), wish, NOW).changes == changes
+def test_what_is_to_be_set(settings: dict, demand: Demand, changes: dict) -> None:
+    assert advise(topic(**settings), demand, NOW).changes == changes
 
 
 def test_room_for_what_is_wanted_at_twice_the_busiest_partitions_rate() -> None:
-    one = advise(topic([part(0, GIB), part(1, MIB)], retention_bytes=GIB, retention_ms=DAY), Wish(), NOW)
+    one = advise(topic([part(0, GIB), part(1, MIB)], retention_bytes=GIB, retention_ms=DAY), Demand(), NOW)
     assert one.changes["retention.bytes"] == pytest.approx(48 * GIB, rel=1e-3)
     assert one.changes["retention.bytes"] % MIB == 0
 
 
 def test_a_size_that_can_not_hold_what_is_wanted_is_said_before_it_is_set() -> None:
-    one = advise(topic([part(0, GIB)]), Wish(topic_bytes=10 * GIB), NOW)
+    one = advise(topic([part(0, GIB)]), Demand(topic_bytes=10 * GIB), NOW)
     assert said(one) == {"bytes-per-partition"}
     assert [danger.code for danger in one.then_dangers] == ["size-before-time"]
     assert "--want-bytes can't hold that: 7d come to 168 GiB" in (one.then_dangers[0].remedy or "")
@@ -84,53 +84,55 @@ def test_a_size_that_can_not_hold_what_is_wanted_is_said_before_it_is_set() -> N
     ],
 )
 def test_future_stamps_are_refused_from_then_on_where_producers_set_them(settings: dict, changes: dict) -> None:
-    assert advise(topic([part(newest_ms=NOW + DAY)], **settings), Wish(), NOW).changes == changes
-    assert advise(topic([part(newest_ms=NOW)], **settings), Wish(), NOW).changes == {}
+    assert advise(topic([part(newest_ms=NOW + DAY)], **settings), Demand(), NOW).changes == changes
+    assert advise(topic([part(newest_ms=NOW)], **settings), Demand(), NOW).changes == {}
 
 
 def test_commits_are_to_live_as_long_as_the_data_also_as_it_will_be() -> None:
-    assert advise(topic(retention_ms=30 * DAY), Wish(), NOW).broker_properties == {"offsets.retention.minutes": 43_200}
-    assert advise(topic(retention_ms=30 * DAY + 1), Wish(), NOW).broker_properties == {
+    assert advise(topic(retention_ms=30 * DAY), Demand(), NOW).broker_properties == {
+        "offsets.retention.minutes": 43_200
+    }
+    assert advise(topic(retention_ms=30 * DAY + 1), Demand(), NOW).broker_properties == {
         "offsets.retention.minutes": 43_201
     }
-    longer = advise(topic(), Wish(policy=Settings(forced_age_ms=10 * DAY)), NOW)
+    longer = advise(topic(), Demand(policy=Settings(forced_age_ms=10 * DAY)), NOW)
     assert longer.changes == {"retention.ms": 10 * DAY}
     assert longer.broker_properties == {"offsets.retention.minutes": 14_400}
-    assert advise(topic(retention_ms=None), Wish(), NOW).broker_properties == {}, "no number is as long as for ever"
+    assert advise(topic(retention_ms=None), Demand(), NOW).broker_properties == {}, "no number is as long as for ever"
 
 
 @pytest.mark.parametrize("name", ["retention_ms", "segment_ms", "cleanup_policy", "segment_bytes", "retention_bytes"])
 def test_what_is_unknown_is_not_changed(name: str) -> None:
     settings: dict[str, Any] = {"retention_bytes": GIB, name: UNREAD}
-    changes = advise(topic(**settings), Wish(keep_ms=HOUR, topic_bytes=GIB), NOW).changes
+    changes = advise(topic(**settings), Demand(keep_ms=HOUR, topic_bytes=GIB), NOW).changes
     assert name.replace("_", ".") not in changes
     assert name != "cleanup_policy" or changes == {}
 
 
 @pytest.mark.parametrize(
-    ("settings", "wish", "entry"),
+    ("settings", "demand", "entry"),
     [
-        ({}, Wish(), {"retention.ms": "7d"}),
-        ({}, Wish(keep_ms=90 * MINUTE), {"retention.ms": "90m"}),
-        ({}, Wish(policy=Settings(forced_age_ms=DAY)), {}),
-        ({"retention_ms": DAY}, Wish(policy=Settings(consumed_after_ms=2 * DAY)), {"retention.ms": "2d"}),
-        ({}, Wish(policy=Settings(consumed_after_ms=2 * DAY, forced_age_ms=DAY)), {"retention.ms": "2d"}),
+        ({}, Demand(), {"retention.ms": "7d"}),
+        ({}, Demand(keep_ms=90 * MINUTE), {"retention.ms": "90m"}),
+        ({}, Demand(policy=Settings(forced_age_ms=DAY)), {}),
+        ({"retention_ms": DAY}, Demand(policy=Settings(consumed_after_ms=2 * DAY)), {"retention.ms": "2d"}),
+        ({}, Demand(policy=Settings(consumed_after_ms=2 * DAY, forced_age_ms=DAY)), {"retention.ms": "2d"}),
         (
             {},
-            Wish(keep_ms=DAY, policy=Settings(consumed_after_ms=2 * DAY)),
+            Demand(keep_ms=DAY, policy=Settings(consumed_after_ms=2 * DAY)),
             {"retention.commitoffset.ms": "1d", "retention.ms": "1d"},
         ),
-        ({"retention_ms": None}, Wish(), {}),
-        ({"retention_ms": UNREAD}, Wish(), {}),
-        ({"cleanup_policy": frozenset({"compact"})}, Wish(), {}),
-        ({"cleanup_policy": frozenset({"compact", "delete"})}, Wish(), {}),
-        ({"name": "_orders"}, Wish(), {}),
-        ({"name": "app-repartition"}, Wish(), {}),
+        ({"retention_ms": None}, Demand(), {}),
+        ({"retention_ms": UNREAD}, Demand(), {}),
+        ({"cleanup_policy": frozenset({"compact"})}, Demand(), {}),
+        ({"cleanup_policy": frozenset({"compact", "delete"})}, Demand(), {}),
+        ({"name": "_orders"}, Demand(), {}),
+        ({"name": "app-repartition"}, Demand(), {}),
     ],
 )
-def test_the_policy_entry_and_that_kretain_takes_it(settings: dict, wish: Wish, entry: dict) -> None:
+def test_the_policy_entry_and_that_kretain_takes_it(settings: dict, demand: Demand, entry: dict) -> None:
     """R4 in the place of the broker's retention; never for what kretain doesn't touch by itself (G5)."""
-    one = advise(topic(**settings), wish, NOW)
+    one = advise(topic(**settings), demand, NOW)
     assert {key: exact(value) for key, value in one.policy_entry.items()} == entry
     if entry:
         rules = {
@@ -167,7 +169,7 @@ topics = st.builds(
 )
 policies = st.builds(Settings, consumed_after_ms=st.none() | times, forced_age_ms=st.none() | times)
 wishes = st.builds(
-    Wish,
+    Demand,
     keep_ms=st.none() | times,
     topic_bytes=st.none() | st.integers(10 * MIB, 90 * GIB),
     policy=st.none() | policies,
@@ -175,14 +177,14 @@ wishes = st.builds(
 
 
 @given(topics, wishes)
-def test_advice_that_was_taken_is_not_given_again_and_ends_what_it_is_for(about: object, wish: Wish) -> None:
+def test_advice_that_was_taken_is_not_given_again_and_ends_what_it_is_for(about: object, demand: Demand) -> None:
     """What stays is what topic settings can't mend, a size among them that was wanted too small for the time."""
-    first = advise(about, wish, NOW)  # type: ignore[arg-type]
-    after = advise(first.topic.changed(first.changes), wish, NOW)
+    first = advise(about, demand, NOW)  # type: ignore[arg-type]
+    after = advise(first.topic.changed(first.changes), demand, NOW)
     assert after.changes == {}
     assert said(after) == {danger.code for danger in first.then_dangers}
     left = said(after) & BY_SETTINGS
-    if wish.topic_bytes is None:
+    if demand.topic_bytes is None:
         left.discard("bytes-per-partition")  # only the operator knows whether it was meant for the topic
     else:
         left.discard("size-before-time")
@@ -190,8 +192,8 @@ def test_advice_that_was_taken_is_not_given_again_and_ends_what_it_is_for(about:
 
 
 @given(topics, wishes)
-def test_advice_without_a_word_of_the_operators_never_makes_data_go_sooner(about: object, wish: Wish) -> None:
-    quiet = replace(wish, keep_ms=None, topic_bytes=None)
+def test_advice_without_a_word_of_the_operators_never_makes_data_go_sooner(about: object, demand: Demand) -> None:
+    quiet = replace(demand, keep_ms=None, topic_bytes=None)
     one = advise(about, quiet, NOW)  # type: ignore[arg-type]
     live, changed = one.topic.settings, one.topic.changed(one.changes).settings
     for before, after in ((live.retention_ms, changed.retention_ms), (live.retention_bytes, changed.retention_bytes)):
@@ -199,8 +201,8 @@ def test_advice_without_a_word_of_the_operators_never_makes_data_go_sooner(about
 
 
 @given(topics, wishes)
-def test_at_most_never_grows_but_by_a_longer_retention(about: object, wish: Wish) -> None:
-    one = advise(about, wish, NOW)  # type: ignore[arg-type]
+def test_at_most_never_grows_but_by_a_longer_retention(about: object, demand: Demand) -> None:
+    one = advise(about, demand, NOW)  # type: ignore[arg-type]
     if isinstance(one.at_most, AtMost) and isinstance(one.then_at_most, AtMost):
         longer = max(0, one.then_at_most.retention_ms - one.at_most.retention_ms)
         assert one.then_at_most.settings_ms <= one.at_most.settings_ms + longer

@@ -12,8 +12,8 @@ import pytest
 from kretain.render.disk import bar
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, decide, disk_limit, raised
-from retention_cli.disks.solve.dictionary import LogDir, Numbered
-from retention_cli.disks.solve.oldest_first import Lying, OldestFirst, oldest_first
+from retention_cli.disks.solve.dictionary import EncodedSegments, LogDir
+from retention_cli.disks.solve.oldest_first import OldestFirst, SegmentTable, oldest_first
 from retention_cli.disks.solve.outcome import DiskOutcome
 from retention_cli.disks.solve.room import Disk, Room, disks_of, excess_bytes, mostly_others
 from retention_cli.disks.solve.segments import segments_of
@@ -118,12 +118,12 @@ def walked(
     leaving: int = 0,
 ) -> OldestFirst:
     segments = segments_of(rows)
-    numbered = Numbered(segments, [CLICKS, ORDERS], [LogDir(1, path)])
+    encoded = EncodedSegments(segments, [CLICKS, ORDERS], [LogDir(1, path)])
     held = {CLICKS: 300, ORDERS: 200} if replicas is None else replicas
     disk = Disk(1, ("/a",), Room(1000, used, 500), held)
     marks = np.array([True] * len(rows) if ours is None else ours)
     return oldest_first(
-        Lying(numbered, segments.size_bytes, incomplete or {}, marks),
+        SegmentTable(encoded, segments.size_bytes, incomplete or {}, marks),
         [disk],
         R6,
         {CLICKS: 0, ORDERS: 0} if log_starts is None else log_starts,

@@ -51,7 +51,7 @@ def test_what_is_cut_short_is_no_answer() -> None:
 
 def memory(epoch: int, *marks: int) -> PartitionMemory:
     found = PartitionMemory()
-    found.lay_at(epoch, 0, 0, last_epoch=epoch)
+    found.continue_at(epoch, 0, 0, last_epoch=epoch)
     for number, mark in enumerate(marks):
         found.add_sample(Sample(number, mark))
     return found

@@ -49,9 +49,9 @@ from retention_cli.plan.value import Plan, as_json, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import TrimReport, row_of
-from tests.unit.test_narrow import HOLD, row
 from tests.unit.test_plan import EVERY, plan
 from tests.unit.test_plan_parquet import of_spark, plans
+from tests.unit.test_reconcile import HOLD, row
 
 POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
 SELECTION = Selection(parse_policy(POLICY, "p.yaml", "sha256:0"))
@@ -422,7 +422,7 @@ def trimmed_in_turn(
         every_row=False,
         quiet=True,
     )
-    wishes = fleet_trim._Wishes({name: lambda: EU for name in answers}, failures, lambda: None)
+    wishes = fleet_trim._FleetPlans({name: lambda: EU for name in answers}, failures, lambda: None)
     members = [member("eu"), member("ap"), member("us")]
     return dict(fleet_trim._each(members, wishes, flags)), reached
 

@@ -22,8 +22,8 @@ from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.shared_cache import SharedCache
 from retention_cli.memory.stores import Memories, missing_since
 from retention_cli.trim.journal import AuditJournal
-from tests.unit.test_narrow import row
 from tests.unit.test_plan import plan
+from tests.unit.test_reconcile import row
 
 IDS = {"orders": "id-1", "clicks": "id-2"}
 
@@ -36,7 +36,7 @@ def filled(folder: Path, groups: int = 3) -> Path:
             for topic, topic_id in IDS.items():
                 for number in range(2):
                     memory = ledger.partition(topic, topic_id, number)
-                    memory.lay_at(3, 5, at)
+                    memory.continue_at(3, 5, at)
                     memory.add_sample(Sample(at, at))
                     memory.add_newest(EventMax(at, 7))
                     memory.set_front(Front(5, append_time=True))

@@ -13,12 +13,12 @@ from retention_cli.policy.live import (
     LiveValueError,
     Message,
     check_value,
-    last_words,
+    latest_messages,
     live_settings,
     parse_value,
-    read_word,
+    read_message,
 )
-from retention_cli.policy.live_edit import LiveEditError, checked, laid_over, right, said, without, word_on
+from retention_cli.policy.live_edit import LiveEditError, checked, merged_over, right, said, without, word_on
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import LIVE_KEYS
 from retention_cli.policy.settings import Settings
@@ -297,11 +297,11 @@ def test_where_no_file_marks_anything_for_a_topic_every_live_key_is_right(policy
 
 def test_of_one_time_with_three_names_the_last_set_stays() -> None:
     before = {"retention.commitoffset.ms": 5, "retention.ms": 1}
-    assert laid_over(before, {"retention.commitoffset.hours": 2}) == {
+    assert merged_over(before, {"retention.commitoffset.hours": 2}) == {
         "retention.ms": 1,
         "retention.commitoffset.hours": 2,
     }
-    assert laid_over(before, {"retention.ms": 2}) == {"retention.commitoffset.ms": 5, "retention.ms": 2}
+    assert merged_over(before, {"retention.ms": 2}) == {"retention.commitoffset.ms": 5, "retention.ms": 2}
 
 
 def test_taking_back() -> None:
@@ -358,10 +358,10 @@ def test_the_list_says_of_each_setting_of_a_wrong_message_why_it_does_not_count(
 
 def test_a_word_is_the_last_of_its_topic_in_the_order_of_the_log() -> None:
     log = [*messages({M: 1}, {M: 2}), *messages({M: 3}, topic="a", first=2), *messages({M: 4}, first=3)]
-    last, notes = last_words(log)
+    last, notes = latest_messages(log)
     assert [(topic, message.offset) for topic, message in last.items()] == [("a", 2), ("journal", 3)]
     assert notes == []
-    assert read_word("journal", last["journal"], LIVE_KEYS).values == {M: 4}
+    assert read_message("journal", last["journal"], LIVE_KEYS).values == {M: 4}
 
 
 def test_a_guard_that_lives_in_the_cluster_and_was_never_set_holds() -> None:

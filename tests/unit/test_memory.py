@@ -196,7 +196,7 @@ def test_a_cut_takes_what_is_remembered_beyond_it() -> None:
     memory = PartitionMemory(newest=EventMax(5, 70), data_at=(3, 70), leader_epoch=1)
     memory.add_sample(Sample(10, 100))
     assert memory.reach == 100
-    memory.lay_at(2, 0, 20, cut=50)
+    memory.continue_at(2, 0, 20, cut=50)
     assert (memory.samples, memory.newest, memory.data_at) == ((Sample(10, 50),), None, (3,))
     assert (memory.leader_epoch, memory.changed) == (2, True)
 

@@ -14,7 +14,7 @@ from retention_cli.plan.columns import COLUMNS, NAMES, decision_of, row_as_json,
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.saved import RowModel, SavedPlanError
 from retention_cli.plan.value import Plan, Totals, as_json, delete_records_json, plan_text
-from tests.unit.test_narrow import HOLD, KEEP, row
+from tests.unit.test_reconcile import HOLD, KEEP, row
 
 SKIP = row(
     partition=4, action="skip", trim_to=None, records=0, size_bytes=0, rule=None, reasons=(Reason("G5", "compact"),)

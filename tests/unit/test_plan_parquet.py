@@ -22,8 +22,8 @@ from retention_cli.plan.load import read_plan
 from retention_cli.plan.parquet import HEAD_FILE, KEY, read_parquet_plan, schema, write_plan, write_rows
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, head_as_json, plan_text
-from tests.unit.test_narrow import row
 from tests.unit.test_plan import EVERY, plan
+from tests.unit.test_reconcile import row
 
 _REASONS = pa.field("reasons", pa.list_(pa.struct([("code", pa.string()), ("text", pa.string())])))
 LOOSE = pa.schema([_REASONS if one.name == "reasons" else one.with_nullable(nullable=True) for one in schema()])

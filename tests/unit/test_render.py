@@ -21,8 +21,8 @@ from retention_cli.disks.solve.outcome import Space
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.trim.report import TrimReport, row_of
 from tests.kafka.world import run_cli
-from tests.unit.test_narrow import HOLD, KEEP, row
 from tests.unit.test_plan import plan
+from tests.unit.test_reconcile import HOLD, KEEP, row
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, width: int, *decisions: Decision) -> list[str]:

@@ -21,10 +21,10 @@ from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.settings import OneOff
-from retention_cli.trim.reconcile import narrow
+from retention_cli.trim.reconcile import reconcile
 from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved
-from tests.unit.test_narrow import HOLD, KEEP, row
 from tests.unit.test_plan import EVERY
+from tests.unit.test_reconcile import HOLD, KEEP, row
 
 REAL = json.loads(plan_text(EVERY))
 FRESH = {
@@ -91,7 +91,7 @@ def check(plan: Plan) -> None:
     for planned in plan.decisions:
         if planned.action == "trim":
             allowed: Decision | None = FRESH.get(planned.tp)
-            result = narrow(planned, allowed)
+            result = reconcile(planned, allowed)
             if isinstance(result, Target):
                 assert allowed is not None
                 assert allowed.action == "trim"

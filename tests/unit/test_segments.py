@@ -23,7 +23,7 @@ from retention_cli.disks.inventory.layout import (
     topic_id_in,
 )
 from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
-from retention_cli.disks.inventory.segment import quick
+from retention_cli.disks.inventory.segment import from_indexes
 from tests.unit import logs
 from tests.unit.logs import Made
 
@@ -65,7 +65,7 @@ def test_what_a_broker_wrote_is_told_as_it_is(folder: Path) -> None:
 def quick_of(folder: Path, made: Made) -> Any:
     opened = os.open(folder, os.O_RDONLY)
     try:
-        return quick(opened, f"{made.base:020d}", made.base, made.next_offset, 0)
+        return from_indexes(opened, f"{made.base:020d}", made.base, made.next_offset, 0)
     finally:
         os.close(opened)
 

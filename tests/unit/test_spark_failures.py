@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retention_cli.engines.spark.failures import as_spark_error
-from retention_cli.engines.spark.session import LOG, words_at_start
+from retention_cli.engines.spark.session import LOG, start_failure
 
 LOST = "An error occurred while calling o59.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: "
 
@@ -82,5 +82,5 @@ def test_why_spark_did_not_come_up_is_told_from_what_it_left_in_its_log(
     log: str, said: str | None, tmp_path: Path
 ) -> None:
     (tmp_path / LOG).write_text(log)
-    assert words_at_start(tmp_path / LOG) == said
-    assert words_at_start(tmp_path / "none") is None
+    assert start_failure(tmp_path / LOG) == said
+    assert start_failure(tmp_path / "none") is None

@@ -20,8 +20,8 @@ from retention_cli.policy.settings import Limits
 from retention_cli.trim.history import past_day
 from retention_cli.trim.journal import AuditJournal, new_run_name
 from retention_cli.trim.report import TrimReport, row_of
-from tests.unit.test_narrow import row
 from tests.unit.test_plan import plan
+from tests.unit.test_reconcile import row
 
 AT = 1_795_230_000_007
 TP = TopicPartition("orders", 0)

@@ -10,7 +10,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.core.model import TopicPartition
 from retention_cli.plan.target import Target
 from retention_cli.trim.verify import Answer, Unanswered, judge
-from tests.unit.test_narrow import row
+from tests.unit.test_reconcile import row
 
 TP = TopicPartition("orders", 0)
 LOST = RequestFailedError("timed out", retriable=True)

@@ -81,8 +81,8 @@ def advise(
     from kretain.render.kit.progress import shown
     from kretain.render.kit.screen import warn
     from retention_cli.advise.advice import advise as judge
+    from retention_cli.advise.demand import Demand
     from retention_cli.advise.reading import read_topics
-    from retention_cli.advise.wish import Wish
 
     settings = resolve(common)
     _check_patterns(topics or ())
@@ -94,7 +94,7 @@ def advise(
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
         reading = read_topics(reader, tuple(topics or ()), policy, lambda: time.time_ns() // 1_000_000, progress)
     found = [
-        judge(topic, Wish(want, want_bytes, min_segment, reading.policies.get(topic.name)), reading.now_ms)
+        judge(topic, Demand(want, want_bytes, min_segment, reading.policies.get(topic.name)), reading.now_ms)
         for topic in reading.topics
     ]
     for note in () if common.quiet else reading.notes:

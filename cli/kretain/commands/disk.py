@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kretain.errors import Exit
-from kretain.flows.inventory import Given, Inventories
+from kretain.flows.inventory import Inventories, InventoryOption
 from kretain.flows.spark import SharedSpark, SparkFlags, maker
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, command, option
@@ -52,7 +52,7 @@ def disk(
     with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
         cluster_id = reader.metadata([]).cluster_id
         if chosen is not None and chosen.policy.disks.percent is not None:
-            make = maker(shared, Given(inventory, chosen.policy))
+            make = maker(shared, InventoryOption(inventory, chosen.policy))
             made = make(
                 reader,
                 chosen,

@@ -19,7 +19,7 @@ def doctor(
     topics: Topics = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
 ) -> Exit:
-    """Connect, and say what this principal, these brokers and this clock allow, and what is missing for which command.
+    """Check permissions, broker versions and the clock: what works, and what is missing for which command.
 
     Nothing is changed. Leaves with 1 where plan or trim can't work. TOPIC narrows what is looked at.
 

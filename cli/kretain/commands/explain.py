@@ -9,7 +9,7 @@ import typer
 
 from kretain.completion.complete import complete_partitions
 from kretain.errors import Exit, UsageError
-from kretain.flows.inventory import ExactBytes, Given, Inventories
+from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, command, option
 from kretain.options.rules import RuleFlags
@@ -59,7 +59,7 @@ def explain(
             time.time_ns() // 1_000_000,
             memories,
             progress,
-            Given(inventory, chosen.policy, exact_bytes=exact_bytes).stock(),
+            InventoryOption(inventory, chosen.policy, exact_bytes=exact_bytes).view(),
         )
         memories.save(time.time_ns() // 1_000_000)
     for note in () if common.quiet else memories.notes:

@@ -11,7 +11,7 @@ import typer
 
 from kretain.errors import Exit, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
-from kretain.flows.inventory import ExactBytes, Given, Inventories, check_one
+from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
 from kretain.flows.spark import SharedSpark, SparkFlags, maker
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, PlanOutput, command, option
@@ -82,7 +82,7 @@ def plan(
         )
     shared = SharedSpark(spark)
     selection = rules.selection(settings.policy, topics, one_off)
-    make = maker(shared, Given(inventory, selection.policy, exact_bytes=exact_bytes))
+    make = maker(shared, InventoryOption(inventory, selection.policy, exact_bytes=exact_bytes))
     now_ms = time.time_ns() // 1_000_000
     with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
         made = make(

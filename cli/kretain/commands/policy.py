@@ -136,7 +136,7 @@ def set_(
     from retention_cli.brokers.writer import ClusterWriter
     from retention_cli.memory.topics.policy import change
     from retention_cli.policy.live import POLICY_TOPIC
-    from retention_cli.policy.live_edit import check_topic, checked, laid_over
+    from retention_cli.policy.live_edit import check_topic, checked, merged_over
     from retention_cli.policy.load import load_policy
 
     check_topic(topic)
@@ -146,7 +146,7 @@ def set_(
     checked(policy, topic, new)
     with resolved.reader() as reader, ClusterWriter(reader.settings, {POLICY_TOPIC}, reader.timeout_s) as writer:
         there = topic in reader.metadata([topic]).topics
-        done = change(reader, writer, policy, topic, lambda before: laid_over(before, new))
+        done = change(reader, writer, policy, topic, lambda before: merged_over(before, new))
     print_changed(done, output)
     if not common.quiet:
         warn_of(done, new, policy, there=there)

@@ -81,7 +81,7 @@ def restore(
     from kretain.render.kit.screen import warn
     from retention_cli.archive.errors import ArchiveError
     from retention_cli.archive.restore import Wanted, prepare
-    from retention_cli.archive.restore import restore as carry_out
+    from retention_cli.archive.restore import restore as run_restore
     from retention_cli.archive.store import Store
     from retention_cli.brokers.errors import BrokerError
     from retention_cli.reports.ledger import NotRememberedError, forget
@@ -99,7 +99,7 @@ def restore(
         _confirm(job, reader.settings.bootstrap, yes=yes)
         try:
             with shown(quiet=common.quiet) as progress:
-                done = carry_out(reader, store, job, progress)
+                done = run_restore(reader, store, job, progress)
         except (ArchiveError, BrokerError) as error:
             tell(f"kretain: {error}; mend that and give the same command again: it goes on where it stopped")
             return Exit.PARTIAL

@@ -9,7 +9,7 @@ import typer
 
 from kretain.errors import Exit, UsageError, exit_code_for, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
-from kretain.flows.inventory import ExactBytes, Given, Inventories, check_one
+from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
 from kretain.flows.spark import SharedSpark, SparkFlags, maker
 from kretain.flows.trims import code_of, confirm, note_deeds, now_ms, waited, warn_of_log
 from kretain.options import rules
@@ -96,7 +96,7 @@ def trim(
     from kretain.render.trim import print_report
     from retention_cli.plan.make import Selection
     from retention_cli.trim.history import past_day
-    from retention_cli.trim.run import Orders, carry_out, check_cluster, check_saved
+    from retention_cli.trim.run import Orders, check_cluster, check_saved, run_trim
 
     if wait and dry_run:
         raise UsageError("--wait has nothing to wait for in a --dry-run")
@@ -140,7 +140,7 @@ def trim(
     today = selection()
     if saved is not None:
         check_saved(saved, today, now_ms(), max_age)
-    given = Given(inventory, today.policy, exact_bytes=exact_bytes)
+    given = InventoryOption(inventory, today.policy, exact_bytes=exact_bytes)
     make = maker(shared, given)
     with shared, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
@@ -176,12 +176,12 @@ def trim(
             max_partitions=max_partitions,
             source=None if plan is None else str(plan),
             memories=memories,
-            stock=given.stock(),
+            inventory=given.view(),
             archiver=shared.archiver(),
             on_report=lambda report: note_deeds(common.deeds, report),
         )
         with shown(quiet=common.quiet) as progress:
-            report = carry_out(reader, made, orders, code_for, progress)
+            report = run_trim(reader, made, orders, code_for, progress)
             late: list[Reason] = []
             with common.deeds.behind(common.verbose):
                 late = waited(reader, report, selection, wait_at_most, progress) if wait else []

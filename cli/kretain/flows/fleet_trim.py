@@ -41,7 +41,7 @@ class TrimFlags:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wishes:
+class _FleetPlans:
     """A fleet's plans, each given when its turn comes, and what could not be planned.
 
     ``show`` prints the plan for the person who is asked.
@@ -59,19 +59,19 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
 
     if flags.plan is None:
         members = fleet.members(topics, one_off)
-        wishes = _fresh(fleet, members, flags)
+        chosen = _fresh(fleet, members, flags)
     else:
-        wishes = _saved(fleet, topics, one_off, flags.plan, flags.max_age_ms)
+        chosen = _saved(fleet, topics, one_off, flags.plan, flags.max_age_ms)
         members = fleet.members(topics, one_off)
     # All of a saved plan is read and doubted before the first request; rows are not kept.
-    shares = [fleet_share(name, plan(), flags.max_partitions) for name, plan in wishes.plans.items()]
+    shares = [fleet_share(name, plan(), flags.max_partitions) for name, plan in chosen.plans.items()]
     if not flags.dry_run and not flags.yes and any(share.partitions for share in shares):
-        show = wishes.show if flags.output == Output.table else lambda: None
-        confirm(lambda: fleet_question(shares, list(wishes.failures)), show)
-    found = dict(_each(members, wishes, flags))
+        show = chosen.show if flags.output == Output.table else lambda: None
+        confirm(lambda: fleet_question(shares, list(chosen.failures)), show)
+    found = dict(_each(members, chosen, flags))
     report = FleetReport(fleet.source, fleet.digest, {name: found[name] for name in fleet.clusters if name in found})
     print_fleet_report(report, flags.output, every_row=flags.every_row)
-    tell_failures({name: one for name, one in report.failures.items() if name not in wishes.failures})
+    tell_failures({name: one for name, one in report.failures.items() if name not in chosen.failures})
     for name, one in report.reports.items():
         warn_of_log(one, quiet=flags.quiet, of=name)
     codes = [code_of_failure(one) for one in report.failures.values()]
@@ -79,21 +79,21 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     return of_many(codes)
 
 
-def _each(members: list[Member], wishes: _Wishes, flags: TrimFlags) -> Iterator[tuple[str, TrimReport | Failure]]:
+def _each(members: list[Member], chosen: _FleetPlans, flags: TrimFlags) -> Iterator[tuple[str, TrimReport | Failure]]:
     """Trim cluster by cluster. A Ctrl-C ends the one under way in good order, and leaves the later ones alone."""
     from retention_cli.engines.fleet.plan import Failure
 
     stopped = False
     for member in members:
-        if member.name in wishes.failures:
-            yield member.name, wishes.failures[member.name]
-        elif member.name in wishes.plans:
+        if member.name in chosen.failures:
+            yield member.name, chosen.failures[member.name]
+        elif member.name in chosen.plans:
             if stopped:
                 yield member.name, Failure("interrupted before its turn", KeyboardInterrupt())
                 continue
             sent: list[TrimReport] = []  # that of this cluster, once something was sent to it
             try:
-                report = _trim(member, wishes.plans[member.name](), flags, sent)
+                report = _trim(member, chosen.plans[member.name](), flags, sent)
             except KeyboardInterrupt as error:
                 stopped = True
                 yield member.name, replace(sent[0], interrupted=True) if sent else Failure("interrupted", error)
@@ -141,15 +141,15 @@ def _trim(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport]) 
     return report
 
 
-def _fresh(fleet: Fleet, members: list[Member], flags: TrimFlags) -> _Wishes:
+def _fresh(fleet: Fleet, members: list[Member], flags: TrimFlags) -> _FleetPlans:
     from kretain.render.fleet import print_fleet_plan
 
     made = planned(fleet, members, now_ms(), flags.spark, quiet=flags.quiet)
     plans = {name: _giver(plan) for name, plan in made.plans.items()}
-    return _Wishes(plans, made.failures, lambda: print_fleet_plan(made, PlanOutput.table, every_row=False))
+    return _FleetPlans(plans, made.failures, lambda: print_fleet_plan(made, PlanOutput.table, every_row=False))
 
 
-def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> _Wishes:
+def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> _FleetPlans:
     """Read a fleet's saved plan.
 
     Raises:
@@ -176,7 +176,7 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
         )
         check_saved(plan, selection, now_ms(), max_age_ms)
     failures = {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()}
-    return _Wishes(dict(saved.plans), failures, lambda: print_saved_fleet(saved.plans))
+    return _FleetPlans(dict(saved.plans), failures, lambda: print_saved_fleet(saved.plans))
 
 
 def _giver(plan: Plan) -> Callable[[], Plan]:

@@ -10,7 +10,7 @@ from kretain.options.common import option
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
     from retention_cli.disks.batch_sizes import BatchSizes
-    from retention_cli.disks.solve.inventory_view import Stock
+    from retention_cli.disks.solve.inventory_view import InventoryView
     from retention_cli.policy.model import Policy
 
 Inventories = Annotated[
@@ -44,7 +44,7 @@ def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False
             raise UsageError(f"{name} is for one cluster: name it with --cluster NAME")
 
 
-class Given:
+class InventoryOption:
     """The inventory that ``--inventory`` names, else the policy does: its files, and what this process reads of them.
 
     ``batches`` reads logs instead, where there is no inventory and ``--exact-bytes`` asks for it.
@@ -60,24 +60,24 @@ class Given:
             from retention_cli.disks.batch_sizes import BatchSizes
 
             self.batches = BatchSizes()
-        self._stock: Stock | None = None
+        self._view: InventoryView | None = None
 
-    def stock(self) -> Stock | BatchSizes | None:
+    def view(self) -> InventoryView | BatchSizes | None:
         """Return what they say; where none is named, what reads batches, or None.
 
         Raises:
             InventoryError: it can't be read.
             MissingPartError: pyarrow or numpy is not installed.
         """
-        if self._stock is None and self.paths:
+        if self._view is None and self.paths:
             from retention_cli.core.extras import arrow
 
             arrow("numpy")
             from retention_cli.disks.inventory.inventory import read_inventory
-            from retention_cli.disks.solve.inventory_view import COLUMNS, Stock
+            from retention_cli.disks.solve.inventory_view import COLUMNS, InventoryView
 
-            self._stock = Stock(read_inventory(self.paths, COLUMNS))
-        return self._stock or self.batches
+            self._view = InventoryView(read_inventory(self.paths, COLUMNS))
+        return self._view or self.batches
 
 
 def _of_policy(policy: Policy) -> list[Path]:

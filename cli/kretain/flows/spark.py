@@ -15,7 +15,7 @@ from kretain.errors import UsageError
 from kretain.options.common import OptionGroup, option
 
 if TYPE_CHECKING:
-    from kretain.flows.inventory import Given
+    from kretain.flows.inventory import InventoryOption
     from retention_cli.archive.interface import Archiver, ArchiverFor
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.brokers.security.settings import ConnectionSettings
@@ -186,7 +186,7 @@ def plan_one(
     reader: ClusterReader,
     selection: Selection,
     now_ms: int,
-    given: Given,
+    given: InventoryOption,
     *,
     past_day: PastDay,
     memories: Memories | None,
@@ -283,7 +283,7 @@ def record_reader(
         yield SparkReading(spark.session, reader, spark.connection(reader.settings))
 
 
-def maker(shared: SharedSpark, inventory: Given) -> Callable[..., Plan]:
+def maker(shared: SharedSpark, inventory: InventoryOption) -> Callable[..., Plan]:
     """Return what makes a plan: this process by itself, or Spark.
 
     Raises:
@@ -292,7 +292,7 @@ def maker(shared: SharedSpark, inventory: Given) -> Callable[..., Plan]:
     if not shared.flags.spark:
         from retention_cli.plan.make import make_plan
 
-        return partial(make_plan, stock=inventory.stock())
+        return partial(make_plan, inventory=inventory.view())
 
     def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
         spark = shared.get(progress)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from kretain.errors import Deeds, Exit, UsageError, exit_code_for, in_our_words, report, tell, worst
+from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell, worst
 from kretain.system import stdio
 
 CONNECTION = "Connection"
@@ -245,7 +245,7 @@ def guarded(work: Callable[[], Exit | None], verbosity: int, deeds: Deeds | None
     except UsageError as error:
         raise typer.BadParameter(str(error)) from None
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (said in one line, with its exit code)
-        known = in_our_words(error)
+        known = as_engine_error(error)
         report(known, verbosity)
         if deeds:
             tell(f"kretain: before that: {deeds}")

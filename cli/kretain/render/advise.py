@@ -12,9 +12,9 @@ from kretain.render.kit import screen
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, runs
 from retention_cli.advise.advice import Advice
+from retention_cli.advise.format import span
 from retention_cli.advise.kept import AtMost, Normal
 from retention_cli.advise.reading import Reading
-from retention_cli.advise.words import span
 from retention_cli.core.model import Maybe, Unknown, known
 from retention_cli.core.units import format_bytes, timestamp
 
@@ -164,23 +164,23 @@ def _print_policy(found: Sequence[Advice], *, every_row: bool) -> None:
     """One document that kretain itself takes, topics with the same words in one entry."""
     import yaml
 
-    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for one in found:
         if (wanted := entry(one)) is not None:
             name = wanted.pop("match")
-            alike.setdefault(tuple(wanted.items()), []).append(name)
-    if not alike:
+            grouped.setdefault(tuple(wanted.items()), []).append(name)
+    if not grouped:
         return
     screen.heading("Or exactly, by kretain's policy")
     screen.bullet(
         "In-order records are then kept that long and one run of kretain, read or not, whatever segment.ms is:"
     )
-    listed = sum(len(names) for names in alike.values())
+    listed = sum(len(names) for names in grouped.values())
     if not every_row and listed > SHOWN:
-        alike = {keys: names[:_LINES] for keys, names in list(alike.items())[:_LINES]}
-        left = listed - sum(len(names) for names in alike.values())
+        grouped = {keys: names[:_LINES] for keys, names in list(grouped.items())[:_LINES]}
+        left = listed - sum(len(names) for names in grouped.values())
         screen.bullet(f"({count(left, 'more topic')}: --all, or -o json)")
-    entries = [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in alike.items()]
+    entries = [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()]
     text = yaml.safe_dump({"version": 1, "topics": entries}, sort_keys=False, default_flow_style=None, width=1000)
     print("".join(f"    {one}\n" for one in text.splitlines()), end="")
 

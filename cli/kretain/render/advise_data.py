@@ -8,9 +8,9 @@ from typing import Any
 
 from retention_cli.advise.advice import Advice
 from retention_cli.advise.facts import PartitionState, TopicState
+from retention_cli.advise.format import exact
 from retention_cli.advise.kept import AtMost, Normal, in_normal_traffic
 from retention_cli.advise.settings import kafka_configs
-from retention_cli.advise.words import exact
 from retention_cli.core.model import Maybe, Unknown, known
 
 FORMAT = "kretain.advice/v1"

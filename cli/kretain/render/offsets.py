@@ -8,7 +8,7 @@ from typing import Any
 from kretain.options.common import Output
 from kretain.render import data
 from kretain.render.kit import screen
-from kretain.render.kit.reasons import MOST, print_alike
+from kretain.render.kit.reasons import MOST, print_grouped
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import NAMED_TOPICS, count, number
 from kretain.render.plan import SHOWN
@@ -113,4 +113,4 @@ def _print_unknown(floors: FloorRows) -> None:
     screen.say()
     told = f"{count(len(floors), 'partition')}: {floors.with_floor:,} with a floor, {floors.unknown:,} unknown."
     screen.say(told, "bold")
-    print_alike("Unknown", *floors.alike(MOST, NAMED_TOPICS), "magenta")
+    print_grouped("Unknown", *floors.grouped(MOST, NAMED_TOPICS), "magenta")

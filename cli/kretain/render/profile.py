@@ -10,7 +10,7 @@ from kretain.options.common import Output
 from kretain.render import data, histogram
 from kretain.render.kit import screen
 from kretain.render.kit.text import count, size
-from retention_cli.advise.words import moment, span
+from retention_cli.advise.format import moment, span
 from retention_cli.core.model import TopicPartition
 from retention_cli.profile.reading import Profile, TopicHours
 from retention_cli.profile.rows import COLUMNS, all_rows, as_json, head

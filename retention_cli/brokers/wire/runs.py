@@ -53,6 +53,6 @@ class Runs:
         self.largest_timestamp.extend(other.largest_timestamp)
 
     def end_at(self, offset: int) -> None:
-        """Take it that nothing lies between the last run and this offset."""
+        """Note that nothing lies between the last run and this offset."""
         if self.next_offset:
             self.next_offset[-1] = max(self.next_offset[-1], offset)

@@ -24,7 +24,7 @@ from retention_cli.disks.inventory.layout import (
     is_companion,
     topic_id_in,
 )
-from retention_cli.disks.inventory.segment import examine, quick, size_of
+from retention_cli.disks.inventory.segment import examine, from_indexes, size_of
 
 METADATA_FILE: Final = "partition.metadata"
 _ATTEMPTS: Final = 5
@@ -159,7 +159,7 @@ def _read_all(
         try:
             if number < last:
                 next_base = segments[number + 1][1]
-                if (row := quick(folder, stem, base, next_base, more, near)) is not None:
+                if (row := from_indexes(folder, stem, base, next_base, more, near)) is not None:
                     size, log_size, first, largest, mtime, near = row
                     found.base_offsets.append(base)
                     found.next_offsets.append(next_base)

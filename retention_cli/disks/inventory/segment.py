@@ -1,7 +1,7 @@
 """One segment of a partition: what its files say, and which of it can be believed.
 
-Two ways to the same facts. :func:`quick` reads a closed segment as brokers leave one: a dozen system calls. Whatever
-doesn't fit goes to :func:`examine`, which walks batch headers as far as it takes, and says what stays unknown.
+Two ways to the same facts. :func:`from_indexes` reads a closed segment as brokers leave one, in a dozen system calls.
+Whatever doesn't fit goes to :func:`examine`, which walks batch headers as far as it takes, and says what stays unknown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _APPENDS_AWAITED: Final = 3
 _LAST: Final = struct.Struct(">qi4xb6xi8xq")  # of a header: offset, length, magic, last offset delta, max timestamp
 _FIRST: Final = struct.Struct(">qi4xb4xhiqq")  # offset, length, magic, attributes, delta, base and max timestamp
 
-Quick = tuple[int, int, int | None, int, int, bool]
+IndexFacts = tuple[int, int, int | None, int, int, bool]
 """Bytes, bytes of the log file, first and largest timestamp, mtime, and whether the last batch was small."""
 
 
@@ -65,7 +65,7 @@ class Segment(NamedTuple):
     note: str | None = None
 
 
-def quick(folder: int, stem: str, base: int, next_base: int, more: int, near: bool = False) -> Quick | None:
+def from_indexes(folder: int, stem: str, base: int, next_base: int, more: int, near: bool = False) -> IndexFacts | None:
     """Return a closed segment's facts where all of it fits together, None where :func:`examine` has to look.
 
     The time index's last entry is the largest timestamp of a closed segment. It is believed where the last batch of the
@@ -104,7 +104,7 @@ def quick(folder: int, stem: str, base: int, next_base: int, more: int, near: bo
             close(file)
     at = tail.rfind(entry[:8]) - MAX_TIMESTAMP_AT
     if at < 0:
-        return quick(folder, stem, base, next_base, more) if near else None
+        return from_indexes(folder, stem, base, next_base, more) if near else None
     if len(tail) - at < HEADER_BYTES or len(head) < HEADER_BYTES or times % 12 or offsets % 8:
         return None
     offset, length, magic, delta, largest = _LAST.unpack_from(tail, at)

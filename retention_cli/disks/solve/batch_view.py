@@ -11,10 +11,10 @@ from retention_cli.brokers.wire.runs import Runs
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.disks.inventory.inventory import Inventory
-from retention_cli.disks.solve.inventory_view import Stock
+from retention_cli.disks.solve.inventory_view import InventoryView
 
 
-class BatchStock(Stock):
+class BatchView(InventoryView):
     """What was read of logs, in the shape of an inventory: a run is a segment, none of them active."""
 
     by: ClassVar = "the batches in its log"
@@ -28,11 +28,11 @@ class BatchStock(Stock):
         return self._unread.get(tp) or super()._missing(tp, leader)
 
 
-def batch_stock(
+def batch_view(
     runs: Mapping[TopicPartition, Maybe[Runs]],
     leaders: Mapping[TopicPartition, int | None],
     ids: Mapping[TopicPartition, str],
-) -> BatchStock:
+) -> BatchView:
     """Lay runs out.
 
     Args:
@@ -77,4 +77,4 @@ def batch_stock(
     }
     for name in ("dir", "topic", "topic_id"):
         columns[name] = columns[name].dictionary_encode()
-    return BatchStock(Inventory((), pa.table(columns), {}), missing)
+    return BatchView(Inventory((), pa.table(columns), {}), missing)

@@ -15,7 +15,7 @@ _WHY: tuple[Why, ...] = ("active", "limit", "undated")
 
 
 @dataclass(frozen=True, slots=True)
-class InTheWay:
+class Remaining:
     """``size_bytes`` of a partition that stay on a disk.
 
     ``active``: the segment that is being written to, which frees nothing. ``limit``: behind what its guards
@@ -29,7 +29,7 @@ class InTheWay:
     size_bytes: int
 
 
-def in_the_way(segments: Segments, result: WaterLevel, limit: Ints) -> list[InTheWay]:
+def in_the_way(segments: Segments, result: WaterLevel, limit: Ints) -> list[Remaining]:
     """Return what stays on the disks that are short: by disk, of each the most first.
 
     Args:
@@ -52,5 +52,5 @@ def in_the_way(segments: Segments, result: WaterLevel, limit: Ints) -> list[InTh
     for one, total in zip(keys.tolist(), size.tolist(), strict=True):
         place, reason = divmod(one, len(_WHY))
         on, of = divmod(place, len(result.bound))
-        found.append(InTheWay(on, of, _WHY[reason], total))
+        found.append(Remaining(on, of, _WHY[reason], total))
     return sorted(found, key=lambda one: (one.disk, -one.size_bytes, one.partition, one.why))

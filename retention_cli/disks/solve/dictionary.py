@@ -31,7 +31,7 @@ class LogDir(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class EncodedSegments:
     """Segments with what their numbers stand for: ``dirs[d]`` and ``partitions[p]``, both sorted.
 
     ``segments.disk`` counts log dirs; :meth:`on_disks` lays several of them on one device together.
@@ -56,7 +56,7 @@ class Numbered:
         )
 
 
-def numbered(column: Callable[[str], Any]) -> Numbered:
+def encoded(column: Callable[[str], Any]) -> EncodedSegments:
     """Return an inventory's columns with numbers for names.
 
     Args:
@@ -75,7 +75,7 @@ def numbered(column: Callable[[str], Any]) -> Numbered:
     used, disk = np.unique(key, return_inverse=True)
     dirs = [LogDir(int(brokers[one // len(paths)]), paths[one % len(paths)]) for one in used.tolist()]
     del broker, path, key
-    return Numbered(
+    return EncodedSegments(
         Segments(
             disk.astype(np.int32),
             partition,

@@ -10,8 +10,8 @@ import numpy as np
 
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.disks.inventory.inventory import Inventory
-from retention_cli.disks.solve.dictionary import Numbered, numbered
-from retention_cli.disks.solve.oldest_first import Lying
+from retention_cli.disks.solve.dictionary import EncodedSegments, encoded
+from retention_cli.disks.solve.oldest_first import SegmentTable
 from retention_cli.disks.solve.segments import Flags, Ints, Segments
 from retention_cli.disks.solve.tails import bytes_between, exact_tails, exact_topic_tails
 from retention_cli.policy.settings import Settings
@@ -32,7 +32,7 @@ COLUMNS: Final = (
 """What is read of an inventory's files."""
 
 
-class Stock:
+class InventoryView:
     """What an inventory says, by partition. ``ids`` are always the topic ids that the cluster has now.
 
     Args:
@@ -44,7 +44,7 @@ class Stock:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         table = inventory.table
-        self._numbered: Numbered = numbered(table.column)
+        self._encoded: EncodedSegments = encoded(table.column)
         self._log_bytes: Ints = table.column("log_bytes").to_numpy()
         whole = table.column("topic_id").unify_dictionaries().combine_chunks()
         if hasattr(whole, "chunks"):  # older pyarrow gives a chunked array of one
@@ -54,10 +54,10 @@ class Stock:
         self._ids: Ints = (
             whole.indices.fill_null(-1).to_numpy(zero_copy_only=False) if words else np.full(len(table), -1)
         )
-        brokers = np.array([one.broker for one in self._numbered.dirs], dtype=np.int64)
-        self._brokers: Ints = brokers[self._numbered.segments.disk] if len(brokers) else np.empty(0, dtype=np.int64)
+        brokers = np.array([one.broker for one in self._encoded.dirs], dtype=np.int64)
+        self._brokers: Ints = brokers[self._encoded.segments.disk] if len(brokers) else np.empty(0, dtype=np.int64)
         self._held: set[tuple[TopicPartition, int]] = set()
-        self._numbers = {tp: number for number, tp in enumerate(self._numbered.partitions)}
+        self._numbers = {tp: number for number, tp in enumerate(self._encoded.partitions)}
 
     def age_ms(self, now_ms: int) -> int:
         """Return how old its oldest file is."""
@@ -71,9 +71,9 @@ class Stock:
         """
         self._inventory.check_cluster(cluster_id)
 
-    def lying(self, ids: Mapping[TopicPartition, str]) -> Lying:
+    def segment_table(self, ids: Mapping[TopicPartition, str]) -> SegmentTable:
         """Return what R6 walks over."""
-        return Lying(self._numbered, self._log_bytes, self._inventory.incomplete, self._ours(ids))
+        return SegmentTable(self._encoded, self._log_bytes, self._inventory.incomplete, self._ours(ids))
 
     def bases(
         self, leaders: Mapping[TopicPartition, int | None], ids: Mapping[TopicPartition, str]
@@ -100,7 +100,7 @@ class Stock:
     ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
         """Return R5's bounds, exact to the segment, by the policy's key."""
         segments, of_leader = self._of_leaders({tp: leaders.get(tp) for tp in facts}, ids)
-        count = len(self._numbered.partitions)
+        count = len(self._encoded.partitions)
         start, most = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
         topics = {name: number for number, name in enumerate(sorted({tp.topic for tp in facts}))}
         elsewhere = len(topics)
@@ -149,7 +149,7 @@ class Stock:
         scan, or is not in the inventory for another reason, is not in the result.
         """
         segments, of_leader = self._of_leaders({tp: leaders.get(tp) for tp in trims}, ids)
-        count = len(self._numbered.partitions)
+        count = len(self._encoded.partitions)
         start, end = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         for tp, (low, high) in trims.items():
             if tp in self._numbers:
@@ -177,24 +177,24 @@ class Stock:
         self, leaders: Mapping[TopicPartition, int | None], ids: Mapping[TopicPartition, str]
     ) -> tuple[Segments, Flags]:
         """Return the segments by their records' bytes, and which rows are of leader replicas of today's topics."""
-        segments = replace(self._numbered.segments, size_bytes=self._log_bytes)
-        leader = np.full(len(self._numbered.partitions), -1, dtype=np.int64)
+        segments = replace(self._encoded.segments, size_bytes=self._log_bytes)
+        leader = np.full(len(self._encoded.partitions), -1, dtype=np.int64)
         for tp, broker in leaders.items():
             if broker is not None and tp in self._numbers:
                 leader[self._numbers[tp]] = broker
         rows: Flags = (leader[segments.partition] == self._brokers) & self._ours(ids)
         held = np.unique(segments.partition[rows]).tolist()
-        names = self._numbered.partitions
+        names = self._encoded.partitions
         self._held = {(names[number], int(leader[number])) for number in held}
         return segments, rows
 
     def _ours(self, ids: Mapping[TopicPartition, str]) -> Flags:
         """Return which rows are of the topic that has the name now, by its id. One without an id is not."""
-        wanted = np.full(len(self._numbered.partitions), -2, dtype=np.int64)
+        wanted = np.full(len(self._encoded.partitions), -2, dtype=np.int64)
         for tp, topic_id in ids.items():
             if tp in self._numbers:
                 wanted[self._numbers[tp]] = self._id_numbers.get(topic_id, -2)
-        ours: Flags = wanted[self._numbered.segments.partition] == self._ids
+        ours: Flags = wanted[self._encoded.segments.partition] == self._ids
         return ours
 
 

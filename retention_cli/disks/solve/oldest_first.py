@@ -11,8 +11,8 @@ import numpy as np
 
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.solve.blockers import InTheWay, in_the_way
-from retention_cli.disks.solve.dictionary import NO_END, Numbered
+from retention_cli.disks.solve.blockers import Remaining, in_the_way
+from retention_cli.disks.solve.dictionary import NO_END, EncodedSegments
 from retention_cli.disks.solve.outcome import Blocker, DiskOutcome
 from retention_cli.disks.solve.room import Disk, excess_bytes, mostly_others
 from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
@@ -24,7 +24,7 @@ UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
+class SegmentTable:
     """What lies on the disks: the inventory, and what is wrong with parts of it.
 
     ``incomplete`` names replicas (broker, topic, partition) of which something is unknown, and why. ``ours`` says of
@@ -32,7 +32,7 @@ class Lying:
     ``log_bytes`` are the records alone, without indexes: what brokers call a replica's size.
     """
 
-    numbered: Numbered
+    encoded: EncodedSegments
     log_bytes: Ints
     incomplete: Mapping[tuple[int, str, int], str]
     ours: Flags
@@ -51,7 +51,7 @@ class OldestFirst:
 
 
 def oldest_first(
-    lying: Lying,
+    segment_table: SegmentTable,
     disks: Sequence[Disk],
     rules: DiskRules,
     log_starts: Mapping[TopicPartition, int],
@@ -62,7 +62,7 @@ def oldest_first(
     """Return the bounds that bring each disk under its ceiling, the oldest segments first.
 
     Args:
-        lying: the inventory.
+        segment_table: the inventory.
         disks: all disks that could be read.
         rules: the policy's; ``percent`` is set.
         log_starts: S, of the partitions whose S is known.
@@ -70,15 +70,15 @@ def oldest_first(
         limits: how far R6 may go, of the managed partitions. Others are not touched.
         leaving_bytes: per disk, what brokers have swept lately and may not have deleted yet.
     """
-    numbered = lying.numbered
-    names, dirs = numbered.partitions, numbered.dirs
+    encoded = segment_table.encoded
+    names, dirs = encoded.partitions, encoded.dirs
     known_dirs = {(disk.broker, path): n for n, disk in enumerate(disks) for path in disk.dirs}
     nowhere = len(disks)  # dirs that no broker names (any more)
-    segments = numbered.on_disks([known_dirs.get((one.broker, one.path), nowhere) for one in dirs])
-    segments = replace(segments, next_offset=np.where(lying.ours, segments.next_offset, NO_END))
+    segments = encoded.on_disks([known_dirs.get((one.broker, one.path), nowhere) for one in dirs])
+    segments = replace(segments, next_offset=np.where(segment_table.ours, segments.next_offset, NO_END))
     blocked: dict[int, Unknown] = {}
     limit = np.full(len(names), -1, dtype=np.int64)
-    broken = broken_partitions(lying.incomplete)
+    broken = broken_partitions(segment_table.incomplete)
     for number, tp in enumerate(names):
         allowed = broken.get(tp) or limits.get(tp, UNMANAGED)
         if isinstance(allowed, Unknown):
@@ -91,7 +91,7 @@ def oldest_first(
     excess = np.array([*above, 0], dtype=np.int64)
     held = np.zeros(len(names), dtype=np.bool_)
     held[segments.partition] = True
-    segments, dead = _without_dead(segments, lying.log_bytes, starts, names, disks)
+    segments, dead = _without_dead(segments, segment_table.log_bytes, starts, names, disks)
     dead[: len(leaving_bytes)] += np.array(leaving_bytes, dtype=np.int64)
     result = water_level(segments, start, limit, excess - dead)
     bounds = {names[n]: int(result.bound[n]) for n in np.flatnonzero(result.bound > start).tolist()}
@@ -222,7 +222,7 @@ def _blockers(
 
 
 def _blocker(
-    one: InTheWay, tp: TopicPartition, blocked: Unknown | None, limits: Mapping[TopicPartition, Maybe[Limit]]
+    one: Remaining, tp: TopicPartition, blocked: Unknown | None, limits: Mapping[TopicPartition, Maybe[Limit]]
 ) -> Blocker:
     return blocker(tp, one.size_bytes, one.why, blocked or limits.get(tp, UNMANAGED))
 
@@ -233,7 +233,7 @@ def blocker(tp: TopicPartition, size_bytes: int, why: str, allowed: Maybe[Limit]
     Args:
         tp: whose.
         size_bytes: how many bytes.
-        why: as :class:`~retention_cli.disks.solve.blockers.InTheWay` has it.
+        why: as :class:`~retention_cli.disks.solve.blockers.Remaining` has it.
         allowed: how far R6 may go of the partition.
     """
     if why == "active":

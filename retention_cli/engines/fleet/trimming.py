@@ -11,7 +11,7 @@ from retention_cli.engines.fleet.planning import Member
 from retention_cli.plan.value import Plan
 from retention_cli.policy.disks import check_without_inventory
 from retention_cli.trim.report import TrimReport
-from retention_cli.trim.run import ExitCodeFor, Orders, carry_out, check_cluster
+from retention_cli.trim.run import ExitCodeFor, Orders, check_cluster, run_trim
 
 
 def trim_member(
@@ -34,7 +34,7 @@ def trim_member(
     Raises:
         PlanRefusedError: the plan is for another cluster than the member's connection leads to.
         PolicyError: the policy names an inventory, which is of one cluster.
-        Exception: as :func:`retention_cli.trim.run.carry_out`.
+        Exception: as :func:`retention_cli.trim.run.run_trim`.
     """
     policy = member.selection().policy
     check_without_inventory(policy)
@@ -53,7 +53,7 @@ def trim_member(
                 archiver=archiver,
                 on_report=on_report,
             )
-            report = carry_out(reader, plan, orders, exit_code_for, progress)
+            report = run_trim(reader, plan, orders, exit_code_for, progress)
             memories.save(clock_ms())
             return report, memories.notes
         finally:

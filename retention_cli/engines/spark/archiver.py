@@ -20,7 +20,7 @@ from retention_cli.archive.archiver import LastArchived, as_copied, failed, with
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.interface import Copied
 from retention_cli.archive.layout import Source
-from retention_cli.archive.remote_check import NotingStore, SegmentWord, StoppedError, Word, look
+from retention_cli.archive.remote_check import NotingStore, RemoteReport, ReportedSegment, StoppedError, look
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range
 from retention_cli.brokers.errors import BrokerError
@@ -68,11 +68,11 @@ WORDS: Final = pa.schema(
         ),
     ]
 )
-"""One row a partition: :class:`retention_cli.archive.remote_check.Word`, or why there is none."""
+"""One row a partition: :class:`retention_cli.archive.remote_check.RemoteReport`, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ArchiveRequest:
     """One partition's records, to be archived up to ``end`` (exclusive)."""
 
     source: Source
@@ -109,26 +109,27 @@ class SparkArchiver:
     ) -> dict[TopicPartition, Copied | Reason]:
         """Archive each partition up to its target; see :class:`retention_cli.archive.interface.Archiver`."""
         result: dict[TopicPartition, Copied | Reason] = {}
-        wishes = []
+        requests = []
         for tp, (url, target) in wanted.items():
             if (topic_id := target.decision.topic_id) is None:
                 result[tp] = without_id(tp)
             else:
                 source = Source(self.cluster_id, tp.topic, topic_id, tp.partition)
-                wishes.append(Wish(source, url, target.offset, target.records))
-        if not wishes:
+                requests.append(ArchiveRequest(source, url, target.offset, target.records))
+        if not requests:
             return result
         try:
-            leaders = self._leaders(wishes)
+            leaders = self._leaders(requests)
             session, connection = self.connect(progress)
         except (BrokerError, SparkError) as error:
-            return result | {one.tp: failed(one.tp, one.url, error) for one in wishes}
-        phase = f"archiving {len(wishes):,} partition{'' if len(wishes) == 1 else 's'} over Spark"
-        whole, done = sum(one.records for one in wishes), 0
+            return result | {one.tp: failed(one.tp, one.url, error) for one in requests}
+        phase = f"archiving {len(requests):,} partition{'' if len(requests) == 1 else 's'} over Spark"
+        whole, done = sum(one.records for one in requests), 0
         progress(phase, 0, whole)
         stopped = threading.Event()
         jobs = [
-            functools.partial(self._job, session, connection, some, stopped.is_set) for some in sliced(wishes, leaders)
+            functools.partial(self._job, session, connection, some, stopped.is_set)
+            for some in sliced(requests, leaders)
         ]
         with contextlib.closing(as_they_end(session, jobs, _TASKS_AT_ONCE)) as ended:
             try:
@@ -147,8 +148,8 @@ class SparkArchiver:
         """Return those whose log no longer has the last record that was archived, or where that can't be asked."""
         return self._last.differing(self.reader, copied, leaders)
 
-    def _leaders(self, wishes: Iterable[Wish]) -> dict[TopicPartition, int]:
-        topics = self.reader.metadata({one.source.topic for one in wishes}).topics
+    def _leaders(self, requests: Iterable[ArchiveRequest]) -> dict[TopicPartition, int]:
+        topics = self.reader.metadata({one.source.topic for one in requests}).topics
         return {
             TopicPartition(name, number): leader_of(partition)
             for name, topic in topics.items()
@@ -156,37 +157,37 @@ class SparkArchiver:
         }
 
     def _job(
-        self, session: Any, connection: ConnectionRef, wishes: Sequence[Wish], stopped: Callable[[], bool]
+        self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]
     ) -> dict[TopicPartition, Copied | Reason]:
         """Have one task copy its partitions, and look at each."""
-        task = copier(wishes, self.cluster_id, connection, self.reader.timeout_s, self.size)
+        task = copier(requests, self.cluster_id, connection, self.reader.timeout_s, self.size)
         try:
             told = _told(session, task)
         except SparkError as error:
-            return {one.tp: failed(one.tp, one.url, error) for one in wishes}
-        return {one.tp: self._looked_at(one, told.get(one.tp), stopped) for one in wishes}
+            return {one.tp: failed(one.tp, one.url, error) for one in requests}
+        return {one.tp: self._looked_at(one, told.get(one.tp), stopped) for one in requests}
 
-    def _looked_at(self, wish: Wish, row: Row | None, stopped: Callable[[], bool]) -> Copied | Reason:
+    def _looked_at(self, request: ArchiveRequest, row: Row | None, stopped: Callable[[], bool]) -> Copied | Reason:
         """Believe a task's row as far as what it says is seen from here."""
         if row is None:
-            return failed(wish.tp, wish.url, "Spark's task said nothing of it")
+            return failed(request.tp, request.url, "Spark's task said nothing of it")
         if row["error"] is not None:
-            return failed(wish.tp, wish.url, row["error"])
+            return failed(request.tp, request.url, row["error"])
         word = word_of(row)
         try:
-            store = self._stores.get(wish.url) or self._stores.setdefault(wish.url, Store(wish.url))
-            seen = look(store, wish.source, wish.end, word, stopped)
+            store = self._stores.get(request.url) or self._stores.setdefault(request.url, Store(request.url))
+            seen = look(store, request.source, request.end, word, stopped)
         except StoppedError as error:
-            return failed(wish.tp, wish.url, error)
+            return failed(request.tp, request.url, error)
         except (ArchiveError, MissingPartError) as error:
             text = " ".join(str(error).split())
             return Reason(
                 "archive",
-                f"{wish.tp} was archived by Spark's tasks, and is not trimmed, because it is not seen from here: "
+                f"{request.tp} was archived by Spark's tasks, and is not trimmed, because it is not seen from here: "
                 f"{text}. {_SHARED}: see to that and run again",
             )
-        self._last.note(wish.tp, seen.manifests, word.start)
-        return as_copied(wish.url, wish.source, seen.start, seen.end, seen.manifests, word.notes)
+        self._last.note(request.tp, seen.manifests, word.start)
+        return as_copied(request.url, request.source, seen.start, seen.end, seen.manifests, word.notes)
 
 
 def _told(session: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> dict[TopicPartition, Row]:
@@ -202,18 +203,18 @@ def _told(session: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> dict[
     return {TopicPartition(row["topic"], row["partition"]): row.asDict(recursive=True) for row in rows}
 
 
-def sliced(wishes: Sequence[Wish], leaders: Mapping[TopicPartition, int]) -> list[list[Wish]]:
+def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, int]) -> list[list[ArchiveRequest]]:
     """Return what each task is to copy: partitions of one leader, :data:`TASKS_A_LEADER` tasks a leader at most. Pure.
 
     The largest partitions come first, and each goes to the task that has least.
     """
-    by_leader: dict[int, list[Wish]] = {}
-    for one in wishes:
+    by_leader: dict[int, list[ArchiveRequest]] = {}
+    for one in requests:
         by_leader.setdefault(leaders.get(one.tp, NO_BROKER), []).append(one)
-    found: list[list[Wish]] = []
+    found: list[list[ArchiveRequest]] = []
     for _, some in sorted(by_leader.items()):
         count = min(TASKS_A_LEADER, len(some), -(-sum(one.records for one in some) // RECORDS_A_TASK)) or 1
-        tasks: list[list[Wish]] = [[] for _ in range(count)]
+        tasks: list[list[ArchiveRequest]] = [[] for _ in range(count)]
         sizes = [0] * count
         for one in sorted(some, key=lambda one: (-one.records, one.source)):
             least = sizes.index(min(sizes))
@@ -224,14 +225,14 @@ def sliced(wishes: Sequence[Wish], leaders: Mapping[TopicPartition, int]) -> lis
 
 
 def copier(
-    wishes: Sequence[Wish], cluster: str, connection: ConnectionRef, timeout_s: float, size: SegmentSize
+    requests: Sequence[ArchiveRequest], cluster: str, connection: ConnectionRef, timeout_s: float, size: SegmentSize
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return the task for ``mapInArrow``: whatever comes in, a row of :data:`WORDS` for each wish."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         stores: dict[str, NotingStore] = {}
         with Readers({cluster: (connection, timeout_s)}) as readers:
-            for one in (one for batch in batches if batch.num_rows for one in wishes):
+            for one in (one for batch in batches if batch.num_rows for one in requests):
                 try:
                     store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url))
                     done = archive_range(readers.get(cluster), store, one.source, one.end, _now, size)
@@ -247,7 +248,7 @@ def _now() -> str:
     return timestamp(time.time_ns() // 1_000_000)
 
 
-def row_of(tp: TopicPartition, word: Word) -> Row:
+def row_of(tp: TopicPartition, word: RemoteReport) -> Row:
     """Return a task's word as a row of :data:`WORDS`."""
     return {
         "topic": tp.topic,
@@ -267,12 +268,12 @@ def row_of(tp: TopicPartition, word: Word) -> Row:
     }
 
 
-def word_of(row: Row) -> Word:
+def word_of(row: Row) -> RemoteReport:
     """Return a task's word from its row."""
-    return Word(
+    return RemoteReport(
         row["start"],
         tuple(
-            SegmentWord(
+            ReportedSegment(
                 one["start"], one["end"], one["manifest"], {file["path"]: file["digest"] for file in one["files"]}
             )
             for one in row["segments"]

@@ -53,7 +53,7 @@ class DiskRows:
         """Whose frames these are."""
         return self.inventory.frame.sparkSession
 
-    def laid(self, walks: bool) -> Any:
+    def on_disks(self, walks: bool) -> Any:
         """Return the segments by disk, each with what its partition says of it, and its place in time."""
         from pyspark.sql import functions as f
 

@@ -20,7 +20,7 @@ from retention_cli.core.progress import Progress
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.measure import BYTES, TOPIC_BYTES, DiskState, sized_topics
 from retention_cli.disks.solve.outcome import DiskOutcome, Space
-from retention_cli.engines.spark.fact_rows import Row, laid_row, reason_rows, unknown_of
+from retention_cli.engines.spark.fact_rows import Row, disk_facts_row, reason_rows, unknown_of
 from retention_cli.engines.spark.frames import PLACE, as_frame
 from retention_cli.engines.spark.inventory import SparkInventory, read_inventory
 from retention_cli.engines.spark.oldest_first import oldest_first
@@ -86,8 +86,8 @@ class ClusterDisks:
         if self.inventory is not None:
             self.inventory.close()
 
-    def laid(self, progress: Progress) -> dict[TopicPartition, Row]:
-        """Return what each partition's own rules want to know of disks (``schemas.LAID``)."""
+    def disk_facts(self, progress: Progress) -> dict[TopicPartition, Row]:
+        """Return what each partition's own rules want to know of disks (``schemas.DISK_FACTS``)."""
         facts, settings = self.state.facts, self.prepared.settings
         usages = self.state.usages(facts.keys(), self._leaders)
         sized = sized_topics(settings)
@@ -101,7 +101,7 @@ class ClusterDisks:
             found = target.batches.tails(target.reader, chosen, settings, self._leaders, sizes, progress)
         elif chosen:
             found = self.state.estimated_tails(target.reader, chosen, settings, self.prepared.job.now_ms)
-        return {tp: laid_row(usages.get(tp), found.get(tp, {})) for tp in facts}
+        return {tp: disk_facts_row(usages.get(tp), found.get(tp, {})) for tp in facts}
 
     def bases(self) -> Any | None:
         """Return a frame of each partition's base offsets (``schemas.BASES``); None where nobody wants any."""
@@ -265,7 +265,7 @@ def with_bases(slices: Any, disks: Iterable[ClusterDisks]) -> Any:
 
 
 def with_bytes(decided: Any, disks: Iterable[ClusterDisks]) -> Any:
-    """Return rows of ``schemas.DECIDED``, which had better be kept, with the bytes that an inventory says."""
+    """Return rows of ``schemas.DECIDED`` with the bytes that an inventory says; persist them first, for two reads."""
     from pyspark.sql import functions as f
 
     for one in disks:

@@ -1,4 +1,4 @@
-"""A plan over Spark: commits to standings, facts laid beside them, decided where they were read (docs/architecture.md).
+"""A plan over Spark: commits to standings, facts joined to them, decided where they were read (docs/architecture.md).
 
 The client reads what is small, and nothing is collected to it but totals and, where somebody wants to see them,
 rows. It alone can delete: no task has anything that could.
@@ -23,7 +23,7 @@ from retention_cli.engines.fleet.planning import ClusterNames
 from retention_cli.engines.spark.commit_tasks import GROUPS, commit_batch, commit_reader
 from retention_cli.engines.spark.disks import ClusterDisks, look, looks_at_disks, with_asked, with_bases, with_bytes
 from retention_cli.engines.spark.fact_tasks import FACTS_AND_STANDING, decider, fact_reader, limiter
-from retention_cli.engines.spark.frames import PLACE, as_frame, laid_beside
+from retention_cli.engines.spark.frames import PLACE, as_frame, join_commits
 from retention_cli.engines.spark.jobs import ClusterJob
 from retention_cli.engines.spark.prepare import (
     Prepared,
@@ -114,12 +114,13 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
             prepared.remove(one)
     notes = {one.cluster: [*one.notes] for one in prepared}
     required = sorted({group for one in prepared for item in one.settings.values() for group in item.require_groups})
-    laid = {cluster: one.laid(progress) for cluster, one in disks.items()}
-    slices = frame_of(session, (row for one in prepared for row in slice_rows(one, laid.get(one.cluster, {}))), SLICES)
+    disk_facts = {cluster: one.disk_facts(progress) for cluster, one in disks.items()}
+    places = (row for one in prepared for row in slice_rows(one, disk_facts.get(one.cluster, {})))
+    slices = frame_of(session, places, SLICES)
     slices = with_bases(slices, disks.values())
     tasks = tasks_for(len({(one.cluster, p.leader) for one in prepared for p in _partitions(one)}))
     jobs = {one.cluster: one.job for one in prepared}
-    rows = laid_beside(slices, commits, required)
+    rows = join_commits(slices, commits, required)
     progress("log ends, look-ups and decisions")
     with contextlib.ExitStack() as stack:
         decided = _decided(session, rows, jobs, tasks, disks.values(), now_ms, stack, progress)

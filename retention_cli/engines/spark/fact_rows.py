@@ -125,8 +125,8 @@ def unknown_of(rows: Iterable[Mapping[str, str]] | None) -> Unknown | None:
     return Unknown(tuple(Reason(one["code"], one["text"]) for one in rows)) if rows else None
 
 
-def laid_row(usage: Maybe[Usage | None], tails: Mapping[str, Maybe[Tail]]) -> Row:
-    """Return what the client has seen of disks, as ``schemas.LAID``."""
+def disk_facts_row(usage: Maybe[Usage | None], tails: Mapping[str, Maybe[Tail]]) -> Row:
+    """Return what the client has seen of disks, as ``schemas.DISK_FACTS``."""
     found: list[Row] = []
     for key, tail in tails.items():
         if isinstance(tail, Unknown):
@@ -142,20 +142,20 @@ def laid_row(usage: Maybe[Usage | None], tails: Mapping[str, Maybe[Tail]]) -> Ro
     return {"usage": {"disk": usage.disk, "percent": usage.percent, **mark}, "tails": found}
 
 
-def with_laid(facts: PartitionFacts, row: Mapping[str, Any]) -> PartitionFacts:
-    """Return the facts with what the client, and an inventory, say of disks (``laid`` and ``bases`` of a row)."""
-    laid, bases = row["laid"], unknown_of(row["bases_reasons"]) or row["bases"]
+def with_disk_facts(facts: PartitionFacts, row: Mapping[str, Any]) -> PartitionFacts:
+    """Return the facts with what the client, and an inventory, say of disks (``disk_facts`` and ``bases`` of a row)."""
+    told, bases = row["disk_facts"], unknown_of(row["bases_reasons"]) or row["bases"]
     if bases is not None:
         facts = facts._replace(segment_bases=bases)
-    if laid is None:
+    if told is None:
         return facts
-    usage: Maybe[Usage | None] = unknown_of(laid["usage_reasons"])
-    if (seen := laid["usage"]) is not None:
+    usage: Maybe[Usage | None] = unknown_of(told["usage_reasons"])
+    if (seen := told["usage"]) is not None:
         mark = Watermark(seen["mark"], seen["factor"], seen["minimum_ms"])
         usage = Usage(seen["disk"], seen["percent"], mark)
     tails: dict[str, Maybe[Tail]] = {
         one["key"]: unknown_of(one["reasons"]) or Tail(one["offset"], one["exact"], one["by"])
-        for one in laid["tails"] or ()
+        for one in told["tails"] or ()
     }
     return facts._replace(usage=usage, tails=tails)
 
@@ -214,7 +214,7 @@ def facts_of(row: Mapping[str, Any], floor_at: FloorAt) -> PartitionFacts:
         has_leader=row["leader"] is not None,
         leader_epoch=row["leader_epoch"],
     )
-    return with_laid(facts, row)
+    return with_disk_facts(facts, row)
 
 
 @lru_cache(maxsize=64)  # a topic's partitions follow each other

@@ -22,7 +22,7 @@ from retention_cli.engines.spark.fact_rows import (
     proof_of,
     reason_rows,
     unknown_of,
-    with_laid,
+    with_disk_facts,
 )
 from retention_cli.engines.spark.jobs import ClusterJob, SettingsCache
 from retention_cli.engines.spark.schemas import BASES, DECIDED, FACTS, LIMITS, STANDING
@@ -39,7 +39,7 @@ from retention_cli.plan.columns import row_to_keep
 from retention_cli.policy.settings import Settings
 
 ROWS_A_BATCH: Final = 5_000
-CARRIED: Final = (*STANDING.names, "laid", *(name for name, _ in BASES))
+CARRIED: Final = (*STANDING.names, "disk_facts", *(name for name, _ in BASES))
 """What a slice's rows have that facts' rows have, too."""
 FACTS_AND_STANDING: Final = pa.schema([*FACTS, *STANDING])
 
@@ -127,12 +127,12 @@ class SliceDisks:
     def __init__(self, rows: Mapping[TopicPartition, Row]) -> None:
         self._rows = rows
 
-    def lay(
+    def with_disks(
         self, reader: Any, facts: Mapping[TopicPartition, PartitionFacts], *_more: object
     ) -> dict[TopicPartition, PartitionFacts]:
-        """Return the facts with what came along with the slice laid in."""
+        """Return the facts with what the slice says of disks."""
         del reader
-        return {tp: with_laid(one, self._rows[tp]) for tp, one in facts.items()}
+        return {tp: with_disk_facts(one, self._rows[tp]) for tp, one in facts.items()}
 
 
 def fact_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -117,6 +117,6 @@ def with_failures(rows: Any, commits: Any) -> Any:
     return rows.join(f.broadcast(topics), ["cluster", "topic"], "left").join(f.broadcast(clusters), ["cluster"], "left")
 
 
-def laid_beside(places: Any, commits: Any, required: Sequence[str] = ()) -> Any:
+def join_commits(places: Any, commits: Any, required: Sequence[str] = ()) -> Any:
     """Return every partition of ``places`` (``schemas.SLICES`` or ``OFFSETS``) with its standing."""
     return with_failures(places.join(standings(commits, required), [*PLACE], "left"), commits)

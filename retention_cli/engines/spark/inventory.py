@@ -85,7 +85,7 @@ def _read(session: Any, files: Sequence[Path], footers: Sequence[Footer]) -> Spa
     reader = session.read.schema(from_arrow_schema(schema())).option(_CHECKSUMS, "true")
     frame = reader.parquet(*(_address(path) for path in files))
     numbers = {os.path.abspath(path): number for number, path in enumerate(files)}  # noqa: PTH100  (resolves no links)
-    replicas = _replicas(_numbered(session, frame, numbers, footers)).persist()
+    replicas = _replicas(_encoded(session, frame, numbers, footers)).persist()
     try:
         dirs = _checked(replicas, files, footers)
         incomplete: dict[tuple[int, str, int], str] = {}
@@ -110,7 +110,7 @@ def _address(path: Path) -> str:
     return "file://" + re.sub(r"([\\*?\[\]{}])", r"\\\1", os.path.abspath(path))  # noqa: PTH100
 
 
-def _numbered(session: Any, frame: Any, numbers: Mapping[str, int], footers: Sequence[Footer]) -> Any:
+def _encoded(session: Any, frame: Any, numbers: Mapping[str, int], footers: Sequence[Footer]) -> Any:
     """Return the rows with their file's number and broker. A file of whose name Spark makes something else has none."""
     from pyspark.sql import functions as f
 

@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 from retention_cli.disks.solve.oldest_first import above_ceilings, broken_partitions
 from retention_cli.disks.solve.outcome import Blocker, DiskOutcome
 from retention_cli.disks.solve.room import Disk
+from retention_cli.engines.spark.disk_reasons import in_the_way, unknown_partitions
 from retention_cli.engines.spark.disk_rows import TP, AtFirst, DiskRows
-from retention_cli.engines.spark.disk_words import in_the_way, unknown_partitions
 from retention_cli.engines.spark.inventory import SparkInventory
 from retention_cli.policy.settings import DiskRules
 
@@ -60,7 +60,7 @@ def oldest_first(
         partitions: topic, partition, topic_id, managed (bool: R6 may touch it), log_start, trim_to (where other rules
             trim to), limit_offset, limit_guard, limit_text (how far R6 may go), limit_reasons
             (array<struct<code,text>>: why that is unknown); all but the first two may be null. One row each; read
-            several times, so that it had better be kept. What the inventory has and this has not is not managed.
+            several times, so persist it first. What the inventory has and this has not is not managed.
         leaving_bytes: per disk, what brokers have swept lately and may not have deleted yet.
 
     Raises:
@@ -70,7 +70,7 @@ def oldest_first(
     work = DiskRows(inventory, disks, partitions, broken_partitions(inventory.incomplete))
     kept: list[Any] = []
     try:
-        rows = work.laid(walks=any(one > 0 for one in excess)).persist()
+        rows = work.on_disks(walks=any(one > 0 for one in excess)).persist()
         kept.append(rows)
         start = work.at_first(rows)
         leaving = [*leaving_bytes, *(0 for _ in disks)]

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from retention_cli.core.grouping import Alike
+from retention_cli.core.grouping import SameReasons
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.engines.spark.engine import by_leader, frame_of, read_commits, tasks_for
 from retention_cli.engines.spark.fact_tasks import fact_reader, floored
-from retention_cli.engines.spark.frames import PLACE, laid_beside
+from retention_cli.engines.spark.frames import PLACE, join_commits
 from retention_cli.engines.spark.jobs import ClusterJob, SettingsCache
 from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, recall, slice_rows, topic_ids
 from retention_cli.engines.spark.schemas import FLOORS, SLICES, ddl
@@ -50,7 +50,7 @@ def read_positions(
     required = sorted({group for item in prepared.settings.values() for group in item.require_groups})
     slices = frame_of(session, slice_rows(prepared, {}), SLICES)
     leaders = {one.leader for name in prepared.settings for one in prepared.metadata.topics[name].partitions.values()}
-    floors = _floors(laid_beside(slices, commits, required), jobs, tasks_for(len(leaders))).persist()
+    floors = _floors(join_commits(slices, commits, required), jobs, tasks_for(len(leaders))).persist()
     kept.append(floors)
     progress("log ends")
     try:
@@ -169,7 +169,7 @@ class FrameFloors(FrameRows):
         self.with_floor: int = frame.where(f.col("min_commit").isNotNull()).count()
         self.unknown: int = self._without.count()
 
-    def alike(self, most: int, topics: int) -> tuple[Sequence[Alike], int]:
+    def grouped(self, most: int, topics: int) -> tuple[Sequence[SameReasons], int]:
         """See :class:`retention_cli.reports.offsets.FloorRows`."""
         from pyspark.sql import Window
         from pyspark.sql import functions as f
@@ -186,10 +186,10 @@ class FrameFloors(FrameRows):
         )
         kinds = kinds.withColumn("first", f.struct(f.col("places")[0]["topic"], f.col("places")[0]["some"][0]))
         found = kinds.orderBy(f.col("count").desc(), "first").limit(most).collect()
-        return [_alike(row) for row in found], len(found) if len(found) < most else kinds.count()
+        return [_group(row) for row in found], len(found) if len(found) < most else kinds.count()
 
 
-def _alike(row: Any) -> Alike:
+def _group(row: Any) -> SameReasons:
     reasons = tuple(Reason(one["code"], one["text"]) for one in row["reasons"])
     places = [TopicPartition(one["topic"], number) for one in row["places"] for number in one["some"]]
-    return Alike(reasons, row["count"], row["topics"], places)
+    return SameReasons(reasons, row["count"], row["topics"], places)

@@ -187,12 +187,12 @@ def own_rows(prepared: Prepared) -> list[CommitRow]:
     return sink.take()
 
 
-def slice_rows(prepared: Prepared, laid: Mapping[TopicPartition, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def slice_rows(prepared: Prepared, disk_facts: Mapping[TopicPartition, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield every managed partition, with the slice that reads it: a leader's together.
 
     Args:
         prepared: the cluster.
-        laid: what was seen of disks (``schemas.LAID``), of the partitions whose rules speak of them.
+        disk_facts: what was seen of disks (``schemas.DISK_FACTS``), of the partitions whose rules speak of them.
     """
     partitions = [
         (topic, number, one)
@@ -220,7 +220,7 @@ def slice_rows(prepared: Prepared, laid: Mapping[TopicPartition, dict[str, Any]]
             "leader_epoch": one.leader_epoch,
             "memory": memory,
             "proof": proof,
-            "laid": laid.get(TopicPartition(topic, number)),
+            "disk_facts": disk_facts.get(TopicPartition(topic, number)),
         }
 
 

@@ -90,7 +90,7 @@ PROOF: Final = pa.struct(
 )
 """Where a partition stood when it was last looked at: by that it is told whether its log was cut (M2)."""
 
-LAID: Final = pa.struct(
+DISK_FACTS: Final = pa.struct(
     [
         (
             "usage",
@@ -138,7 +138,7 @@ SLICES: Final = pa.schema(
         ("leader_epoch", pa.int32()),
         ("memory", MEMORY),
         ("proof", PROOF),
-        ("laid", LAID),
+        ("disk_facts", DISK_FACTS),
         *BASES,
     ]
 )
@@ -199,7 +199,7 @@ OFFSETS: Final = pa.schema(
 """One row a partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null where it is unknown."""
 
 FACTS: Final = pa.schema(
-    [*OFFSETS, ("memory", MEMORY), ("doubt", pa.bool_()), ("note", pa.string()), ("laid", LAID), *BASES]
+    [*OFFSETS, ("memory", MEMORY), ("doubt", pa.bool_()), ("note", pa.string()), ("disk_facts", DISK_FACTS), *BASES]
 )
 
 LIMITS: Final = pa.schema(

@@ -40,7 +40,7 @@ def tails(inventory: SparkInventory, partitions: Any) -> Any:
         inventory: of this cluster.
         partitions: as for :func:`bases`, and log_start (null: unknown), log_start_reasons (array<struct<code,text>>),
             max_bytes, max_topic_bytes (null: not asked for). All partitions of a topic that has the latter; it is
-            read several times, so that it had better be kept.
+            read several times, so persist it first.
     """
     from pyspark.sql import functions as f
 

@@ -82,7 +82,7 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
         said = last_words(error)
         if said.startswith(_NO_JVM):
-            said = words_at_start(folder / LOG) or said
+            said = start_failure(folder / LOG) or said
         raise SparkError(f"Spark at {master or 'its default master'} can't be used: {said}") from None
     return session
 
@@ -209,7 +209,7 @@ def zip_engine(folder: Path) -> Path:
     return made.rename(folder / f"kretain-engine-{retention_cli.__version__}-{digest}.zip")
 
 
-def words_at_start(log: Path) -> str | None:
+def start_failure(log: Path) -> str | None:
     """Return why Spark's JVM did not come up: no such master, no ``HADOOP_CONF_DIR`` for YARN, no Java."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     said = [line.strip() for line in lines if line.strip() and not line.startswith("WARNING: ")]

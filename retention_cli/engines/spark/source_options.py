@@ -50,7 +50,7 @@ class Options:
         return cls(
             bootstrap=given.get("bootstrap.servers"),
             command_config=given.get("command.config"),
-            topics=words(given.get("topics", "")),
+            topics=comma_separated(given.get("topics", "")),
             timeout_s=parse_duration_ms(given.get("timeout", "30s")) / 1000,
             own={name: given[name] for name in own if name in given},
         )
@@ -82,7 +82,7 @@ class Options:
         return time.monotonic() + self.timeout_s
 
 
-def words(text: str) -> tuple[str, ...]:
+def comma_separated(text: str) -> tuple[str, ...]:
     """Return what stands between commas."""
     return tuple(one.strip() for one in text.split(",") if one.strip())
 

@@ -36,7 +36,7 @@ from retention_cli.engines.spark.record_source import RecordsSource
 from retention_cli.engines.spark.schemas import COMMITS, OFFSETS
 from retention_cli.engines.spark.size_source import SizesSource
 from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, PARTITIONS_A_SLICE, sliced
-from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, words
+from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, comma_separated
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe import lookups
 from retention_cli.observe.cluster import observe
@@ -66,7 +66,7 @@ class CommitsReader(SlicedReader):
             BrokerError: it is not, or brokers did not answer.
         """
         options = self.options
-        patterns = words(options.own.get("groups", "*"))
+        patterns = comma_separated(options.own.get("groups", "*"))
         with options.reader() as reader:
             metadata = reader.metadata()
             found = list_counted(reader, GroupRules(ignore=()), metadata, options.deadline())
@@ -135,7 +135,7 @@ class OffsetsReader(SlicedReader):
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
-        self._times = tuple(parse_time_ms(one) for one in words(options.own.get("times", "")))
+        self._times = tuple(parse_time_ms(one) for one in comma_separated(options.own.get("times", "")))
 
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the topics' partitions into slices of one leader each.

@@ -32,7 +32,7 @@ _COORDINATORS_HIDDEN: Final = (
 )
 _COORDINATORS_MOVED: Final = f"the leaders of {OFFSETS_TOPIC} changed each time that groups were read: run again"
 _SEEN_INCOMPLETE: Final = (
-    "our principal lacks DESCRIBE on the cluster, so brokers leave groups out of their listing without an error; "
+    "this user lacks DESCRIBE on the cluster, so brokers leave groups out of their listing without an error; "
     "grant it: kafka-acls.sh --add --cluster --operation Describe"
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from kretain.render.kit import screen
 from kretain.render.kit.text import partitions
-from retention_cli.core.grouping import Alike, alike
+from retention_cli.core.grouping import SameReasons, grouped
 from retention_cli.core.model import Reason, TopicPartition
 
 MOST = 20
@@ -20,12 +20,12 @@ def print_reasons(
     markdown: bool = False,
 ) -> None:
     """Print a heading, then the partitions and their reasons; nothing where there are no rows."""
-    found = alike(rows)
-    print_alike(title, found[:MOST], len(found), style, markdown=markdown)
+    found = grouped(rows)
+    print_grouped(title, found[:MOST], len(found), style, markdown=markdown)
 
 
-def print_alike(
-    title: str, found: Sequence[Alike], kinds: int, style: str | None = None, *, markdown: bool = False
+def print_grouped(
+    title: str, found: Sequence[SameReasons], kinds: int, style: str | None = None, *, markdown: bool = False
 ) -> None:
     """Print a heading, then the first of so many ``kinds`` of reasons with their partitions; nothing for none."""
     if not found:

@@ -17,7 +17,7 @@ from retention_cli.brokers.writer import Appended, ClusterWriter, TopicSpec
 from retention_cli.memory.shared_topic import STATE_TOPIC
 from retention_cli.memory.topics.make import OWN_TOPICS
 from retention_cli.policy.live import POLICY_TOPIC
-from tests.kafka.stores import make_own_topics, memories_of, run
+from tests.kafka.stores import make_kretain_topics, memories_of, run
 from tests.kafka.world import World, consumed, now_ms, reader_for
 
 
@@ -27,7 +27,7 @@ def fresh(world: World) -> Iterator[World]:
     delete_both(world)
     yield world
     delete_both(world)
-    make_own_topics(world.bootstrap)
+    make_kretain_topics(world.bootstrap)
 
 
 def delete_both(world: World) -> None:
@@ -120,7 +120,7 @@ def test_the_doctor_says_what_a_policy_needs_of_them(fresh: World, tmp_path: Pat
     before = found(1)
     assert before["live settings"].startswith("missing: topic _kretain_policy is not there")
     assert before["memory"].startswith("missing: topic _kretain_state is not there")
-    make_own_topics(fresh.bootstrap)
+    make_kretain_topics(fresh.bootstrap)
     after = found(0)
     assert after["live settings"] == "good: READ on _kretain_policy"
     assert after["memory"] == "good: READ on _kretain_state"
@@ -129,7 +129,7 @@ def test_the_doctor_says_what_a_policy_needs_of_them(fresh: World, tmp_path: Pat
 
 def test_no_pattern_of_a_policy_touches_them(world: World) -> None:
     """G5."""
-    make_own_topics(world.bootstrap)
+    make_kretain_topics(world.bootstrap)
     plan = world.plan('version: 1\ntopics:\n  - match: "*"\n    retention.ms: 1')
     assert {one.action for one in plan.decisions if one.topic in OWN_TOPICS} == {"skip"}
 
@@ -138,7 +138,7 @@ def test_no_pattern_of_a_policy_touches_them(world: World) -> None:
 
 
 def test_an_append_says_where_it_stands_and_when_the_broker_stamped_it(kafka: EmbeddedKafka, world: World) -> None:
-    make_own_topics(kafka.bootstrap)
+    make_kretain_topics(kafka.bootstrap)
     with reader_for(kafka.bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
         before, end = now_ms(), world.ends(STATE_TOPIC)[1]
         many = writer.append_all(STATE_TOPIC, [(b"clock", b"%d" % number) for number in range(50)])
@@ -179,7 +179,7 @@ def test_a_message_that_is_too_large_or_for_a_topic_that_is_gone_fails_alone(fre
     with reader_for(fresh.bootstrap) as reader, ClusterWriter(reader.settings, OWN_TOPICS, 30) as writer:
         with pytest.raises(BrokerError, match="it is not there: kretain init makes it"):
             writer.append(STATE_TOPIC, b"k", b"v")
-        make_own_topics(fresh.bootstrap)
+        make_kretain_topics(fresh.bootstrap)
         with pytest.raises(BrokerError, match="too large"):
             writer.append(STATE_TOPIC, b"k", b"v" * 2_000_000)
         assert writer.append(STATE_TOPIC, b"k", None).offset == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Decision, Maybe, Reason, Unknown
 from retention_cli.plan.target import Target
-from retention_cli.trim.reconcile import Held, Unchanged, narrow
+from retention_cli.trim.reconcile import Held, Unchanged, reconcile
 
 
 def row(**more: Any) -> Decision:
@@ -69,7 +69,7 @@ KEEP = row(action="keep", trim_to=None, records=0, rule=None, log_start=50)
     ],
 )
 def test_only_ever_narrower(planned: Decision, fresh: Decision | None, outcome: object) -> None:
-    result = narrow(planned, fresh)
+    result = reconcile(planned, fresh)
     if isinstance(outcome, int):
         assert isinstance(result, Target)
         assert result.offset == outcome
@@ -97,7 +97,7 @@ def test_a_plan_of_another_log_is_held(
     planned: int | None, now: int | None, epoch_end: Maybe[int | None], said: str | None
 ) -> None:
     """M1, M2, M4: offsets are names, and a log that loses its tail gives them to other records."""
-    result = narrow(row(leader_epoch=planned), row(leader_epoch=now), epoch_end)
+    result = reconcile(row(leader_epoch=planned), row(leader_epoch=now), epoch_end)
     if said is None:
         assert isinstance(result, Target)
     else:
@@ -129,7 +129,7 @@ def test_a_plan_can_never_make_a_trim_larger(
 ) -> None:
     planned = row(trim_to=planned_to, min_commit=planned_commit, unconsumed=planned_unread)
     fresh = row(trim_to=fresh_to, min_commit=fresh_commit, log_start=start, topic_id="id-1" if same else "id-2")
-    result = narrow(planned, fresh)
+    result = reconcile(planned, fresh)
     if isinstance(result, Target):
         assert same
         assert start < result.offset <= min(planned_to, fresh_to)
@@ -139,7 +139,7 @@ def test_a_plan_can_never_make_a_trim_larger(
 
 
 def test_a_target_tells_its_records_and_their_share_of_the_bytes() -> None:
-    target = narrow(row(trim_to=20), row())
+    target = reconcile(row(trim_to=20), row())
     assert isinstance(target, Target)
     assert (target.records, target.size_bytes) == (20, 200)
     assert replace(target, decision=row(size_bytes=None)).size_bytes is None

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from retention_cli.disks.inventory.inventory import InventoryError
-from retention_cli.disks.solve.dictionary import NO_END, LogDir, numbered
+from retention_cli.disks.solve.dictionary import NO_END, LogDir, encoded
 from retention_cli.disks.solve.segments import UNDATED
 
 SCHEMA = pa.schema(
@@ -38,7 +38,7 @@ ROWS = (
 
 def test_partitions_are_numbered_by_topic_and_number_and_dirs_by_broker_and_path() -> None:
     """R6 breaks ties by (topic, partition): the numbers must stand in that order, 10 behind 9."""
-    found = numbered(table(*ROWS).column)
+    found = encoded(table(*ROWS).column)
     assert [str(found.partitions[n]) for n in found.segments.partition.tolist()] == [
         "orders-1",
         "orders-10",
@@ -55,42 +55,42 @@ def test_partitions_are_numbered_by_topic_and_number_and_dirs_by_broker_and_path
 
 
 def test_a_time_or_an_end_that_is_not_known_is_never_taken_for_one() -> None:
-    segments = numbered(table(*ROWS).column).segments
+    segments = encoded(table(*ROWS).column).segments
     assert segments.largest_timestamp.tolist() == [100, UNDATED, 300, 400]
     assert segments.next_offset.tolist() == [10, 10, NO_END, 20]
     assert segments.active.tolist() == [False, True, False, False]
 
 
 def test_partition_numbers_with_holes_are_numbered_all_the_same() -> None:
-    found = numbered(table((1, "/a", "t", 2**31 - 1, 0, 1, 1, 1, False), (1, "/a", "s", 4, 0, 1, 1, 1, False)).column)
+    found = encoded(table((1, "/a", "t", 2**31 - 1, 0, 1, 1, 1, False), (1, "/a", "s", 4, 0, 1, 1, 1, False)).column)
     assert [str(one) for one in found.partitions] == ["s-4", "t-2147483647"]
     assert found.segments.partition.tolist() == [1, 0]
 
 
 def test_tables_of_several_brokers_are_one_inventory() -> None:
     """Each file of an inventory comes with dictionaries of its own."""
-    encoded = [
+    parts = [
         table(*rows).set_column(2, "topic", table(*rows).column("topic").dictionary_encode())
         for rows in (ROWS[:2], ROWS[2:])
     ]
-    found = numbered(pa.concat_tables(encoded).column)
-    whole = numbered(table(*ROWS).column)
+    found = encoded(pa.concat_tables(parts).column)
+    whole = encoded(table(*ROWS).column)
     assert (found.partitions, found.dirs) == (whole.partitions, whole.dirs)
     for name in ("disk", "partition", "base_offset", "next_offset", "size_bytes", "largest_timestamp", "active"):
         assert getattr(found.segments, name).tolist() == getattr(whole.segments, name).tolist()
 
 
 def test_log_dirs_on_one_device_become_one_disk() -> None:
-    found = numbered(table(*ROWS).column)
+    found = encoded(table(*ROWS).column)
     assert found.on_disks([0, 0, 1]).disk.tolist() == [1, 0, 0, 0]
 
 
 def test_an_empty_inventory_is_one() -> None:
-    found = numbered(table().column)
+    found = encoded(table().column)
     assert (len(found.segments), list(found.partitions), list(found.dirs)) == (0, [], [])
 
 
 @pytest.mark.parametrize("row", [(None, "/a", "t", 0, 0, 1, 1, 1, False), (1, "/a", None, 0, 0, 1, 1, 1, False), (1, "/a", "t", 0, 0, 1, None, 1, False), (1, "/a", "t", -1, 0, 1, 1, 1, False)])  # fmt: skip
 def test_rows_without_what_they_need_are_refused(row: tuple[object, ...]) -> None:
     with pytest.raises(InventoryError):
-        numbered(table(row).column)
+        encoded(table(row).column)

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from retention_cli.archive import remote_check as elsewhere
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.layout import Manifest, Source, place_at
-from retention_cli.archive.remote_check import NotingStore, Seen, Word, look
+from retention_cli.archive.remote_check import NotingStore, RemoteReport, Seen, look
 from retention_cli.archive.segment import SegmentBuilder, commit, load, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import Archived
-from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, Wish, row_of, sliced, word_of
+from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, ArchiveRequest, row_of, sliced, word_of
 from tests.unit.test_archive import AT, SOURCE, sample
 
 
@@ -41,11 +41,11 @@ def segments(store: Store, *spans: tuple[int, int]) -> list[Manifest]:
     return found
 
 
-def said(folder: Path, *spans: tuple[int, int], start: int = 0) -> Word:
+def said(folder: Path, *spans: tuple[int, int], start: int = 0) -> RemoteReport:
     """What a task says of segments that it wrote through a store of its own."""
     store = NotingStore(str(folder))
     done = Archived(SOURCE, str(folder), start, 30, tuple(segments(store, *spans)))
-    return word_of(row_of(Wish(SOURCE, str(folder), 30, 30).tp, store.word_on(done)))
+    return word_of(row_of(ArchiveRequest(SOURCE, str(folder), 30, 30).tp, store.word_on(done)))
 
 
 def test_what_was_said_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +340,7 @@ def test_on_hdfs_a_file_is_there_until_the_one_in_its_place_is(tmp_path: Path) -
 @given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 5 * RECORDS_A_TASK)), max_size=40))
 def test_every_partition_is_copied_by_one_task_and_a_leader_is_read_by_few(asked: list[tuple[int, int]]) -> None:
     """Limited connections per broker; the same answer whatever the order."""
-    wishes = [Wish(Source("C", "t", "id", n), "/a", size, size) for n, (_, size) in enumerate(asked)]
+    wishes = [ArchiveRequest(Source("C", "t", "id", n), "/a", size, size) for n, (_, size) in enumerate(asked)]
     leaders = {one.tp: asked[one.source.partition][0] for one in wishes}
     tasks = sliced(wishes, leaders)
     assert sorted(one.source for some in tasks for one in some) == [one.source for one in wishes]

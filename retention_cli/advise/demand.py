@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from retention_cli.advise.facts import TopicState
+from retention_cli.advise.format import MIB, MINUTE
 from retention_cli.advise.kept import retention_ms
 from retention_cli.advise.sure import or_unknown, sure
-from retention_cli.advise.words import MIB, MINUTE
 from retention_cli.core.model import Maybe
 from retention_cli.policy.settings import Settings
 
@@ -19,7 +19,7 @@ WantedBy = Literal["--want", "policy", "retention.ms"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Demand:
     """What is asked for beside the topic's own settings; None where nothing is.
 
     ``keep_ms`` is how long data is wanted and ``topic_bytes`` how large the topic may become (one copy of it).
@@ -44,17 +44,17 @@ class Wish:
         return None if self.policy is None else self.policy.forced_age_ms
 
 
-def wanted(topic: TopicState, wish: Wish) -> tuple[Maybe[int | None], WantedBy]:
+def wanted(topic: TopicState, demand: Demand) -> tuple[Maybe[int | None], WantedBy]:
     """Return how long data is wanted (None: without end), and who says so."""
-    if wish.keep_ms is not None:
-        return wish.keep_ms, "--want"
-    if wish.forced_age_ms is not None:
-        return wish.forced_age_ms, "policy"
+    if demand.keep_ms is not None:
+        return demand.keep_ms, "--want"
+    if demand.forced_age_ms is not None:
+        return demand.forced_age_ms, "policy"
     return retention_ms(topic), "retention.ms"
 
 
 @or_unknown
-def needed_ms(topic: TopicState, wish: Wish) -> int | None:
+def needed_ms(topic: TopicState, demand: Demand) -> int | None:
     """Return how long a record must be there at least: as long as is wanted, and until R1 may look (None: no end)."""
-    keep = sure(wanted(topic, wish)[0])
-    return wish.consumed_after_ms if keep is None else max(keep, wish.consumed_after_ms or 0)
+    keep = sure(wanted(topic, demand)[0])
+    return demand.consumed_after_ms if keep is None else max(keep, demand.consumed_after_ms or 0)

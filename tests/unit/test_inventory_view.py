@@ -10,7 +10,7 @@ import pytest
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.disks.inventory.inventory import Inventory, InventoryError, InventoryFile
 from retention_cli.disks.inventory.table import schema
-from retention_cli.disks.solve.inventory_view import Stock
+from retention_cli.disks.solve.inventory_view import InventoryView
 from retention_cli.policy.settings import Settings
 from tests.unit.facts import NOW, Log, topic
 
@@ -50,68 +50,70 @@ ROWS = [
 ]
 
 
-def stock(rows: list[dict] = ROWS, incomplete: dict | None = None) -> Stock:
+def view(rows: list[dict] = ROWS, incomplete: dict | None = None) -> InventoryView:
     table = pa.Table.from_pylist(rows, schema=schema())
     for name in ("dir", "topic", "topic_id"):
         at = table.schema.get_field_index(name)
         table = table.set_column(at, name, table.column(name).dictionary_encode())
-    return Stock(Inventory((InventoryFile("a.parquet", 1, "cluster-1", NOW, ()),), table, incomplete or {}))
+    return InventoryView(Inventory((InventoryFile("a.parquet", 1, "cluster-1", NOW, ()),), table, incomplete or {}))
 
 
 def facts(tp: TopicPartition, start: int = 0, end: int = 30) -> PartitionFacts:
     return Log(start, [NOW] * (end - start)).facts(Settings(), topic())._replace(partition=tp.partition)
 
 
-def tails(found: Stock, chosen: Settings, **leaders: int | None) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
+def tails(
+    found: InventoryView, chosen: Settings, **leaders: int | None
+) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
     led = {T0: leaders.get("t0", 1), T1: leaders.get("t1", 1)}
     return found.tails({T0: facts(T0), T1: facts(T1, end=20)}, {"orders": chosen}, led, IDS)
 
 
 def test_segments_begin_where_the_leaders_do() -> None:
-    assert stock().bases({T0: 1, T1: 1}, IDS) == {T0: [0, 10, 20], T1: [0, 10]}
-    assert stock().bases({T0: 2}, IDS) == {T0: [0, 15]}
+    assert view().bases({T0: 1, T1: 1}, IDS) == {T0: [0, 10, 20], T1: [0, 10]}
+    assert view().bases({T0: 2}, IDS) == {T0: [0, 15]}
 
 
 @pytest.mark.parametrize("leader", [None, 3])
 def test_a_leader_that_was_not_scanned_is_unknown(leader: int | None) -> None:
-    found = stock().bases({T0: leader, T1: 1}, IDS)
+    found = view().bases({T0: leader, T1: 1}, IDS)
     assert isinstance(found[T0], Unknown)
     assert found[T1] == [0, 10]
 
 
 def test_what_a_scan_could_not_read_and_another_topic_of_that_name_are_unknown() -> None:
-    broken = stock(incomplete={(1, "orders", 0): "an index is broken"}).bases({T0: 1, T1: 1}, IDS)
+    broken = view(incomplete={(1, "orders", 0): "an index is broken"}).bases({T0: 1, T1: 1}, IDS)
     why = broken[T0]
     assert isinstance(why, Unknown)
     assert "an index is broken" in why.reasons[0].text
     for topic_id in ("id-2", None):
         others = [one | {"topic_id": topic_id} for one in ROWS]
-        assert all(isinstance(one, Unknown) for one in stock(others).bases({T0: 1, T1: 1}, IDS).values())
+        assert all(isinstance(one, Unknown) for one in view(others).bases({T0: 1, T1: 1}, IDS).values())
 
 
 def test_a_tail_is_counted_by_the_leaders_records() -> None:
     """R5: ``log_bytes``, as brokers count a partition's size; indexes are not in it."""
     key = "retention.bytes"
-    assert tails(stock(), Settings(max_bytes=150))[T0] == {key: Tail(10, exact=True)}
-    assert tails(stock(), Settings(max_bytes=149))[T0] == {key: Tail(20, exact=True)}
-    assert tails(stock(), Settings(max_bytes=150), t0=2)[T0] == {key: Tail(15, exact=True)}
-    assert isinstance(tails(stock(), Settings(max_bytes=1), t0=None)[T0][key], Unknown)
+    assert tails(view(), Settings(max_bytes=150))[T0] == {key: Tail(10, exact=True)}
+    assert tails(view(), Settings(max_bytes=149))[T0] == {key: Tail(20, exact=True)}
+    assert tails(view(), Settings(max_bytes=150), t0=2)[T0] == {key: Tail(15, exact=True)}
+    assert isinstance(tails(view(), Settings(max_bytes=1), t0=None)[T0][key], Unknown)
 
 
 def test_a_topics_oldest_segments_go_first_and_one_unknown_partition_holds_them_all() -> None:
     chosen = Settings(max_topic_bytes=300)
-    found = tails(stock(), chosen)
+    found = tails(view(), chosen)
     assert [found[tp]["retention.topic.bytes"] for tp in (T0, T1)] == [Tail(10, exact=True), Tail(0, exact=True)]
-    found = tails(stock(), Settings(max_topic_bytes=200))
+    found = tails(view(), Settings(max_topic_bytes=200))
     assert [found[tp]["retention.topic.bytes"] for tp in (T0, T1)] == [Tail(10, exact=True), Tail(10, exact=True)]
-    held = tails(stock(), chosen, t1=3)
+    held = tails(view(), chosen, t1=3)
     assert all(isinstance(one["retention.topic.bytes"], Unknown) for one in held.values())
 
 
 def test_an_inventory_of_another_cluster_is_refused() -> None:
-    stock().check_cluster("cluster-1")
+    view().check_cluster("cluster-1")
     with pytest.raises(InventoryError, match="cluster-2"):
-        stock().check_cluster("cluster-2")
+        view().check_cluster("cluster-2")
 
 
 @pytest.mark.parametrize(
@@ -133,11 +135,11 @@ def test_an_inventory_of_another_cluster_is_refused() -> None:
 def test_what_a_trim_takes_of_the_leaders_log(
     trim: tuple[int, int], leader: int | None, told: tuple[int, bool] | None
 ) -> None:
-    assert stock().log_bytes({T0: trim}, {T0: leader}, IDS).get(T0) == told
+    assert view().log_bytes({T0: trim}, {T0: leader}, IDS).get(T0) == told
 
 
 def test_what_a_trim_takes_is_not_told_by_a_broken_replica_nor_by_another_topics() -> None:
-    assert stock(incomplete={(1, "orders", 0): "broken"}).log_bytes({T0: (0, 10)}, {T0: 1}, IDS) == {}
-    assert stock().log_bytes({T0: (0, 10)}, {T0: 1}, {T0: "id-2"}) == {}
+    assert view(incomplete={(1, "orders", 0): "broken"}).log_bytes({T0: (0, 10)}, {T0: 1}, IDS) == {}
+    assert view().log_bytes({T0: (0, 10)}, {T0: 1}, {T0: "id-2"}) == {}
     open_end = [one | {"next_offset": None} if one["active"] else one for one in ROWS]
-    assert stock(open_end).log_bytes({T0: (0, 20), T1: (0, 15)}, {T0: 1, T1: 1}, IDS) == {T0: (200, True)}
+    assert view(open_end).log_bytes({T0: (0, 20), T1: (0, 15)}, {T0: 1, T1: 1}, IDS) == {T0: (200, True)}
