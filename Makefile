@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-JOBS ?= 1
+JOBS ?= 2
 SEEDS ?= 0-10000
+IN_PARALLEL = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 
-.PHONY: help install demo test test-long simulate check bench generated clean
+.PHONY: help install demo test test-all test-long simulate check bench generated clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,8 +18,11 @@ install: $(VENV)/.demo  ## make .venv with the kretain command in it
 demo: $(VENV)/.demo  ## a real Kafka on this machine, and a guided first plan and trim
 	@$(BIN)/kretain demo
 
-test: $(VENV)/.dev  ## every test, against real brokers that it starts and stops
-	$(PYTEST) -m "not long" $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
+test: $(VENV)/.dev  ## the tests, against real brokers that they start and stop (about 10 minutes; JOBS=1: one at a time)
+	$(PYTEST) -m "not long and not thorough" $(IN_PARALLEL)
+
+test-all: $(VENV)/.dev  ## those, and the thorough ones: Spark clusters, the demo, races, random clusters (what CI runs)
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not long" $(IN_PARALLEL)
 
 test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
 	$(PYTEST) -m long

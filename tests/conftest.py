@@ -25,11 +25,18 @@ QUICK = {
 
 
 # How long an example takes is the machine's business.
-hypothesis.settings.register_profile("kretain", deadline=None)
-hypothesis.settings.load_profile("kretain")
+hypothesis.settings.register_profile("kretain", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "kretain"))
 
 # Where a shell started us in the background it made us, and whom we start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow rooms first: what is handed out last must not keep one worker busy alone."""
+    rooms = ("spark", "kafka", "simulation", "unit")
+    items.sort(key=lambda item: rooms.index(item.path.relative_to(Path(__file__).parent).parts[0]))
 
 
 @pytest.fixture(scope="session", autouse=True)

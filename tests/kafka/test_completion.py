@@ -129,6 +129,7 @@ def test_the_first_tab_completes(shell: Shell, names: Names) -> None:
     assert shell.words(f"kretain plan {names.stem}-orders.\t") == ["plan", f"{names.stem}-orders.eu"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
 def test_options_partitions_groups_and_files(shell: Shell, names: Names, tmp_path: Path) -> None:
     (tmp_path / "my-policy.yaml").touch()
@@ -140,6 +141,7 @@ def test_options_partitions_groups_and_files(shell: Shell, names: Names, tmp_pat
     assert shell.words("kretain plan -p my-p\t") == ["plan", "-p", "my-policy.yaml"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"], indirect=True)
 def test_a_group_may_be_called_anything_and_stays_a_word(shell: Shell, names: Names) -> None:
     """What is offered is never run: names come from whoever may join a group."""

@@ -18,6 +18,8 @@ from tests.kafka.terminal import Terminal
 from tests.kafka.test_embedded import processes_of
 from tests.kafka.world import World, wait_until
 
+pytestmark = pytest.mark.thorough  # the demo, from its start to its end
+
 STEPS = (
     "1. The data",
     "2. The policy",

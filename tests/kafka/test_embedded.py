@@ -42,6 +42,7 @@ def settings_of(world: World, broker: str = "1") -> dict[str, str | None]:
     return {name: entry.value for name, entry in described.items()}
 
 
+@pytest.mark.thorough
 def test_ports_log_dirs_and_settings_are_those_asked_for_and_a_killed_node_comes_back(scratch: Path) -> None:
     [port] = free_ports(1)
     # A killed broker is let in again when its session has ended.

@@ -22,6 +22,8 @@ from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPart
 from tests.kafka.plain import Place, commit_all, log_starts
 from tests.kafka.world import HOUR, QUIET, Cli, World, consumed, now_ms, wait_until
 
+pytestmark = pytest.mark.thorough  # six trims against a topic that comes and goes
+
 PARTITIONS = 8
 RECORDS = 400
 

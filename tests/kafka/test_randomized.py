@@ -20,6 +20,8 @@ from tests.kafka.oracle import HOUR, Rules, Seen, Verdict, floor_of, judge
 from tests.kafka.plain import Place
 from tests.kafka.world import World, now_ms
 
+pytestmark = pytest.mark.thorough  # random clusters
+
 SEEDS = [int(seed) for seed in os.environ.get("FLEET_SEEDS", "3,8").split(",")]
 
 

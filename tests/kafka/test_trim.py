@@ -390,6 +390,7 @@ def test_minus_one_is_never_sent(world: World) -> None:
         deleter.Deleter(reader.wire).delete({1: {TopicPartition("t", 0): -1}}, lambda *_: None, timeout_s=1)
 
 
+@pytest.mark.thorough
 def test_five_thousand_partitions_of_one_topic(world: World) -> None:
     """More than one request per leader holds: several batches, each announced before it is sent."""
     name = world.topic(partitions=5000)

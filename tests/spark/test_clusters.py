@@ -27,6 +27,8 @@ __all__ = ["spark_connect", "spark_standalone"]
 COUNT = """
 import sys
 from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.thorough  # a master and workers
 builder = SparkSession.builder
 url = sys.argv[1]
 builder = builder.remote(url) if url.startswith("sc:") else builder.master(url)

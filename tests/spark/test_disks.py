@@ -41,6 +41,7 @@ def rules_of(plan: Plan) -> dict[str, str | None]:
     return {one.topic: one.rule for one in plan.decisions}
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)  # brokers' own topics may change under several pairs of looks
 def test_the_same_plan_of_disks_with_and_without_an_inventory(
     engines: Engines, kafka: EmbeddedKafka, tmp_path: Path

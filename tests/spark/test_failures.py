@@ -15,6 +15,8 @@ from tests.kafka.world import HOUR, World, consumed, wait_until
 from tests.spark.clusters import connect_server, standalone
 from tests.spark.test_remote import SMALL, Command
 
+pytestmark = pytest.mark.thorough  # a Spark of its own, killed
+
 
 class Held:
     """``kretain trim --spark``, of which a task waits for the settings of the connection."""

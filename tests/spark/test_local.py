@@ -21,7 +21,7 @@ def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
     return Engines(local_spark, world, tmp_path)
 
 
-@pytest.mark.parametrize(("seed", "in_memory"), [(11, 50_000), (12, 0)])
+@pytest.mark.parametrize(("seed", "in_memory"), [pytest.param(11, 50_000, marks=pytest.mark.thorough), (12, 0)])
 def test_the_same_plan_of_random_topics_and_groups(
     engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

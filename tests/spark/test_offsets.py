@@ -73,7 +73,7 @@ def both(
     return said[1]
 
 
-@pytest.mark.parametrize(("shown", "in_memory"), [(40, 50_000), (6, 0)])
+@pytest.mark.parametrize(("shown", "in_memory"), [pytest.param(40, 50_000, marks=pytest.mark.thorough), (6, 0)])
 def test_the_same_floors_and_positions(
     engines: Engines, topics: list[str], shown: int, in_memory: int, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -115,6 +115,7 @@ def test_what_is_remembered_counts_and_nothing_is_remembered_of_it(engines: Engi
         both(engines, everything, ("no-such-topic",), (), capsys)
 
 
+@pytest.mark.thorough
 def test_the_command_says_the_same(world: World) -> None:
     topic = world.topic(partitions=3)
     world.produce(topic, [HOUR] * 9)

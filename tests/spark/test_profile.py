@@ -139,6 +139,7 @@ def test_what_was_merged_by_then_is_shown_to_who_stops_it(
     assert summarize(found.topics[topic].partitions).records == unread.reached < 1000
 
 
+@pytest.mark.thorough
 def test_the_command_says_the_same(world: World, tmp_path: Path) -> None:
     topic = world.topic(partitions=3)
     for partition in range(2):

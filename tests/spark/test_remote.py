@@ -21,6 +21,8 @@ from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
 from tests.spark.clusters import QUICK_START, Standalone, environment, spark_connect, spark_standalone, standalone
 from tests.spark.disks import ceiling, inventory_of, topics_of_ages
 
+pytestmark = pytest.mark.thorough  # standalone and Connect
+
 __all__ = ["spark_connect", "spark_standalone"]
 SECRET = "hush-5f0c9a"
 SMALL = tuple(

@@ -125,7 +125,7 @@ def test_the_inventory_says_the_same_of_itself(both: Both) -> None:
     assert (both.inventory.files, both.inventory.cluster_id) == (both.here.files, "c")
 
 
-@pytest.mark.parametrize("sieve_from", [10**9, 0])
+@pytest.mark.parametrize("sieve_from", [pytest.param(10**9, marks=pytest.mark.thorough), 0])
 def test_the_oldest_go_first_as_they_do_here(both: Both, sieve_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds, what each disk comes to, and what stays unknown."""
     monkeypatch.setattr(disk_rows, "_SIEVE_FROM", sieve_from)
