@@ -1,21 +1,24 @@
 """R5, R6, R7 and whole segments in a run of this process: what disks and an inventory say, then R6.
 
-Two steps. :meth:`DiskRun.with_disks` adds to partitions' facts what their own rules need to know of disks, before times
-are looked up. :meth:`DiskRun.decide` is R6, after all other rules and over all partitions at once.
+Three steps. :meth:`DiskRun.with_disks` adds to partitions' facts what their own rules need to know of disks, before
+times are looked up. :meth:`DiskRun.measure` finds what R6 comes to, after all other rules and over all partitions at
+once; :func:`retention_cli.disks.decide.decide` decides by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
-from retention_cli.decide.decision import Limit, after_disks, disk_limit, held_by_disks
+from retention_cli.decide.decision import Limit, disk_limit
 from retention_cli.disks.batch_sizes import BatchSizes
+from retention_cli.disks.decide import Measured
 from retention_cli.disks.measure import DiskState, sized_topics
 from retention_cli.disks.solve.outcome import DiskOutcome, Space
 from retention_cli.observe.recall import Remembered
@@ -24,6 +27,10 @@ from retention_cli.policy.settings import DiskRules, Settings
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
     from retention_cli.disks.solve.inventory_view import InventoryView
     from retention_cli.disks.solve.oldest_first import OldestFirst
+
+_CHANGED: Final = Unknown.because(
+    "R6", "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
+)
 
 
 @dataclass(slots=True)
@@ -95,27 +102,26 @@ class DiskRun:
             found = {tp: one._replace(segment_bases=bases[tp]) if tp in bases else one for tp, one in found.items()}
         return found
 
-    def decide(
+    def measure(
         self,
         reader: ClusterReader,
         facts: Mapping[TopicPartition, PartitionFacts],
         settings: Mapping[str, Settings],
         decisions: Sequence[Decision],
         now_ms: int,
-    ) -> tuple[Decision, ...]:
-        """Return the decisions with R6's in place, where it goes further; ``outcomes`` are set.
+    ) -> Measured:
+        """Return what R6 comes to after the partitions' own rules; ``outcomes`` are set.
 
-        Of what they trim an inventory says the bytes.
+        Without an inventory brokers are asked for offsets at times. That is after everything else was read, so who
+        leads, in which epoch, and each topic's id are compared once more (M1).
         """
         state = self.state
         if state.rules.percent is None:
             state.without_ceiling()
-            return self._measured(decisions)
+            return Measured()
         missing = state.without_numpy([one.tp for one in decisions])
         if missing is not None:
-            return self._measured(
-                [held_by_disks(one, missing[one.tp]) if one.tp in missing else one for one in decisions]
-            )
+            return Measured(unknown=missing)
         tiered, left_alone = state.tiered(reader, {one.topic for one in decisions if one.action != "skip"}, settings)
         limits: dict[TopicPartition, Maybe[Limit]] = {}
         for one in decisions:
@@ -128,15 +134,14 @@ class DiskRun:
         else:
             found = self._walked(self.inventory, decided, limits, now_ms)
         state.settle(found.outcomes)
-        after = []
-        for one in decisions:
-            bound = found.bounds.get(one.tp)
-            asked = None if bound is None else (bound, state.why(one.tp))
-            stopped = None if one.topic in left_alone else found.unknown.get(one.tp)
-            after.append(after_disks(facts[one.tp], settings[one.topic], one, limits[one.tp], asked, stopped))
-        return self._measured(after)
+        changed = changed_since(reader, {tp: facts[tp] for tp in found.bounds})
+        return Measured(
+            {tp: (bound, state.why(tp)) for tp, bound in found.bounds.items() if tp not in changed},
+            limits,
+            {tp: why for tp, why in {**found.unknown, **changed}.items() if tp.topic not in left_alone},
+        )
 
-    def _measured(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    def with_bytes(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         """Return the decisions with the bytes that the inventory says they trim, where it does."""
         if self.inventory is None:
             return tuple(decisions)
@@ -166,3 +171,21 @@ class DiskRun:
         segment_table = inventory.segment_table(state.topic_ids())
         starts = {tp: one.log_start for tp, one in state.facts.items() if not isinstance(one.log_start, Unknown)}
         return oldest_first(segment_table, state.disks, state.rules, starts, decided, limits, state.leaving_bytes())
+
+
+def changed_since(
+    reader: ClusterReader, facts: Mapping[TopicPartition, PartitionFacts]
+) -> dict[TopicPartition, Unknown]:
+    """Return of which partitions the topic or the leader epoch is not that of the facts any more, or may not be."""
+    try:
+        topics = reader.metadata({tp.topic for tp in facts}).topics if facts else {}
+    except BrokerError as error:
+        why = Unknown.because("R6", f"whether its topic or its leader changed meanwhile could not be read: {error}")
+        return dict.fromkeys(facts, why)
+    found: dict[TopicPartition, Unknown] = {}
+    for tp, one in facts.items():
+        topic = topics.get(tp.topic)
+        now = None if topic is None or topic.topic_id != one.topic.topic_id else topic.partitions.get(tp.partition)
+        if now is None or now.leader_epoch != one.leader_epoch:
+            found[tp] = _CHANGED
+    return found

@@ -16,6 +16,7 @@ from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Un
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits, total
+from retention_cli.disks.decide import decide as decide_r6
 from retention_cli.disks.rules import DiskRun
 from retention_cli.disks.solve.outcome import DiskOutcome
 from retention_cli.memory.lineage import EpochEnds
@@ -88,14 +89,15 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
 
 
 def decide_all(
-    observation: Observation, now_ms: int, reader: ClusterReader | None = None, disks: DiskRun | None = None
+    reader: ClusterReader, observation: Observation, now_ms: int, disks: DiskRun | None
 ) -> tuple[Decision, ...]:
-    """Decide every observed partition, in order; then, where rules speak of disks, R6 over all of them."""
-    settings = observation.settings
-    decisions = tuple(decide(facts, settings[tp.topic], now_ms) for tp, facts in observation.facts.items())
-    if disks is None or reader is None:
+    """Decide every observed partition, in order; then, where rules speak of disks, measure them and decide R6."""
+    facts, settings = observation.facts, observation.settings
+    decisions = tuple(decide(one, settings[tp.topic], now_ms) for tp, one in facts.items())
+    if disks is None:
         return decisions
-    return disks.decide(reader, observation.facts, settings, decisions, now_ms)
+    measured = disks.measure(reader, facts, settings, decisions, now_ms)
+    return disks.with_bytes(decide_r6(facts, settings, decisions, measured))
 
 
 def disk_run(policy: Policy, inventory: InventoryView | BatchSizes | None) -> DiskRun | None:
@@ -139,7 +141,7 @@ def make_plan(
         if memories is not None:
             memories.save(clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
-    decisions = decide_all(observation, now_ms, reader, disks)
+    decisions = decide_all(reader, observation, now_ms, disks)
     if disks is not None:
         notes += disks.notes
     if observation.sizes_problem is not None:
@@ -297,7 +299,7 @@ def recheck(
             unreadable[tp] = facts.log_start.reasons[0]
     return Recheck(
         observation.began,
-        {one.tp: one for one in decide_all(observation, now_ms, reader, disks)},
+        {one.tp: one for one in decide_all(reader, observation, now_ms, disks)},
         observation.leaders,
         unreadable,
         managed_records(observation),

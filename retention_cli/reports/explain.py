@@ -75,7 +75,7 @@ def explain(
     asked = [tp for tp in observation.facts if tp.topic == topic and partition in (None, tp.partition)]
     if not asked:
         raise NothingMatchesError(f"topic {topic} has no partition {partition}")
-    decisions = {one.tp: one for one in decide_all(observation, now_ms, reader, disks)}
+    decisions = {one.tp: one for one in decide_all(reader, observation, now_ms, disks)}
     found = []
     for tp in asked:
         facts, settings = observation.facts[tp], observation.settings[tp.topic]

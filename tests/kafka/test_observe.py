@@ -17,7 +17,13 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, topic_id_text
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision
-from tests.kafka.world import HOUR, LateClock, World, consumed, reader_for, wait_until
+from retention_cli.disks.rules import changed_since
+from retention_cli.observe.cluster import observe
+from retention_cli.observe.request import Request
+from retention_cli.plan.make import Selection
+from retention_cli.policy.load import parse_policy
+from tests.kafka.test_failures import move_leader
+from tests.kafka.world import HOUR, LateClock, World, consumed, now_ms, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10
 
@@ -257,3 +263,19 @@ def test_a_recheck_is_as_old_as_its_first_read(
     row = world.trim(plan, consumed(topic), clock=clock).rows[0]
     assert (row.outcome, world.ends(topic)[0]) == ("failed", 0)
     assert "a recheck takes longer than 30 s" in row.reasons[0].text
+
+
+def test_what_disks_ask_of_a_log_that_changed_meanwhile_is_unknown(world: World) -> None:
+    """R6 looks times up after everything else: a topic made anew or another leader since then holds (M1)."""
+    same, elected, recreated = (world.topic(replicas=2) for _ in range(3))
+    with reader_for(world.bootstrap) as reader:
+        selection = Selection(parse_policy("version: 1\ntopics: [{match: '*'}]", "policy.yaml", "sha256:test"))
+        everything = observe(reader, Request(selection.settings_for, selection.policy.groups, now_ms())).facts
+        facts = {tp: one for tp, one in everything.items() if tp.topic in (same, elected, recreated)}
+        assert (len(facts), changed_since(reader, facts)) == (3, {})
+        move_leader(world, elected)
+        world.delete(recreated)
+        world.topic(replicas=2, name=recreated)
+        found = changed_since(reader, facts)
+        assert {tp.topic for tp in found} == {elected, recreated}
+        assert {one.reasons[0].code for one in found.values()} == {"R6"}

@@ -12,6 +12,8 @@ import pytest
 from kretain.render.disk import bar
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit, decide, disk_limit, raised
+from retention_cli.disks.decide import Measured
+from retention_cli.disks.decide import decide as decide_r6
 from retention_cli.disks.solve.dictionary import EncodedSegments, LogDir
 from retention_cli.disks.solve.oldest_first import OldestFirst, SegmentTable, oldest_first
 from retention_cli.disks.solve.outcome import DiskOutcome
@@ -340,3 +342,17 @@ def test_space_is_waited_for_until_the_replicas_are_smaller() -> None:
     sizes = iter([500])
     [late] = wait_for_space(reader, [before], R6, 0, pause=pauses.append)
     assert "of 120 B that are to go, back are 0 B" in late.text
+
+
+def test_r6_goes_where_it_was_measured_and_holds_where_it_could_not_be() -> None:
+    """Of two partitions alike one has a bound, of the other nobody knows whether it is still the same log (M1)."""
+    both = {tp: LOG.facts(Settings(), topic(tp.topic)) for tp in (ORDERS, CLICKS)}
+    settings = {tp.topic: Settings() for tp in both}
+    before = [decide(one, settings[tp.topic], NOW) for tp, one in both.items()]
+    limits = {tp: disk_limit(one, settings[tp.topic], NOW) for tp, one in both.items()}
+    why, lost = Reason("R6", "the oldest"), Unknown.because("R6", "its leader changed")
+    asked = dict.fromkeys(both, (10, why))
+    gone, held = decide_r6(both, settings, before, Measured({ORDERS: asked[ORDERS]}, limits, {CLICKS: lost}))
+    assert (gone.action, gone.trim_to) == ("trim", 10)
+    assert (held.action, held.trim_to, held.reasons) == ("hold", None, lost.reasons)
+    assert decide_r6(both, settings, before, Measured()) == tuple(before)

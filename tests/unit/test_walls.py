@@ -29,7 +29,15 @@ PURE = [
 ] + [
     ENGINE / f"{name}.py"
     for name in (
-        *("plan/value", "plan/target", "trim/reconcile", "observe/floors/fold", "observe/floors/standing"),
+        *(
+            "plan/columns",
+            "plan/value",
+            "plan/target",
+            "trim/reconcile",
+            "disks/decide",
+            "observe/floors/fold",
+            "observe/floors/standing",
+        ),
         *("memory/commit", "memory/disk", "memory/earlier", "memory/group", "memory/interface", "memory/partition"),
         *("memory/replica", "engines/fleet/plan", "engines/fleet/report"),
         *("profile/front", "profile/hours", "profile/pieces", "profile/summary"),
