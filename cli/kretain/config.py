@@ -171,7 +171,7 @@ def contexts() -> dict[str, dict[str, Any]]:
     Raises:
         ConfigError: the file is wrong.
     """
-    return {str(name): dict(entry) for name, entry in (_file().get("contexts") or {}).items()}
+    return {str(name): dict(entry) for name, entry in (file_content().get("contexts") or {}).items()}
 
 
 def context_of(name: str | None) -> tuple[dict[str, Any], str]:
@@ -182,7 +182,7 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
     """
     path = config_path()
     if name is None:
-        name = _file().get("default-context")
+        name = file_content().get("default-context")
         if name is None:
             return {}, "default"
     known = contexts()
@@ -204,7 +204,7 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
     return entry, f"context {name}"
 
 
-def _file() -> dict[str, Any]:
+def file_content() -> dict[str, Any]:
     path = config_path()
     if not path.exists():
         if "KRETAIN_CONFIG" in os.environ:

@@ -24,7 +24,7 @@ from typing import Any, Final
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.core.extras import arrow
 
-_RENAMES: Final = ("hdfs",)
+RENAMES: Final = ("hdfs",)
 """File systems whose files may be seen before they are whole, and that can rename."""
 _BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.([0-9a-f]{32}\.)?tmp")
 """What a writer writes to before the file has its name; without a token, an older kretain's."""
@@ -47,7 +47,7 @@ class Store:
         self._fs = filesystem
         self._base = base.rstrip("/")
         self._local = filesystem.type_name == "local"
-        self._hdfs = filesystem.type_name in _RENAMES
+        self._hdfs = filesystem.type_name in RENAMES
 
     def read(self, path: str) -> bytes:
         """Return a whole file.
@@ -235,7 +235,7 @@ def _write_local(at: str, content: Any) -> None:
     while True:
         beside = os.path.join(folder, _beside(name))  # noqa: PTH118
         file = open(beside, "xb")  # noqa: PTH123, SIM115
-        if _locked(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
+        if locked_elsewhere(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
             break
         file.close()  # somebody swept it away before it was locked
     try:
@@ -263,11 +263,11 @@ def _sweep(folder: str) -> None:
             continue
         path = os.path.join(folder, name)  # noqa: PTH118
         with contextlib.suppress(OSError), open(path, "rb+") as file:  # noqa: PTH123
-            if _locked(file.fileno()):
+            if locked_elsewhere(file.fileno()):
                 os.unlink(path)  # noqa: PTH108
 
 
-def _locked(handle: int) -> bool | None:
+def locked_elsewhere(handle: int) -> bool | None:
     """Lock a file for as long as it is open; return whether it is ours, None where the file system knows no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

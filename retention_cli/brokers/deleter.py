@@ -54,7 +54,7 @@ class Deleter:
                 if offset < 0:  # to a broker, -1 is "everything"
                     raise ValueError(f"{tp}: {offset} is no offset to trim to")
         work = {
-            leader: [Job(_request(offsets, timeout_s), tuple(offsets))]
+            leader: [Job(delete_request(offsets, timeout_s), tuple(offsets))]
             for leader, offsets in by_leader.items()
             if offsets
         }
@@ -77,7 +77,8 @@ class Deleter:
         self._wire.run(lambda: self._wire.fan_out(work, on_reply, in_flight=1, timeout_s=timeout_s))
 
 
-def _request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> Any:
+def delete_request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> Any:
+    """Return a DeleteRecords request."""
     rows: dict[str, list[Any]] = {}
     for tp, offset in offsets.items():
         rows.setdefault(tp.topic, []).append(

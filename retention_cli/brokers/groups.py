@@ -209,7 +209,8 @@ _UNDECODABLE: Final = (
 """What comes of bytes that are no member's: any may stand there, and one member must not end the run (F3)."""
 
 
-def _classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
+def classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
+    """Return the topics that a classic group reads: what its members subscribe to and are assigned."""
     topics: set[str] = set()
     if group.members and group.group_state != "Stable":  # only a stable group shows its members' metadata
         return _rebalancing(group.group_state)
@@ -232,7 +233,8 @@ def _pair(assigned: Any) -> tuple[str, Any]:
     return (assigned.topic, assigned.partitions) if hasattr(assigned, "topic") else (assigned[0], assigned[1])
 
 
-def _consumer_topics(group: Any) -> frozenset[str] | RequestFailedError:
+def consumer_topics(group: Any) -> frozenset[str] | RequestFailedError:
+    """Return the topics that a KIP-848 group reads: what its members subscribe to, are assigned, and will be."""
     topics: set[str] = set()
     for member in group.members:
         topics.update(member.subscribed_topic_names)
@@ -243,7 +245,8 @@ def _consumer_topics(group: Any) -> frozenset[str] | RequestFailedError:
     return frozenset(topics)
 
 
-def _share_topics(group: Any) -> frozenset[str] | RequestFailedError:
+def share_topics(group: Any) -> frozenset[str] | RequestFailedError:
+    """Return the topics that a share group reads."""
     topics: set[str] = set()
     for member in group.members:
         topics.update(member.subscribed_topic_names)
@@ -251,7 +254,8 @@ def _share_topics(group: Any) -> frozenset[str] | RequestFailedError:
     return frozenset(topics)
 
 
-def _streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
+def streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
+    """Return the topics that a streams group reads: the source topics of its topology."""
     if not group.members:
         return frozenset()
     if group.topology is None or group.topology.subtopologies is None:
@@ -264,10 +268,10 @@ def _streams_topics(group: Any) -> frozenset[str] | RequestFailedError:
 
 
 _DESCRIBERS: Final[dict[GroupKind, _Describer]] = {
-    "classic": _Describer(lambda names: DescribeGroupsRequest(groups=names), _classic_topics),
-    "consumer": _Describer(lambda names: ConsumerGroupDescribeRequest(group_ids=names), _consumer_topics),
-    "share": _Describer(lambda names: ShareGroupDescribeRequest(group_ids=names), _share_topics),
-    "streams": _Describer(lambda names: StreamsGroupDescribeRequest(group_ids=names), _streams_topics),
+    "classic": _Describer(lambda names: DescribeGroupsRequest(groups=names), classic_topics),
+    "consumer": _Describer(lambda names: ConsumerGroupDescribeRequest(group_ids=names), consumer_topics),
+    "share": _Describer(lambda names: ShareGroupDescribeRequest(group_ids=names), share_topics),
+    "streams": _Describer(lambda names: StreamsGroupDescribeRequest(group_ids=names), streams_topics),
 }
 
 

@@ -21,9 +21,9 @@ from retention_cli.core.extras import numpy
 from retention_cli.core.model import TopicPartition
 
 _POLL_S: Final = 0.25
-_MESSAGES_AT_ONCE: Final = 10_000
-_RECORDS_A_SLICE: Final = 65_536
-_RECORDS_WAITING: Final = 500_000
+MESSAGES_AT_ONCE: Final = 10_000
+RECORDS_A_SLICE: Final = 65_536
+RECORDS_WAITING: Final = 500_000
 """So many records of all partitions together wait to be handed over: each is some 40 bytes then."""
 _FETCHING: Final = {
     "fetch.message.max.bytes": 1_048_576,  # of each partition, compressed: it may be thirty times as much in memory
@@ -253,7 +253,7 @@ class _Reading:
             heard += time.monotonic() - paused  # what others did meanwhile is not the brokers' silence
             try:
                 first = consumer.poll(_POLL_S)  # and then what else is there: consume would wait for all it may take
-                messages = [] if first is None else [first, *consumer.consume(_MESSAGES_AT_ONCE, timeout=0)]
+                messages = [] if first is None else [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
             except KafkaException as error:
                 self._fail(RequestFailedError(error.args[0].str(), retriable=True))
                 return
@@ -299,7 +299,7 @@ class _Reading:
         at_end = one.position >= one.end
         for message in said:
             error = message.error()
-            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  (a public code)
+            if error.code() == KafkaError._PARTITION_EOF:
                 one.position, at_end = min(max(one.position, message.offset()), one.end), True
             elif not at_end:
                 failed = error.str(), error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  (likewise)
@@ -308,10 +308,10 @@ class _Reading:
             self._end(one, Ended(one.position))
         elif failed is not None:
             self._end(one, Ended(one.position, RequestFailedError(failed[0], retriable=True), out_of_range=failed[1]))
-        elif len(one.offsets) >= _RECORDS_A_SLICE:
+        elif len(one.offsets) >= RECORDS_A_SLICE:
             self._records -= len(one.offsets)
             one.hand_over(self._on_columns)
-        elif self._records >= _RECORDS_WAITING:
+        elif self._records >= RECORDS_WAITING:
             self.hand_over_all()
         return at_end or failed is not None
 

@@ -163,7 +163,7 @@ def search_records(
         return False
 
     starts = {tp: search.start for tp, search in searches.items()}
-    ended = _read(settings, starts, deadline, on_record, scan=False)
+    ended = read_messages(settings, starts, deadline, on_record, scan=False)
     for tp, search in searches.items():
         if tp not in found:
             end = ended.get(tp)
@@ -206,7 +206,7 @@ def read_ranges(
         return False
 
     waiting = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
-    ended = _read(settings, waiting, deadline, within, scan=scan)
+    ended = read_messages(settings, waiting, deadline, within, scan=scan)
     late = RequestFailedError("there was no time to read its records", retriable=True)
     result: dict[TopicPartition, RequestFailedError | None] = {}
     for tp in ranges:
@@ -242,11 +242,11 @@ def read_on(
             reached = span.end
         return reached is not None
 
-    ended = _read(settings, {tp: span.start}, deadline, within, scan=True).get(tp)
+    ended = read_messages(settings, {tp: span.start}, deadline, within, scan=True).get(tp)
     return min(ended, span.end) if isinstance(ended, int) else ended if reached is None else reached
 
 
-def _read(
+def read_messages(
     settings: ConnectionSettings,
     starts: Mapping[TopicPartition, int],
     deadline: float | None,
@@ -316,7 +316,7 @@ def _read_chunk(
             if said is None:
                 if not on_record(tp, message):
                     continue
-            elif said.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  (a public code)
+            elif said.code() == KafkaError._PARTITION_EOF:
                 ended[tp] = message.offset()
             else:
                 ended[tp] = RequestFailedError(said.str(), retriable=True)

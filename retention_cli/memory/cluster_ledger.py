@@ -109,7 +109,7 @@ class ClusterLedger(DocumentLedger):
         gone = super().forget_group(name)
         if not gone and self.remembers_group(name):
             gone = True
-            with self._transaction():
+            with self.transaction():
                 self._to_tell((), [name])
         self._publish()
         return gone
@@ -164,7 +164,7 @@ class ClusterLedger(DocumentLedger):
         fitting = [key for key, value in values.items() if value is None or len(value) <= _MOST_BYTES]
         results = self._topic.append([(key.encode(), values[key]) for key in fitting])
         sent = {key: one for key, one in zip(fitting, results, strict=True) if isinstance(one, Placed)}
-        with self._transaction():
+        with self.transaction():
             for key in sent:
                 document = found[key]
                 self._cache.sent(key, waiting[key])
@@ -207,9 +207,9 @@ class ClusterLedger(DocumentLedger):
     def _take_in(self, there: Extent, stored: Sequence[Stored], end: int, *, anew: set[str] | None, last: bool) -> None:
         """Merge messages into the cache, and note which keys' last words there say less than it does."""
         latest: dict[str, docs.Document | None] = {}
-        with self._transaction():
+        with self.transaction():
             known = self._cache.is_current(self._meta("revision"))
-            self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
+            self.db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
             revision = self._meta("revision")
             for one in stored:
                 self._take(one, latest)
@@ -256,7 +256,7 @@ class ClusterLedger(DocumentLedger):
             self.notes.append(Reason("ledger", f"{text}: when records were written is not taken from it"))
             document = _distrusted(document, max(0, late_ms))
         self._merge_in(document)
-        self._db.execute(
+        self.db.execute(
             "UPDATE meta SET value = ? WHERE key = 'since_ms' AND (value = 0 OR value > ?) AND ? > 0",
             (written.since_ms,) * 3,
         )

@@ -23,7 +23,7 @@ class DocumentLedger(Ledger):
 
     def _prepare(self, *, there: bool) -> None:
         super()._prepare(there=there)
-        self._cache = SharedCache(self._db)
+        self._cache = SharedCache(self.db)
 
     def _to_tell(
         self,
@@ -48,7 +48,7 @@ class DocumentLedger(Ledger):
                     both = theirs if mine is None else mine.merged(theirs)
                     if both != mine:
                         self._put_partition(key, both)
-                self._db.execute(
+                self.db.execute(
                     "INSERT INTO topics VALUES (?, ?, ?) ON CONFLICT (topic_id) "
                     "DO UPDATE SET seen_ms = max(seen_ms, excluded.seen_ms)",
                     (document.topic_id, document.name, document.seen_ms),
@@ -64,18 +64,18 @@ class DocumentLedger(Ledger):
     def _forget_up_to(self, key: str, stamp_ms: int) -> None:
         """Forget what somebody wanted forgotten. What was seen since then is no part of that."""
         if (name := docs.group_of(key)) is not None:
-            self._db.execute("DELETE FROM groups WHERE name = ? AND seen_ms <= ?", (name, stamp_ms))
+            self.db.execute("DELETE FROM groups WHERE name = ? AND seen_ms <= ?", (name, stamp_ms))
         elif (disk := docs.disk_of(key)) is not None:
             if self._is_stale(disk, stamp_ms):
-                self._db.execute("DELETE FROM disks WHERE name = ?", (disk,))
+                self.db.execute("DELETE FROM disks WHERE name = ?", (disk,))
         elif (named := docs.partitions_of(key)) is not None:
             topic_id, numbers = named
-            self._db.execute(
+            self.db.execute(
                 "DELETE FROM partitions WHERE topic_id = ? AND partition >= ? AND partition < ? AND topic_id NOT IN "
                 "(SELECT topic_id FROM topics WHERE seen_ms > ?)",
                 (topic_id, numbers.start, numbers.stop, stamp_ms),
             )
-            self._db.execute(
+            self.db.execute(
                 "DELETE FROM topics WHERE topic_id = ? AND topic_id NOT IN (SELECT topic_id FROM partitions)",
                 (topic_id,),
             )
@@ -94,14 +94,14 @@ class DocumentLedger(Ledger):
         memories = self._stored_partitions(topic_id, numbers)
         if not memories:
             return None
-        row = self._db.execute("SELECT name, seen_ms FROM topics WHERE topic_id = ?", (topic_id,)).fetchone()
+        row = self.db.execute("SELECT name, seen_ms FROM topics WHERE topic_id = ?", (topic_id,)).fetchone()
         name, seen_ms = row or ("", 0)
         return docs.TopicDocument(topic_id, name, seen_ms, memories)
 
     def _all_keys(self) -> set[str]:
-        groups = self._db.execute("SELECT name FROM groups")
-        partitions = self._db.execute("SELECT topic_id, partition FROM partitions")
-        disks = self._db.execute("SELECT name FROM disks")
+        groups = self.db.execute("SELECT name FROM groups")
+        partitions = self.db.execute("SELECT topic_id, partition FROM partitions")
+        disks = self.db.execute("SELECT name FROM disks")
         keys = {docs.group_key(name) for (name,) in groups} | {docs.disk_key(name) for (name,) in disks}
         return keys | {docs.topic_key(*key) for key in partitions}
 

@@ -86,14 +86,14 @@ class Ledger(LedgerFile):
         """Take the ids that the cluster's topics have now, and what others have written since the last pass."""
         self._ids, self._present = topic_ids, set()
         with self._errors():
-            self._db.execute("BEGIN")  # one look: of a log that was cut, another run notes it of groups and partitions
+            self.db.execute("BEGIN")  # one look: of a log that was cut, another run notes it of groups and partitions
             try:
                 if (self._outdated or self._meta("revision") != self._revision) and not self._unsaved():
                     self._forget_read()
                 if not self._loaded:
                     self._load()
             finally:
-                self._db.execute("COMMIT")
+                self.db.execute("COMMIT")
 
     def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
         """Return what is remembered of a partition, to read and to add to. The first call reads them all."""
@@ -174,7 +174,7 @@ class Ledger(LedgerFile):
     def topics(self) -> dict[str, tuple[str, int]]:
         """Return every topic id that is remembered, with its name and when it was last seen (Unix ms)."""
         with self._errors():
-            rows = self._db.execute("SELECT topic_id, name, seen_ms FROM topics ORDER BY name, topic_id").fetchall()
+            rows = self.db.execute("SELECT topic_id, name, seen_ms FROM topics ORDER BY name, topic_id").fetchall()
         return {topic_id: (name, seen_ms) for topic_id, name, seen_ms in rows}
 
     def partitions_of(self, topic_id: str) -> dict[int, PartitionMemory]:
@@ -199,7 +199,7 @@ class Ledger(LedgerFile):
         seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
         if not changed and not self._groups and not touched and not seen_again and not disks:
             return []
-        with self._transaction():
+        with self.transaction():
             # What we read and did not change is older than that too: from here on every write is merged.
             self._outdated = self._outdated or self._meta("revision") != self._revision
             partitions, groups = self._merged(changed) if self._outdated else (changed, self._groups)
@@ -223,8 +223,8 @@ class Ledger(LedgerFile):
 
     def forget_group(self, name: str) -> bool:
         """Forget a group at once (``kretain groups forget``); return whether it was remembered."""
-        with self._transaction():
-            gone = self._db.execute("DELETE FROM groups WHERE name = ?", (name,)).rowcount > 0
+        with self.transaction():
+            gone = self.db.execute("DELETE FROM groups WHERE name = ?", (name,)).rowcount > 0
             self._bump()
             self._to_tell((), [name] if gone else ())
         self._heads.pop(name, None)
@@ -236,16 +236,16 @@ class Ledger(LedgerFile):
 
         The topic ids in ``keep`` are there now, whenever they were seen.
         """
-        with self._transaction():
-            rows = self._db.execute("SELECT topic_id FROM topics WHERE seen_ms < ?", (before_ms,))
+        with self.transaction():
+            rows = self.db.execute("SELECT topic_id FROM topics WHERE seen_ms < ?", (before_ms,))
             topics = [topic_id for (topic_id,) in rows if topic_id not in keep]
-            groups = [name for (name,) in self._db.execute("SELECT name FROM groups WHERE seen_ms < ?", (before_ms,))]
-            keys = [key for one in topics for key in self._db.execute(KEYS + " WHERE topic_id = ?", (one,))]
-            self._db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
-            self._db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
-            self._db.executemany("DELETE FROM groups WHERE name = ?", ((one,) for one in groups))
-            stale = [name for (name,) in self._db.execute("SELECT name FROM disks") if self._is_stale(name, before_ms)]
-            self._db.executemany("DELETE FROM disks WHERE name = ?", ((one,) for one in stale))
+            groups = [name for (name,) in self.db.execute("SELECT name FROM groups WHERE seen_ms < ?", (before_ms,))]
+            keys = [key for one in topics for key in self.db.execute(KEYS + " WHERE topic_id = ?", (one,))]
+            self.db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
+            self.db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))
+            self.db.executemany("DELETE FROM groups WHERE name = ?", ((one,) for one in groups))
+            stale = [name for (name,) in self.db.execute("SELECT name FROM disks") if self._is_stale(name, before_ms)]
+            self.db.executemany("DELETE FROM disks WHERE name = ?", ((one,) for one in stale))
             self._bump()
             self._to_tell(keys, groups, disks=stale)
         with self._errors():
@@ -279,7 +279,7 @@ class Ledger(LedgerFile):
             everything = not self._loaded
             self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
             where, named = ("", ()) if everything else (" WHERE topic_id = ?", (topic_id,))
-            for row in self._db.execute(SELECT + where, named):
+            for row in self.db.execute(SELECT + where, named):
                 if row[0] in self._loaded:
                     self._partitions.setdefault((row[0], row[1]), partition_of(row))
 
@@ -319,7 +319,7 @@ class Ledger(LedgerFile):
         for name, disk in disks.items():
             self._put_disk(name, disk)
         ids = {topic_id for topic_id, _partition in changed} | self._loaded
-        self._db.executemany(
+        self.db.executemany(
             "INSERT INTO topics VALUES (?, ?, ?) ON CONFLICT (topic_id) DO UPDATE SET seen_ms = excluded.seen_ms",
             ((topic_id, self._names[topic_id], now_ms) for topic_id in ids if topic_id in self._names),
         )
@@ -327,8 +327,8 @@ class Ledger(LedgerFile):
             self._put_group(name, group)
         for name, seen in touched.items():
             self._touch_group(name, seen)
-        self._db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
-        self._db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
+        self.db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
+        self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
         self._to_tell(changed, groups, touched, disks)

@@ -83,13 +83,13 @@ class LedgerFile:
         self._known_id = known_id
         with self._errors():
             there = self.path.exists()
-            self._db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA synchronous=FULL")
+            self.db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+            self.db.execute("PRAGMA synchronous=FULL")
             self._prepare(there=there)
 
     def close(self) -> None:
         """Let go of the file."""
-        self._db.close()
+        self.db.close()
 
     def _prepare(self, *, there: bool) -> None:
         version = self._pragma("user_version")
@@ -101,30 +101,30 @@ class LedgerFile:
         if version == 0:
             if there and (self._known_id is not None or self._has_tables()):
                 raise sqlite3.DatabaseError("it is not the ledger that was there: it is empty, or another program's")
-            with self._transaction():
+            with self.transaction():
                 if self._pragma("user_version") == 0:  # nobody was quicker
                     self._execute_all(SCHEMA)
                     self._introduce()
                     self.began_anew = True
         elif version < SCHEMA_VERSION:
-            with self._transaction():
+            with self.transaction():
                 if self._pragma("user_version") < SCHEMA_VERSION:
-                    upgrade(self._db, SCHEMA, put_partition=self._put_partition, put_group=self._put_group)
+                    upgrade(self.db, SCHEMA, put_partition=self._put_partition, put_group=self._put_group)
                     self._introduce()
                     self.upgraded = True
-        self._db.execute("BEGIN")  # one look: others may write meanwhile
+        self.db.execute("BEGIN")  # one look: others may write meanwhile
         try:
             self._check()
         finally:
-            self._db.execute("COMMIT")
+            self.db.execute("COMMIT")
 
     def _introduce(self) -> None:
         about = [("id", uuid.uuid4().hex), ("folder", self.path.parent.name)]
         if self._known_id is not None:
             about.append(("replaces", self._known_id))
-        self._db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about)
-        self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        self.db.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about)
+        self.db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def _check(self) -> None:
         """Look whether the file is whole, and ours.
@@ -132,14 +132,14 @@ class LedgerFile:
         Raises:
             sqlite3.DatabaseError: it is not.
         """
-        found = self._db.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        found = self.db.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":
             raise sqlite3.DatabaseError(f"it is damaged: {found}")
         if self._pragma("application_id") != APPLICATION_ID:
             raise sqlite3.DatabaseError("it is another program's")
         if self._meta("seal") != self._sealed():
             raise sqlite3.DatabaseError("it is damaged: rows are missing, or are not those that were written")
-        about = dict(self._db.execute("SELECT key, value FROM about"))
+        about = dict(self.db.execute("SELECT key, value FROM about"))
         self.ledger_id: str = about["id"]
         self.replaces: str | None = about.get("replaces")
         if about["folder"] != self.path.parent.name:
@@ -155,40 +155,40 @@ class LedgerFile:
         Of rows with a checksum it takes the keys and that: they are held against it when they are read.
         """
         total = 0
-        there = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        there = {name for (name,) in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for what, table, keys in (*_SEALED, *(one for one in _SEALED_WHERE_SHARED if one[1] in there)):
             rows = f"SELECT {what} AS one FROM {table} ORDER BY {keys}"  # noqa: S608
-            count, whole = self._db.execute(f"SELECT count(*), group_concat(one, char(10)) FROM ({rows})").fetchone()  # noqa: S608
+            count, whole = self.db.execute(f"SELECT count(*), group_concat(one, char(10)) FROM ({rows})").fetchone()  # noqa: S608
             if count or (what, table, keys) in _SEALED:  # they may be made, empty, without a transaction of ours
                 total = _checksum(total, table, count, whole)
         return total
 
     def _has_tables(self) -> bool:
-        return bool(self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        return bool(self.db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
     def _pragma(self, name: str) -> int:
-        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+        return int(self.db.execute(f"PRAGMA {name}").fetchone()[0])
 
     def _execute_all(self, statements: str) -> None:
         for statement in statements.strip().split(";"):
             if statement.strip():
-                self._db.execute(statement)
+                self.db.execute(statement)
 
     # -- partitions ---------------------------------------------------------------------
 
     def _stored_partition(self, key: Key) -> PartitionMemory | None:
-        row = self._db.execute(SELECT + " WHERE topic_id = ? AND partition = ?", key).fetchone()
+        row = self.db.execute(SELECT + " WHERE topic_id = ? AND partition = ?", key).fetchone()
         return None if row is None else partition_of(row)
 
     def _stored_partitions(self, topic_id: str, numbers: range) -> dict[int, PartitionMemory]:
         where = " WHERE topic_id = ? AND partition >= ? AND partition < ?"
-        rows = self._db.execute(SELECT + where, (topic_id, numbers.start, numbers.stop))
+        rows = self.db.execute(SELECT + where, (topic_id, numbers.start, numbers.stop))
         return {row[1]: partition_of(row) for row in rows}
 
     def _put_partition(self, key: Key, one: PartitionMemory) -> None:
         values = _values(one)
         marks = ", ".join("?" * (len(values) + 3))
-        self._db.execute(
+        self.db.execute(
             f"INSERT OR REPLACE INTO partitions VALUES ({marks})",  # noqa: S608
             (*key, _checksum(*key, *values), *values),
         )
@@ -202,7 +202,7 @@ class LedgerFile:
             ValueError: a row is not as it was written.
         """
         found: dict[str, tuple[int, bytes, bool, frozenset[str]]] = {}
-        rows = self._db.execute("SELECT name, checksum, doc_checksum, seen_ms, digest, plain, open FROM groups")
+        rows = self.db.execute("SELECT name, checksum, doc_checksum, seen_ms, digest, plain, open FROM groups")
         for name, checksum, *values in rows:
             if checksum != _checksum(name, *values):
                 raise ValueError(f"what it says of group {name!r} is not what was written")
@@ -211,7 +211,7 @@ class LedgerFile:
         return found
 
     def _stored_group(self, name: str) -> GroupMemory | None:
-        row = self._db.execute("SELECT seen_ms, doc_checksum, doc FROM groups WHERE name = ?", (name,)).fetchone()
+        row = self.db.execute("SELECT seen_ms, doc_checksum, doc FROM groups WHERE name = ?", (name,)).fetchone()
         if row is None:
             return None
         if zlib.crc32(row[2]) != row[1]:
@@ -223,25 +223,25 @@ class LedgerFile:
     def _put_group(self, name: str, one: GroupMemory) -> None:
         doc = one.as_bytes()
         values = (zlib.crc32(doc), one.seen_ms, one.digest, int(one.plain), "\n".join(sorted(one.open_topics)))
-        self._db.execute(
+        self.db.execute(
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (name, _checksum(name, *values), *values, doc),
         )
 
     def _touch_group(self, name: str, seen_ms: int) -> None:
         """Note that a group was seen, where that is later than it says."""
-        row = self._db.execute(
+        row = self.db.execute(
             "SELECT doc_checksum, seen_ms, digest, plain, open FROM groups WHERE name = ?", (name,)
         ).fetchone()
         if row is not None and row[1] < seen_ms:
             values = (row[0], seen_ms, *row[2:])
             changed = (seen_ms, _checksum(name, *values), name)
-            self._db.execute("UPDATE groups SET seen_ms = ?, checksum = ? WHERE name = ?", changed)
+            self.db.execute("UPDATE groups SET seen_ms = ?, checksum = ? WHERE name = ?", changed)
 
     # -- disks, and the rest ----------------------------------------------------------------
 
     def _stored_disk(self, name: str) -> DiskMemory | None:
-        row = self._db.execute("SELECT looks FROM disks WHERE name = ?", (name,)).fetchone()
+        row = self.db.execute("SELECT looks FROM disks WHERE name = ?", (name,)).fetchone()
         if row is None:
             return None
         if not isinstance(row[0], bytes) or len(row[0]) % LOOK_BYTES:
@@ -249,31 +249,32 @@ class LedgerFile:
         return DiskMemory(row[0])
 
     def _put_disk(self, name: str, one: DiskMemory) -> None:
-        self._db.execute("INSERT OR REPLACE INTO disks VALUES (?, ?)", (name, one.packed))
+        self.db.execute("INSERT OR REPLACE INTO disks VALUES (?, ?)", (name, one.packed))
 
     def _bump(self) -> None:
-        self._db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
+        self.db.execute("UPDATE meta SET value = value + 1 WHERE key = 'revision'")
         self._revision = self._meta("revision")
 
     def _meta(self, key: str) -> int:
-        row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        row = self.db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         if row is None:
             raise sqlite3.DatabaseError(f"it has no {key}")
         return int(row[0])
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
+        """Write in one transaction, and seal what was written."""
         with self._errors():
-            self._db.execute("BEGIN IMMEDIATE")
+            self.db.execute("BEGIN IMMEDIATE")
             try:
-                before = self._db.total_changes
+                before = self.db.total_changes
                 yield
-                if self._db.total_changes != before:
-                    self._db.execute("UPDATE meta SET value = ? WHERE key = 'seal'", (self._sealed(),))
+                if self.db.total_changes != before:
+                    self.db.execute("UPDATE meta SET value = ? WHERE key = 'seal'", (self._sealed(),))
             except BaseException:
-                self._db.execute("ROLLBACK")
+                self.db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
+            self.db.execute("COMMIT")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

@@ -29,7 +29,7 @@ class SharedCache:
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+        self.db = db
         for statement in _TABLES:
             db.execute(statement)
 
@@ -49,53 +49,53 @@ class SharedCache:
 
     def read_up_to(self, topic_id: str, next_offset: int, revision: int | None) -> None:
         """Note how far the topic was read; without a revision, that it is not yet whole."""
-        self._db.execute("DELETE FROM state_topic")
-        self._db.execute("INSERT INTO state_topic VALUES (?, ?, ?)", (topic_id, next_offset, revision))
+        self.db.execute("DELETE FROM state_topic")
+        self.db.execute("INSERT INTO state_topic VALUES (?, ?, ?)", (topic_id, next_offset, revision))
 
     def pass_over(self, offsets: Collection[int]) -> None:
         """Move on over messages that are all our own, where nobody else's stands between them."""
         row = self._row()
         if row is not None and offsets and sorted(offsets) == list(range(row[1], row[1] + len(offsets))):
-            self._db.execute("UPDATE state_topic SET next_offset = ?", (row[1] + len(offsets),))
+            self.db.execute("UPDATE state_topic SET next_offset = ?", (row[1] + len(offsets),))
 
     def _row(self) -> tuple[str, int, int | None] | None:
-        row: tuple[str, int, int | None] | None = self._db.execute("SELECT * FROM state_topic").fetchone()
+        row: tuple[str, int, int | None] | None = self.db.execute("SELECT * FROM state_topic").fetchone()
         return row
 
     # -- what the topic is yet to be told ------------------------------------------------
 
     def mark(self, keys: Iterable[str], revision: int) -> None:
         """Note keys whose documents must be sent; the ledger has changed to this revision just now."""
-        self._db.executemany("INSERT OR REPLACE INTO unsent VALUES (?, ?)", ((key, revision) for key in keys))
-        self._db.execute("UPDATE state_topic SET revision = ? WHERE revision = ?", (revision, revision - 1))
+        self.db.executemany("INSERT OR REPLACE INTO unsent VALUES (?, ?)", ((key, revision) for key in keys))
+        self.db.execute("UPDATE state_topic SET revision = ? WHERE revision = ?", (revision, revision - 1))
 
     def unsent(self) -> dict[str, int]:
         """Return the keys to be sent, each with the revision in which it last changed."""
-        return dict(self._db.execute("SELECT key, revision FROM unsent ORDER BY key"))
+        return dict(self.db.execute("SELECT key, revision FROM unsent ORDER BY key"))
 
     def sent(self, key: str, revision: int | None = None) -> None:
         """Note that the topic has what the ledger has; not so if that has changed since ``revision``."""
-        self._db.execute("DELETE FROM unsent WHERE key = ? AND revision <= coalesce(?, revision)", (key, revision))
+        self.db.execute("DELETE FROM unsent WHERE key = ? AND revision <= coalesce(?, revision)", (key, revision))
 
     def told(self, name: str, seen_ms: int) -> None:
         """Note when the topic says that a group was last seen."""
-        self._db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", (name, seen_ms))
+        self.db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", (name, seen_ms))
 
     def told_seen_ms(self, name: str) -> int:
         """Return when the topic says that a group was last seen, 0 where it says nothing."""
-        row = self._db.execute("SELECT seen_ms FROM told WHERE name = ?", (name,)).fetchone()
+        row = self.db.execute("SELECT seen_ms FROM told WHERE name = ?", (name,)).fetchone()
         return int(row[0]) if row is not None else 0
 
     # -- what could not be read --------------------------------------------------------
 
     def unread(self) -> dict[str, Unread]:
         """Return the keys whose last message can't be read."""
-        return {key: Unread(text, bool(newer)) for key, text, newer in self._db.execute("SELECT * FROM unread")}
+        return {key: Unread(text, bool(newer)) for key, text, newer in self.db.execute("SELECT * FROM unread")}
 
     def not_read(self, key: str, text: str, *, newer: bool) -> None:
         """Note that a key's message can't be read."""
-        self._db.execute("INSERT OR REPLACE INTO unread VALUES (?, ?, ?)", (key, text, newer))
+        self.db.execute("INSERT OR REPLACE INTO unread VALUES (?, ?, ?)", (key, text, newer))
 
     def read(self, key: str) -> None:
         """Note that a key's last word can be read, or is ours."""
-        self._db.execute("DELETE FROM unread WHERE key = ?", (key,))
+        self.db.execute("DELETE FROM unread WHERE key = ?", (key,))

@@ -37,7 +37,7 @@ SEND_SECONDS: Final = 1.0
 """What must be left of a recheck's time to send another batch on it."""
 PARTITIONS_A_LEADER: Final = 1_000
 ATTEMPTS: Final = 4
-_AGAIN_AFTER_S: Final = (0.5, 1.0, 2.0)
+AGAIN_AFTER_S: Final = (0.5, 1.0, 2.0)
 
 
 class RefusedError(Refusal):
@@ -112,7 +112,7 @@ class Trimmer:
         try:
             while waiting := [tp for tp in self._planned if tp not in self._rows]:
                 if tried := max(self._tries.get(tp, 0) for tp in waiting):
-                    self.reader.clock.sleep(_AGAIN_AFTER_S[min(tried, len(_AGAIN_AFTER_S)) - 1])
+                    self.reader.clock.sleep(AGAIN_AFTER_S[min(tried, len(AGAIN_AFTER_S)) - 1])
                 self._round(waiting)
         except KeyboardInterrupt:
             interrupted, stopped = True, "interrupted before its turn"

@@ -434,7 +434,7 @@ def test_the_next_run_reads_only_what_is_new(world: World, monkeypatch: pytest.M
     from retention_cli.brokers import records
 
     read: list[int] = []
-    whole = records._read
+    whole = records.read_messages
 
     def counting(settings, starts, deadline, on_record, *, scan):  # type: ignore[no-untyped-def]
         def counted(tp, message):  # type: ignore[no-untyped-def]
@@ -443,7 +443,7 @@ def test_the_next_run_reads_only_what_is_new(world: World, monkeypatch: pytest.M
 
         return whole(settings, starts, deadline, counted, scan=scan)
 
-    monkeypatch.setattr(records, "_read", counting)
+    monkeypatch.setattr(records, "read_messages", counting)
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     wanted = policy(topic, keep="1h", retention__eventtime__source='"header:et"')
     stamped = [NOW - 9 * HOUR + n * 1000 for n in range(5000)]

@@ -258,7 +258,7 @@ def test_a_recheck_is_as_old_as_its_first_read(
     clock = LateClock()
     plan = world.plan(consumed(topic))
     before("sizes_soon", lambda: clock.passed.append(31))
-    monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
     monkeypatch.setattr(trimming, "ATTEMPTS", 1)
     row = world.trim(plan, consumed(topic), clock=clock).rows[0]
     assert (row.outcome, world.ends(topic)[0]) == ("failed", 0)

@@ -122,9 +122,9 @@ def test_small_slices_come_to_the_same(
     world: World, flown: tuple[str, pd.DataFrame], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, rows = flown
-    monkeypatch.setattr(record_columns, "_RECORDS_A_SLICE", 700)
-    monkeypatch.setattr(record_columns, "_RECORDS_WAITING", 1000)
-    monkeypatch.setattr(record_columns, "_MESSAGES_AT_ONCE", 499)
+    monkeypatch.setattr(record_columns, "RECORDS_A_SLICE", 700)
+    monkeypatch.setattr(record_columns, "RECORDS_WAITING", 1000)
+    monkeypatch.setattr(record_columns, "MESSAGES_AT_ONCE", 499)
     equal(frame(profiled(world, topic)), by_pandas(rows))
 
 

@@ -138,7 +138,7 @@ def test_a_hold_that_comes_while_we_trim_is_seen_by_the_next_batch(
     import retention_cli.trim.batches as trimming
 
     monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)  # every recheck is too old by then: each round sends nothing
-    monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
     name = world.topic()
     world.produce(name, OLD)
     world.commit(f"{name}-a", name, 8)
@@ -162,7 +162,7 @@ def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(
     import retention_cli.trim.batches as trimming
 
     monkeypatch.setattr(trimming, "RECHECK_SECONDS", 0.0)
-    monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
     row = only(world.trim(world.plan(consumed(topic)), consumed(topic)))
     assert row.outcome == "failed"
     assert "takes longer than" in row.reasons[0].text
@@ -362,12 +362,12 @@ def test_a_partition_that_the_broker_refuses_fails_alone(world: World, monkeypat
         world.produce(name, OLD, partition)
     world.commit(f"{name}-a", name, {0: 8, 1: 8})
     plan = world.plan(consumed(name))
-    honest = deleter._request
+    honest = deleter.delete_request
 
     def beyond(offsets: dict[TopicPartition, int], timeout_s: float) -> object:
         return honest({tp: 10**6 if tp.partition == 1 else offset for tp, offset in offsets.items()}, timeout_s)
 
-    monkeypatch.setattr(deleter, "_request", beyond)
+    monkeypatch.setattr(deleter, "delete_request", beyond)
     rows = world.trim(plan, consumed(name)).rows
     assert [(row.outcome, row.log_start) for row in rows] == [("trimmed", 8), ("failed", 0)]
     assert rows[1].reasons[0].text == "OFFSET_OUT_OF_RANGE"
@@ -376,8 +376,8 @@ def test_a_partition_that_the_broker_refuses_fails_alone(world: World, monkeypat
 
 def test_success_of_a_delete_is_not_taken_for_proof(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An offset below S succeeds and changes nothing: only reading back tells."""
-    honest = deleter._request
-    monkeypatch.setattr(deleter, "_request", lambda offsets, t: honest(dict.fromkeys(offsets, 0), t))
+    honest = deleter.delete_request
+    monkeypatch.setattr(deleter, "delete_request", lambda offsets, t: honest(dict.fromkeys(offsets, 0), t))
     row = only(world.trim(world.plan(consumed(topic)), consumed(topic)))
     assert (row.outcome, row.log_start) == ("failed", 0)
     assert "still starts at 0" in row.reasons[0].text

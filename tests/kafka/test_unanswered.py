@@ -69,7 +69,7 @@ def test_a_request_that_nobody_answered_stays_unverified_where_it_may_yet_be_car
                 on_outcome(tp, RequestFailedError("timed out", retriable=True))
 
     monkeypatch.setattr(deleter.Deleter, "delete", unanswered)
-    monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
     more = f"\n  - {{match: {topic}, hold: a case}}\n"
     row = only(world.trim(world.plan(consumed(topic)), lambda: consumed(topic) + (more if sent else "")))
     assert (row.outcome, row.log_start, len(sent)) == ("unverified", 0, 1)
@@ -93,7 +93,7 @@ def test_a_batch_whose_announcement_took_too_long_is_rechecked_not_sent(
 
     monkeypatch.setattr(AuditJournal, "batch", stall_once)
     plan = world.plan(consumed(topic))
-    monkeypatch.setattr(trimming, "_AGAIN_AFTER_S", (0.01,))
+    monkeypatch.setattr(trimming, "AGAIN_AFTER_S", (0.01,))
     row = only(world.trim(plan, consumed(topic), clock=clock))
     assert world.ends(topic) == (0, 10), "the group went back while the disk stalled"
     assert row.outcome != "trimmed"

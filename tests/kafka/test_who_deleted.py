@@ -50,8 +50,8 @@ def step_in(monkeypatch: pytest.MonkeyPatch, before: Callable[[], object], *, an
 
 def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the broker refuse each request: it is asked for an offset that it can't have."""
-    honest = deleter._request
-    monkeypatch.setattr(deleter, "_request", lambda offsets, t: honest(dict.fromkeys(offsets, 10**6), t))
+    honest = deleter.delete_request
+    monkeypatch.setattr(deleter, "delete_request", lambda offsets, t: honest(dict.fromkeys(offsets, 10**6), t))
 
 
 def counts_for_nothing(world: World, report: TrimReport) -> None:
@@ -182,7 +182,7 @@ def test_a_leader_that_waits_too_long_for_its_followers_has_trimmed_all_the_same
     world.commit(f"{name}-a", name, 8)
     plan = world.plan(consumed(name))
     said: list[str] = []
-    honest_delete, honest_request = deleter.Deleter.delete, deleter._request
+    honest_delete, honest_request = deleter.Deleter.delete, deleter.delete_request
 
     def impatient(offsets: Any, timeout_s: float) -> Any:
         request = honest_request(offsets, timeout_s)
@@ -196,7 +196,7 @@ def test_a_leader_that_waits_too_long_for_its_followers_has_trimmed_all_the_same
 
         honest_delete(self, by_leader, hear, timeout_s=timeout_s)
 
-    monkeypatch.setattr(deleter, "_request", impatient)
+    monkeypatch.setattr(deleter, "delete_request", impatient)
     monkeypatch.setattr(deleter.Deleter, "delete", delete)
     report = world.trim(plan, consumed(name))
     assert said == ["REQUEST_TIMED_OUT"]

@@ -22,10 +22,10 @@ class Process:
     killed: bool = False
     requests: int = 0
     last: str = ""
-    _greenlet: greenlet = field(init=False)
+    greenlet_of: greenlet = field(init=False)
 
     def __post_init__(self) -> None:
-        self._greenlet = greenlet(self._run)
+        self.greenlet_of = greenlet(self._run)
 
     def _run(self) -> None:
         try:
@@ -40,8 +40,8 @@ class Process:
         for _ in range(requests):
             if not self.alive:
                 return
-            self._greenlet.parent = getcurrent()
-            self._greenlet.switch()
+            self.greenlet_of.parent = getcurrent()
+            self.greenlet_of.switch()
 
     def finish(self, at_most: int = 100_000) -> None:
         """Let it go on to its end."""
@@ -52,8 +52,8 @@ class Process:
         """Kill it where it stands."""
         if self.alive:
             self.killed = True
-            self._greenlet.parent = getcurrent()
-            self._greenlet.throw(KilledError())
+            self.greenlet_of.parent = getcurrent()
+            self.greenlet_of.throw(KilledError())
 
 
 class Hub:
@@ -64,7 +64,7 @@ class Hub:
 
     def start(self, name: str, work: Callable[[], None]) -> Process:
         process = Process(name, work)
-        self.running[process._greenlet] = process
+        self.running[process.greenlet_of] = process
         return process
 
     @property

@@ -26,7 +26,7 @@ def test_the_same_plan_of_random_topics_and_groups(
     engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the client keeps its rows in a file, as it does with many."""
-    monkeypatch.setattr(engine, "_IN_MEMORY", in_memory)
+    monkeypatch.setattr(engine, "IN_MEMORY", in_memory)
     fleet = Fleet(engines.world, seed, topics=12)
     try:
         fleet.build()

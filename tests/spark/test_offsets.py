@@ -82,7 +82,7 @@ def test_the_same_floors_and_positions(
     monkeypatch.setattr(render, "MOST", 2)
     monkeypatch.setattr(render, "NAMED_TOPICS", 1)
     monkeypatch.setattr("kretain.render.kit.text.NAMED_TOPICS", 1)
-    monkeypatch.setattr(spark, "_IN_MEMORY", in_memory)
+    monkeypatch.setattr(spark, "IN_MEMORY", in_memory)
     policy = f"version: 1\ntopics: [{{match: [{', '.join(topics)}]}}]"
     said = both(engines, policy, (), ("*",) if shown == 40 else (f"{topics[0]}-[ab]",), capsys)
     assert ("The 2 of 14 partitions" in said[0]) == (shown == 6)

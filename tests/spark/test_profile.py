@@ -117,8 +117,8 @@ def test_a_cluster_that_executors_do_not_reach_is_named_for_every_partition(
 def test_what_was_merged_by_then_is_shown_to_who_stops_it(
     local_spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slice_jobs, "_SLICES_A_JOB", 1)
-    monkeypatch.setattr(slice_jobs, "_JOBS_AT_ONCE", 2)
+    monkeypatch.setattr(slice_jobs, "SLICES_A_JOB", 1)
+    monkeypatch.setattr(slice_jobs, "JOBS_AT_ONCE", 2)
     topic = world.topic()
     world.produce(topic, [HOUR] * 1000)
     at = Engines(local_spark, world, tmp_path).connection()

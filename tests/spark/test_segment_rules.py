@@ -128,7 +128,7 @@ def test_the_inventory_says_the_same_of_itself(both: Both) -> None:
 @pytest.mark.parametrize("sieve_from", [pytest.param(10**9, marks=pytest.mark.thorough), 0])
 def test_the_oldest_go_first_as_they_do_here(both: Both, sieve_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds, what each disk comes to, and what stays unknown."""
-    monkeypatch.setattr(disk_rows, "_SIEVE_FROM", sieve_from)
+    monkeypatch.setattr(disk_rows, "SIEVE_FROM", sieve_from)
     here = both.local()
     partitions = both.partitions()
     with oldest_first(both.inventory, both.clusters.disks, RULES, partitions, both.clusters.leaving) as there:
@@ -233,12 +233,12 @@ def test_executors_must_read_the_files_that_this_process_sees(
     local_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = write(tmp_path / "here", GOOD, {}), write(tmp_path / "there [1]", GOOD[1:], {})
-    address = inventory._address
-    monkeypatch.setattr(inventory, "_address", lambda path: address(there / path.name))
+    address = inventory.file_address
+    monkeypatch.setattr(inventory, "file_address", lambda path: address(there / path.name))
     monkeypatch.setattr(inventory, "unquote", lambda path: unquote(path).replace("there [1]", "here"))
     with pytest.raises(InventoryError, match="has 10 rows here, and 9 where Spark reads it: it must lie, by the same"):
         read_inventory(local_spark, [here])
-    monkeypatch.setattr(inventory, "_address", lambda path: "file:///nowhere" + str(path))
+    monkeypatch.setattr(inventory, "file_address", lambda path: "file:///nowhere" + str(path))
     with pytest.raises(
         InventoryError, match=r"Spark can't read the inventory: .*; it must lie, by the same path"
     ) as found:

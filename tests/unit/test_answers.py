@@ -102,20 +102,20 @@ def member(subscribed: list[str], assigned: list[str]) -> Any:
 
 def test_a_classic_member_reads_what_it_subscribed_to_and_what_it_is_assigned() -> None:
     stable = made(group_state="Stable", members=[member(["a"], ["b"]), member(["c"], [])])
-    assert groups._classic_topics(stable) == frozenset({"a", "b", "c"})
+    assert groups.classic_topics(stable) == frozenset({"a", "b", "c"})
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "", "Unknown"])
 def test_a_group_in_the_midst_of_a_rebalance_does_not_say(state: str) -> None:
-    said = groups._classic_topics(made(group_state=state, members=[member(["a"], [])]))
+    said = groups.classic_topics(made(group_state=state, members=[member(["a"], [])]))
     assert isinstance(said, RequestFailedError)
     assert said.retriable
-    assert groups._classic_topics(made(group_state=state, members=[])) == frozenset()
+    assert groups.classic_topics(made(group_state=state, members=[])) == frozenset()
 
 
 def test_a_member_whose_bytes_mean_nothing_to_us_may_read_anything() -> None:
     strange = made(client_id="c", member_metadata=b"\x00\x00\x00\x00\x00\x09x", member_assignment=b"")
-    said = groups._classic_topics(made(group_state="Stable", members=[strange]))
+    said = groups.classic_topics(made(group_state="Stable", members=[strange]))
     assert isinstance(said, RequestFailedError)
     assert not said.retriable
 
@@ -134,22 +134,20 @@ def kip_848(state: str = "Stable", regex: str | None = None, **topics: list[str]
 
 
 def test_a_kip_848_member_reads_what_it_subscribed_to_is_assigned_or_will_be() -> None:
-    assert groups._consumer_topics(kip_848(subscribed=["a"], assigned=["b"], target=["c"])) == frozenset(
-        {"a", "b", "c"}
-    )
-    assert groups._consumer_topics(kip_848(regex="x.*", assigned=["b"])) == frozenset({"b"})
-    said = groups._consumer_topics(kip_848("Assigning", regex="x.*", assigned=["b"]))
+    assert groups.consumer_topics(kip_848(subscribed=["a"], assigned=["b"], target=["c"])) == frozenset({"a", "b", "c"})
+    assert groups.consumer_topics(kip_848(regex="x.*", assigned=["b"])) == frozenset({"b"})
+    said = groups.consumer_topics(kip_848("Assigning", regex="x.*", assigned=["b"]))
     assert isinstance(said, RequestFailedError)
     assert said.retriable
 
 
 def test_a_share_member_reads_what_it_subscribed_to_and_is_assigned() -> None:
-    assert groups._share_topics(kip_848(subscribed=["a"], assigned=["b"])) == frozenset({"a", "b"})
+    assert groups.share_topics(kip_848(subscribed=["a"], assigned=["b"])) == frozenset({"a", "b"})
 
 
 def test_a_streams_group_reads_its_sources_and_repartition_topics_once_it_has_a_topology() -> None:
     part = made(source_topics=["a"], repartition_source_topics=[made(name="b")])
-    assert groups._streams_topics(
+    assert groups.streams_topics(
         made(members=[1], topology=made(subtopologies=[part]), group_state="Stable")
     ) == frozenset(
         {
@@ -157,9 +155,9 @@ def test_a_streams_group_reads_its_sources_and_repartition_topics_once_it_has_a_
             "b",
         }
     )
-    assert groups._streams_topics(made(members=[], topology=None, group_state="Empty")) == frozenset()
+    assert groups.streams_topics(made(members=[], topology=None, group_state="Empty")) == frozenset()
     for topology in (None, made(subtopologies=None)):
-        said = groups._streams_topics(made(members=[1], topology=topology, group_state="NotReady"))
+        said = groups.streams_topics(made(members=[1], topology=topology, group_state="NotReady"))
         assert isinstance(said, RequestFailedError)
         assert said.retriable
 

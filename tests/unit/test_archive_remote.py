@@ -237,7 +237,7 @@ def test_one_that_is_swept_away_before_it_is_locked_is_begun_again(
 ) -> None:
     from retention_cli.archive import store
 
-    honest = store._locked
+    honest = store.locked_elsewhere
     swept: list[Path] = []
 
     def late(handle: int) -> bool | None:
@@ -246,7 +246,7 @@ def test_one_that_is_swept_away_before_it_is_locked_is_begun_again(
             swept[0].unlink()
         return honest(handle)
 
-    monkeypatch.setattr(store, "_locked", late)
+    monkeypatch.setattr(store, "locked_elsewhere", late)
     Store(str(tmp_path)).write("day=x/1.parquet", b"content")
     assert swept
     assert (tmp_path / "day=x" / "1.parquet").read_bytes() == b"content"
@@ -256,7 +256,7 @@ def test_where_files_are_seen_before_they_are_whole_each_writer_has_a_name_of_it
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on HDFS: written beside, renamed, and taken away again where that failed."""
-    monkeypatch.setattr("retention_cli.archive.store._RENAMES", ("subtree",))
+    monkeypatch.setattr("retention_cli.archive.store.RENAMES", ("subtree",))
     files = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
     store = Store("hdfs://n/archive", files, "archive")
     store.write("a.parquet", b"one")

@@ -154,7 +154,7 @@ def test_the_local_engine_reads_a_few_at_a_time_and_one_failure_holds_no_other(m
         yield silent
         seen.append(name)
 
-    monkeypatch.setattr("retention_cli.engines.fleet.planning._plan", plan_one)
+    monkeypatch.setattr("retention_cli.engines.fleet.planning.plan_one", plan_one)
     members = [member(f"n{number}") for number in range(3 * CONCURRENT)]
     made = make_fleet_plan(LocalEngine(), members, 7, source="f", digest=None, watch=watch)
     assert most == CONCURRENT
@@ -409,7 +409,7 @@ def trimmed_in_turn(
             raise answer
         return answer
 
-    monkeypatch.setattr(fleet_trim, "_trim", trim)
+    monkeypatch.setattr(fleet_trim, "trim_one", trim)
     flags = fleet_trim.TrimFlags(
         plan=None,
         dry_run=False,
@@ -422,9 +422,9 @@ def trimmed_in_turn(
         every_row=False,
         quiet=True,
     )
-    wishes = fleet_trim._FleetPlans({name: lambda: EU for name in answers}, failures, lambda: None)
+    wishes = fleet_trim.FleetPlans({name: lambda: EU for name in answers}, failures, lambda: None)
     members = [member("eu"), member("ap"), member("us")]
-    return dict(fleet_trim._each(members, wishes, flags)), reached
+    return dict(fleet_trim.trim_each(members, wishes, flags)), reached
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,8 @@ def test_what_a_shared_ledger_knows_of_its_topic_is_sealed_too(tmp_path: Path) -
     ):
         path = filled(tmp_path / f"c{number}")
         for _ in range(2):
-            with Ledger(path.parent) as ledger, ledger._transaction():
-                cache = SharedCache(ledger._db)
+            with Ledger(path.parent) as ledger, ledger.transaction():
+                cache = SharedCache(ledger.db)
                 cache.read_up_to("id", 5, 7)
                 cache.mark(["group:a", "group:b"], 7)
                 cache.not_read("group:b", "what", newer=False)

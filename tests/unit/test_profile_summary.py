@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kretain.commands.profile import _check, _window
+from kretain.commands.profile import check_options, window_of
 from kretain.errors import UsageError
 from kretain.options.common import Output
 from kretain.render import histogram
@@ -226,13 +226,13 @@ def test_a_missing_part_is_named_with_the_way_to_get_it(monkeypatch: pytest.Monk
     [(None, None, None, None), (5, None, None, 5), (None, None, 10, 90), (None, None, 1000, 0), (4, 5, None, 4)],
 )
 def test_the_window(from_ms: int | None, to_ms: int | None, last_ms: int | None, found: int | None) -> None:
-    assert _window(from_ms, to_ms, last_ms, 100) == found
+    assert window_of(from_ms, to_ms, last_ms, 100) == found
 
 
 @pytest.mark.parametrize(("from_ms", "to_ms", "last_ms"), [(5, 5, None), (6, 5, None), (1, None, 1), (None, 1, 1)])
 def test_a_window_that_is_none(from_ms: int | None, to_ms: int | None, last_ms: int | None) -> None:
     with pytest.raises(UsageError):
-        _window(from_ms, to_ms, last_ms, 100)
+        window_of(from_ms, to_ms, last_ms, 100)
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_a_window_that_is_none(from_ms: int | None, to_ms: int | None, last_ms: 
 )
 def test_what_is_wrong_is_found_before_an_hour_of_reading(topic: str, out: str | None, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        _check([topic], None if out is None else Path(out))
+        check_options([topic], None if out is None else Path(out))
 
 
 def test_every_column_is_documented_and_no_other() -> None:

@@ -117,7 +117,7 @@ class _Pipe:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read, self.write = os.pipe()
-        monkeypatch.setattr(sys, "stdout", stdio._stream(self.write, sys.stdout))
+        monkeypatch.setattr(sys, "stdout", stdio.stream_of(self.write, sys.stdout))
 
 
 def test_rows_that_nobody_reads_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:

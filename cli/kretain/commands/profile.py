@@ -92,8 +92,8 @@ def profile(
     spark.check()
     now_ms = time.time_ns() // 1_000_000
     settings = resolve(common)
-    from_ms = _window(from_, to, last, now_ms)
-    _check(topics, out)
+    from_ms = window_of(from_, to, last, now_ms)
+    check_options(topics, out)
     policy = None
     if settings.policy is not None:
         from retention_cli.policy.load import load_policy
@@ -118,7 +118,8 @@ def profile(
     return Exit.DONE
 
 
-def _window(from_ms: int | None, to_ms: int | None, last_ms: int | None, now_ms: int) -> int | None:
+def window_of(from_ms: int | None, to_ms: int | None, last_ms: int | None, now_ms: int) -> int | None:
+    """Return from when (Unix ms) records are wanted; None from the first on."""
     if last_ms is not None:
         if from_ms is not None or to_ms is not None:
             raise UsageError("--last goes without --from and --to")
@@ -128,7 +129,7 @@ def _window(from_ms: int | None, to_ms: int | None, last_ms: int | None, now_ms:
     return from_ms
 
 
-def _check(topics: list[str], out: Path | None) -> None:
+def check_options(topics: list[str], out: Path | None) -> None:
     """Find what is wrong before an hour of reading, not after it."""
     from kretain.options.rules import check_patterns
 

@@ -13,7 +13,7 @@ _ABOUT = (
     "Trims Kafka topics by what every consumer has read, by event time and by age, from outside the brokers.\n"
     "It never deletes a record that the policy did not clearly allow: what it can't know, it holds."
 )
-_FIRST = (
+FIRST = (
     ("kretain doctor -b HOST:PORT", "what is possible"),
     ("kretain plan -b HOST:PORT 'orders.*' --consumed-after 3d", "what would go"),
     ("kretain trim -b HOST:PORT -p policy.yaml --dry-run", "its rehearsal"),
@@ -38,7 +38,7 @@ def print_overview(usage: str, commands: Mapping[str, tuple[str, str, str]], epi
     steps = Table.grid(padding=(0, 2))
     steps.add_column(style="green")
     steps.add_column(style="dim")
-    for command, what in _FIRST:
+    for command, what in FIRST:
         steps.add_row(command, what)
     console.print(Padding(Text("First steps", style="bold"), (1, 1, 0, 1)))
     console.print(Padding(steps, (0, 1, 0, 3)))

@@ -41,7 +41,7 @@ class TrimFlags:
 
 
 @dataclass(frozen=True, slots=True)
-class _FleetPlans:
+class FleetPlans:
     """A fleet's plans, each given when its turn comes, and what could not be planned.
 
     ``show`` prints the plan for the person who is asked.
@@ -68,7 +68,7 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     if not flags.dry_run and not flags.yes and any(share.partitions for share in shares):
         show = chosen.show if flags.output == Output.table else lambda: None
         confirm(lambda: fleet_question(shares, list(chosen.failures)), show)
-    found = dict(_each(members, chosen, flags))
+    found = dict(trim_each(members, chosen, flags))
     report = FleetReport(fleet.source, fleet.digest, {name: found[name] for name in fleet.clusters if name in found})
     print_fleet_report(report, flags.output, every_row=flags.every_row)
     tell_failures({name: one for name, one in report.failures.items() if name not in chosen.failures})
@@ -79,7 +79,9 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     return of_many(codes)
 
 
-def _each(members: list[Member], chosen: _FleetPlans, flags: TrimFlags) -> Iterator[tuple[str, TrimReport | Failure]]:
+def trim_each(
+    members: list[Member], chosen: FleetPlans, flags: TrimFlags
+) -> Iterator[tuple[str, TrimReport | Failure]]:
     """Trim cluster by cluster. A Ctrl-C ends the one under way in good order, and leaves the later ones alone."""
     from retention_cli.engines.fleet.plan import Failure
 
@@ -93,7 +95,7 @@ def _each(members: list[Member], chosen: _FleetPlans, flags: TrimFlags) -> Itera
                 continue
             sent: list[TrimReport] = []  # that of this cluster, once something was sent to it
             try:
-                report = _trim(member, chosen.plans[member.name](), flags, sent)
+                report = trim_one(member, chosen.plans[member.name](), flags, sent)
             except KeyboardInterrupt as error:
                 stopped = True
                 yield member.name, replace(sent[0], interrupted=True) if sent else Failure("interrupted", error)
@@ -108,7 +110,8 @@ def _each(members: list[Member], chosen: _FleetPlans, flags: TrimFlags) -> Itera
                 yield member.name, report
 
 
-def _trim(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport]) -> TrimReport:
+def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport]) -> TrimReport:
+    """Trim one cluster as planned; what was sent is added to ``sent``."""
     from kretain.render.kit.progress import shown_by_name
     from kretain.render.kit.screen import warn
     from retention_cli.engines.fleet.trimming import trim_member
@@ -141,15 +144,15 @@ def _trim(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport]) 
     return report
 
 
-def _fresh(fleet: Fleet, members: list[Member], flags: TrimFlags) -> _FleetPlans:
+def _fresh(fleet: Fleet, members: list[Member], flags: TrimFlags) -> FleetPlans:
     from kretain.render.fleet import print_fleet_plan
 
     made = planned(fleet, members, now_ms(), flags.spark, quiet=flags.quiet)
     plans = {name: _giver(plan) for name, plan in made.plans.items()}
-    return _FleetPlans(plans, made.failures, lambda: print_fleet_plan(made, PlanOutput.table, every_row=False))
+    return FleetPlans(plans, made.failures, lambda: print_fleet_plan(made, PlanOutput.table, every_row=False))
 
 
-def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> _FleetPlans:
+def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, max_age_ms: int) -> FleetPlans:
     """Read a fleet's saved plan.
 
     Raises:
@@ -176,7 +179,7 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
         )
         check_saved(plan, selection, now_ms(), max_age_ms)
     failures = {name: Failure(f"not in the plan: {text}") for name, text in saved.failures.items()}
-    return _FleetPlans(dict(saved.plans), failures, lambda: print_saved_fleet(saved.plans))
+    return FleetPlans(dict(saved.plans), failures, lambda: print_saved_fleet(saved.plans))
 
 
 def _giver(plan: Plan) -> Callable[[], Plan]:

@@ -49,11 +49,12 @@ def prepare() -> None:
             os.open(os.devnull, flags)
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
-    sys.stdout = _stream(1, sys.stdout)
-    sys.stderr = _stream(2, sys.stderr)
+    sys.stdout = stream_of(1, sys.stdout)
+    sys.stderr = stream_of(2, sys.stderr)
 
 
-def _stream(number: int, was: Any) -> io.TextIOWrapper:
+def stream_of(number: int, was: Any) -> io.TextIOWrapper:
+    """Return a text stream on a descriptor, which remembers its first failure."""
     return io.TextIOWrapper(
         io.BufferedWriter(_Channel(number, "w", closefd=False)),
         encoding="utf-8" if was is None else was.encoding,

@@ -130,7 +130,7 @@ class LocalEngine:
         def plan(member: Member) -> tuple[str, Plan | Failure]:
             with watch(member.name) as progress:
                 try:
-                    return member.name, _plan(member, now_ms, names, progress)
+                    return member.name, plan_one(member, now_ms, names, progress)
                 except (BrokerError, PolicyError, NothingMatchesError, StateError) as error:
                     return member.name, failure_of(error)
 
@@ -138,7 +138,8 @@ class LocalEngine:
             yield from pool.imap_unordered(plan, members)
 
 
-def _plan(member: Member, now_ms: int, names: ClusterNames, progress: Progress) -> Plan:
+def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progress) -> Plan:
+    """Plan one cluster."""
     selection = member.selection()
     check_without_inventory(selection.policy)
     with member.reader() as reader:

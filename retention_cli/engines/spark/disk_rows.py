@@ -19,7 +19,7 @@ from retention_cli.engines.spark.walk import age, at_most, going, in_reach, plai
 
 TP: Final = ("topic", "partition")
 _ROWS_A_TASK: Final = 250_000
-_SIEVE_FROM: Final = 1_000_000
+SIEVE_FROM: Final = 1_000_000
 """From so many candidates on it pays to leave those out that the walk can't come to, before they are sorted."""
 _REPLICAS_A_BATCH: Final = 100_000
 _NOWHERE: Final = -1
@@ -166,7 +166,7 @@ class DiskRows:
         )
         remaining = as_frame(self.session, table)
         rows = rows.where("age is not null").select(*TP, "disk", "next", "bytes", "age")
-        if candidates >= _SIEVE_FROM:
+        if candidates >= SIEVE_FROM:
             rows = in_reach(rows, remaining, "disk")
         each = going(rows, remaining, "disk").groupBy("disk", *TP)
         return each.agg(f.max("next").alias("next"), f.max("age").alias("age"))

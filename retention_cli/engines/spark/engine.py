@@ -49,7 +49,7 @@ _ATTEMPTS: Final = 3
 _CLIENTS: Final = 8
 """How many clusters the client reads at a time."""
 _TASKS_AT_MOST: Final = 10_000
-_IN_MEMORY: Final = 50_000
+IN_MEMORY: Final = 50_000
 """So many decisions of one cluster the client holds in memory: some 60 MB."""
 
 
@@ -75,7 +75,7 @@ class SparkPlan:
     def decisions(self, plan: Plan) -> Sequence[Decision]:
         """Return a plan's decisions in order. Many are kept in a file, never all of them in memory."""
         some = self.rows.where(self.rows.cluster == plan.cluster_id).select(*(one.name for one in COLUMNS))
-        many = plan.totals.partitions > _IN_MEMORY
+        many = plan.totals.partitions > IN_MEMORY
         if many:
             some = some.sort("topic", "partition")  # two more jobs, which a small plan need not wait for
         found = (decision_of(row.asDict(recursive=True)) for row in some.toLocalIterator(prefetchPartitions=True))

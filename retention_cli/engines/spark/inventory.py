@@ -83,7 +83,7 @@ def _read(session: Any, files: Sequence[Path], footers: Sequence[Footer]) -> Spa
     from pyspark.sql.pandas.types import from_arrow_schema
 
     reader = session.read.schema(from_arrow_schema(schema())).option(_CHECKSUMS, "true")
-    frame = reader.parquet(*(_address(path) for path in files))
+    frame = reader.parquet(*(file_address(path) for path in files))
     numbers = {os.path.abspath(path): number for number, path in enumerate(files)}  # noqa: PTH100  (resolves no links)
     replicas = _replicas(_encoded(session, frame, numbers, footers)).persist()
     try:
@@ -105,7 +105,7 @@ def _read(session: Any, files: Sequence[Path], footers: Sequence[Footer]) -> Spa
     )
 
 
-def _address(path: Path) -> str:
+def file_address(path: Path) -> str:
     """Return a file's address as Spark wants it: none of its characters is a wildcard."""
     return "file://" + re.sub(r"([\\*?\[\]{}])", r"\\\1", os.path.abspath(path))  # noqa: PTH100
 

@@ -21,7 +21,7 @@ from retention_cli.plan.make import check_matches
 from retention_cli.policy.model import matches
 from retention_cli.reports.offsets import ListedRows, Positions, Row, Rows, floor_row, is_shown
 
-_IN_MEMORY: Final = 50_000
+IN_MEMORY: Final = 50_000
 """So many rows are put in order by the client."""
 
 
@@ -144,7 +144,7 @@ class FrameRows:
         return self._count
 
     def __iter__(self) -> Iterator[Row]:
-        if self._count > _IN_MEMORY:
+        if self._count > IN_MEMORY:
             ordered = self._frame.sort(*self._order)
             return (row.asDict(recursive=True) for row in ordered.toLocalIterator(prefetchPartitions=True))
         rows = (row.asDict(recursive=True) for row in self._frame.collect())

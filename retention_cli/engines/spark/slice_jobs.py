@@ -18,8 +18,8 @@ T = TypeVar("T")
 Task = Callable[[Iterator[Any]], Iterator[Any]]
 """For ``mapInArrow``: batches of slices' numbers to batches of rows."""
 
-_SLICES_A_JOB: Final = 64
-_JOBS_AT_ONCE: Final = 4
+SLICES_A_JOB: Final = 64
+JOBS_AT_ONCE: Final = 4
 """So that no core waits for a job's last task; and no more than so many times 64 tasks read at a time."""
 
 
@@ -42,9 +42,9 @@ def read_slices(
     Raises:
         SparkError: Spark could not carry it out.
     """
-    some = [slices[first : first + _SLICES_A_JOB] for first in range(0, len(slices), _SLICES_A_JOB)]
+    some = [slices[first : first + SLICES_A_JOB] for first in range(0, len(slices), SLICES_A_JOB)]
     jobs = [functools.partial(_job, session, len(one), task_of(one), schema) for one in some]
-    with contextlib.closing(as_they_end(session, jobs, _JOBS_AT_ONCE, stop)) as ended:
+    with contextlib.closing(as_they_end(session, jobs, JOBS_AT_ONCE, stop)) as ended:
         for one in ended:
             if one.exception() is not None and stop():
                 return  # a Ctrl-C reaches the tasks on this machine, too
