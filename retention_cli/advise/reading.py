@@ -16,8 +16,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import Values
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
-from retention_cli.plan.make import NothingMatchesError
 from retention_cli.policy.model import Policy, matches
+from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.policy.settings import Settings
 
 _AGAIN_AFTER_S: Final = 0.5

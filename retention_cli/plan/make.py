@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
-from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.log_offsets import Found, NotFound
-from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Decision, Reason, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits, total
 from retention_cli.disks.decide import decide as decide_r6
 from retention_cli.disks.rules import DiskRun
-from retention_cli.disks.solve.outcome import DiskOutcome
-from retention_cli.memory.lineage import EpochEnds
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.cluster import observe
@@ -27,9 +23,7 @@ from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.value import Plan
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.model import Policy, matches
-from retention_cli.policy.near import nearest, told, unmatched
-from retention_cli.policy.settings import Settings
-from retention_cli.policy.shown import plain, shown
+from retention_cli.policy.selection import Selection, check_matches
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before
     from retention_cli.disks.batch_sizes import BatchSizes
@@ -41,51 +35,9 @@ PastDay = Callable[[str], Amount]
 """Gives what was trimmed in the last 24 hours of a cluster, by its id."""
 
 
-class NothingMatchesError(Exception):
-    """The policy, or a TOPIC, matches no topic of this cluster. ``problems`` are lines for people, one at least."""
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """A policy, and the TOPIC arguments that choose among the topics it manages."""
-
-    policy: Policy
-    topics: tuple[str, ...] = ()
-
-    def settings_for(self, topic: str) -> Settings | None:
-        """Return a topic's settings, None where it is not chosen or not managed."""
-        if self.topics and not matches(self.topics, topic):
-            return None
-        return self.policy.settings_for(topic)
-
-
 def with_live(reader: ClusterReader, selection: Selection) -> Selection:
     """Return the selection with what the policy topic says now."""
     return replace(selection, policy=policy_topic.with_live(reader, selection.policy))
-
-
-def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
-    """Return a note for each entry that matches none of the cluster's topics.
-
-    Raises:
-        NothingMatchesError: no entry matches any topic, or a TOPIC argument matches none.
-    """
-    for pattern in selection.topics:
-        if not any(matches((pattern,), name) for name in names):
-            near = nearest([pattern], names)
-            hint = f"; did you mean {near}?" if near is not None else " (or this user lacks DESCRIBE on it)"
-            raise NothingMatchesError(f"no topic matches {shown(pattern)}{hint}")
-    policy = selection.policy
-    missing = unmatched(policy, names)
-    if not any(selection.settings_for(name) is not None for name in names):
-        if selection.topics:
-            raise NothingMatchesError(f"{policy.source}: no entry matches {', '.join(map(plain, selection.topics))}")
-        raise NothingMatchesError(*map(str, told(missing)))
-    return [Reason("policy", str(problem)) for problem in missing]
 
 
 def decide_all(
@@ -220,90 +172,3 @@ def unread_by_group(reader: ClusterReader, policy: Policy, decisions: Sequence[D
     groups = [group for group in listed if not matches(policy.groups.ignore, group.name)]
     reader.read_commits([group.name for group in groups if group.kind != "share"], on_commits)
     return dict(sorted(unread.items()))
-
-
-@dataclass(frozen=True, slots=True)
-class Recheck:
-    """Fresh decisions for some partitions, and what sending to them needs.
-
-    ``began`` is when reading began (of the reader's clock): no fact is older. ``unreadable`` are partitions whose
-    leader is missing or did not answer. ``managed_records`` counts what was observed. ``archives`` gives the URL of
-    each topic that the policy wants archived before it is trimmed. ``disks`` are what R6 comes to, where a rule
-    speaks of disks.
-    """
-
-    began: float
-    decisions: Mapping[TopicPartition, Decision]
-    leaders: Mapping[TopicPartition, PartitionMetadata]
-    unreadable: Mapping[TopicPartition, Reason]
-    managed_records: int
-    archives: Mapping[str, str] = field(default_factory=dict)
-    disks: Sequence[DiskOutcome] = ()
-    epoch_ends: EpochEnds = field(default_factory=dict)
-
-    def epoch_end(self, tp: TopicPartition, epoch: int | None) -> Maybe[int | None]:
-        """Return where a leader epoch ends; None where the leader does not know it."""
-        match None if epoch is None else self.epoch_ends.get((tp, epoch)):
-            case Found(offset):
-                return offset
-            case RequestFailedError() as error:
-                return Unknown.because("M4", f"where leader epoch {epoch} ends could not be asked: {error}")
-            case NotFound():
-                return None
-        return Unknown.because("M4", f"where leader epoch {epoch} ends was not asked")
-
-
-def recheck(
-    reader: ClusterReader,
-    selection: Selection,
-    now_ms: int,
-    only: Collection[TopicPartition] | None,
-    *,
-    epochs: Mapping[TopicPartition, int],
-    patience_s: float,
-    memories: Memories | None = None,
-    clock: Unknown | None = None,
-    inventory: InventoryView | BatchSizes | None = None,
-    progress: Progress = silent,
-) -> Recheck:
-    """Observe and decide afresh, for these partitions alone or for all that are managed (None).
-
-    Where rules speak of disks, all are observed: R6 and a topic's size are decided over all of them.
-
-    ``clock`` says why our clock can't be trusted, where it was compared with the brokers' (G8). ``epochs`` are
-    the leader epochs in which the partitions were planned: where they ended is asked (M2).
-
-    Raises:
-        BrokerError: the cluster's metadata could not be read.
-    """
-    selection = with_live(reader, selection)
-    disks = disk_run(selection.policy, inventory) if needs_disks(selection.policy) else None
-    request = Request(
-        selection.settings_for,
-        selection.policy.groups,
-        now_ms,
-        only if disks is None else None,
-        patience_s=patience_s,
-        memory_for=memories,
-        clock_ms=reader.clock.wall_ms,
-        clock=clock,
-        disks=disks,
-        epochs=epochs,
-    )
-    observation = observe(reader, request, progress)
-    unreadable = {}
-    for tp, facts in observation.facts.items():
-        if not facts.has_leader:
-            unreadable[tp] = Reason("leader", "the partition has no leader")
-        elif isinstance(facts.log_start, Unknown) and facts.log_start.reasons[0].code == "offsets":
-            unreadable[tp] = facts.log_start.reasons[0]
-    return Recheck(
-        observation.began,
-        {one.tp: one for one in decide_all(reader, observation, now_ms, disks)},
-        observation.leaders,
-        unreadable,
-        managed_records(observation),
-        {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
-        () if disks is None else disks.outcomes,
-        observation.epoch_ends,
-    )

@@ -14,14 +14,8 @@ from retention_cli.decide.decision import Weighed, weigh
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import Request
-from retention_cli.plan.make import (
-    NothingMatchesError,
-    Selection,
-    check_matches,
-    decide_all,
-    disk_run,
-    with_live,
-)
+from retention_cli.plan.make import decide_all, disk_run, with_live
+from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches
 from retention_cli.policy.settings import Settings
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before

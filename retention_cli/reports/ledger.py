@@ -12,7 +12,7 @@ from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
-from retention_cli.plan.make import NothingMatchesError
+from retention_cli.policy.selection import NothingMatchesError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import Request
-from retention_cli.plan.make import Selection, check_matches
 from retention_cli.policy.model import matches
+from retention_cli.policy.selection import Selection, check_matches
 
 Row = dict[str, Any]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from retention_cli.archive.interface import Archiver, Copied, Copies
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
-from retention_cli.plan.make import Recheck
 from retention_cli.plan.target import Target
+from retention_cli.trim.recheck import Recheck
 from retention_cli.trim.reconcile import Held
 
 

@@ -20,13 +20,14 @@ from retention_cli.core.units import format_age, timestamp
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics.broker_clock import BrokerClock
-from retention_cli.plan.make import Recheck, Selection, recheck
 from retention_cli.plan.value import UNCHECKED, Plan
+from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.archive_gate import ArchivedFirst
 from retention_cli.trim.batches import Trimmer
 from retention_cli.trim.history import PastDay, read_past_day
 from retention_cli.trim.journal import AuditJournal, new_run_name
+from retention_cli.trim.recheck import Recheck, recheck
 from retention_cli.trim.report import TrimReport
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before

@@ -20,8 +20,8 @@ from retention_cli.core.model import Decision
 from retention_cli.disks.rules import changed_since
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import Request
-from retention_cli.plan.make import Selection
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
 from tests.kafka.test_failures import move_leader
 from tests.kafka.world import HOUR, LateClock, World, consumed, now_ms, reader_for, wait_until
 

@@ -21,8 +21,8 @@ from kretain.render.profile import print_profile
 from retention_cli.brokers import record_columns
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
-from retention_cli.plan.make import NothingMatchesError
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.profile.hours import HOUR_MS
 from retention_cli.profile.reading import NoEventTimeError, Profile, Wanted, fill, prepare
 from retention_cli.profile.rows import all_rows

@@ -282,7 +282,7 @@ def test_an_audit_log_that_fails_on_the_way_ends_the_run_and_the_report_says_wha
     for partition in (0, 1):
         world.produce(topic, [72 * HOUR] * 4, partition)
     world.commit(f"{topic}-a", topic, {0: 4, 1: 4})
-    monkeypatch.setattr("retention_cli.trim.batches._batches", _one_by_one)
+    monkeypatch.setattr("retention_cli.trim.batches.batches_of", _one_by_one)
 
     def full(*_: object) -> None:
         raise StateError("audit.jsonl can't be written: No space left on device")
@@ -406,9 +406,8 @@ def test_five_thousand_partitions_of_one_topic(world: World) -> None:
 
 
 def test_batches_are_cut_per_leader_and_announced_one_by_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    import retention_cli.trim.batches as trimming
 
-    monkeypatch.setattr(trimming, "PARTITIONS_A_LEADER", 2)
+    monkeypatch.setattr("retention_cli.trim.wanted.PARTITIONS_A_LEADER", 2)
     name = world.topic(partitions=12)
     for partition in range(12):
         world.produce(name, OLD, partition)

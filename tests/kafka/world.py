@@ -26,9 +26,10 @@ from retention_cli.core.clock import SYSTEM, Clock, SystemClock
 from retention_cli.core.model import Decision
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.memory.stores import Memories
-from retention_cli.plan.make import Selection, make_plan
+from retention_cli.plan.make import make_plan
 from retention_cli.plan.value import Plan
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import Orders, run_trim
 from tests.support import processes

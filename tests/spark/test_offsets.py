@@ -12,7 +12,7 @@ from kretain.render import offsets as render
 from retention_cli.engines.spark import positions as spark
 from retention_cli.engines.spark.prepare import Target
 from retention_cli.memory.stores import Memories
-from retention_cli.plan.make import NothingMatchesError
+from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.reports import offsets as local
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
 from tests.spark.engines import Engines, past_day

@@ -20,10 +20,10 @@ from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.progress import silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.memory.lineage import other_log
-from retention_cli.plan.make import Recheck
 from retention_cli.plan.target import Target
 from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
 from retention_cli.trim.journal import AuditJournal
+from retention_cli.trim.recheck import Recheck
 
 TP = TopicPartition("orders", 0)
 OTHER = TopicPartition("free", 0)

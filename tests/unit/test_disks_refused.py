@@ -17,13 +17,13 @@ from retention_cli.disks.solve.room import Disk, Room
 from retention_cli.engines.fleet.plan import FleetPlan
 from retention_cli.engines.fleet.saved import read_fleet
 from retention_cli.plan.load import read_plan
-from retention_cli.plan.make import Selection
 from retention_cli.plan.parquet import ParquetRows, write_plan
 from retention_cli.plan.value import as_json, plan_text
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
+from retention_cli.policy.selection import Selection
 from retention_cli.trim.run import check_saved
 from tests.unit.test_fleet import KINDS, saved
 from tests.unit.test_plan import EVERY

@@ -43,10 +43,10 @@ from retention_cli.engines.fleet.planning import (
 from retention_cli.engines.fleet.report import FleetReport
 from retention_cli.engines.fleet.saved import read_fleet, read_one, write_fleet
 from retention_cli.plan.load import read_plan
-from retention_cli.plan.make import Selection
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, as_json, plan_text
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.report import TrimReport, row_of
 from tests.unit.test_plan import EVERY, plan

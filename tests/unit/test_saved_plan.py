@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import Decision
 from retention_cli.plan.load import read_plan
-from retention_cli.plan.make import Selection
 from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.target import Target
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import OneOff
 from retention_cli.trim.reconcile import reconcile
 from retention_cli.trim.run import PlanRefusedError, check_cluster, check_saved

@@ -34,6 +34,7 @@ PURE = [
             "plan/value",
             "plan/target",
             "trim/reconcile",
+            "trim/wanted",
             "disks/decide",
             "observe/floors/fold",
             "observe/floors/standing",

@@ -64,8 +64,8 @@ def offsets(
 
 def _selection(policy: Path | None, topics: list[str] | None) -> Any:
     """A policy is welcome and not needed: without one, every topic that is named (or all) is looked at."""
-    from retention_cli.plan.make import Selection
     from retention_cli.policy.model import Entry, Policy
+    from retention_cli.policy.selection import Selection
     from retention_cli.policy.settings import OneOff
 
     if policy is not None:

@@ -92,8 +92,8 @@ def show(
     from kretain.render.kit.screen import warn
     from kretain.render.policy import print_settings
     from retention_cli.memory.topics.policy import with_live
-    from retention_cli.plan.make import NothingMatchesError
     from retention_cli.policy.load import load_policy
+    from retention_cli.policy.selection import NothingMatchesError
 
     resolved = resolve(common)
     policy = load_policy(_path(resolved.policy)).with_one_off(flags.for_topics([topic]))

@@ -94,7 +94,7 @@ def trim(
     from kretain.render.kit.progress import shown
     from kretain.render.kit.screen import warn
     from kretain.render.trim import print_report
-    from retention_cli.plan.make import Selection
+    from retention_cli.policy.selection import Selection
     from retention_cli.trim.history import past_day
     from retention_cli.trim.run import Orders, check_cluster, check_saved, run_trim
 

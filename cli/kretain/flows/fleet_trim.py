@@ -162,7 +162,7 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
     from kretain.render.fleet_trim import print_saved_fleet
     from retention_cli.engines.fleet.plan import Failure
     from retention_cli.engines.fleet.saved import read_fleet
-    from retention_cli.plan.make import Selection
+    from retention_cli.policy.selection import Selection
     from retention_cli.trim.run import check_saved
 
     saved = read_fleet(path)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from retention_cli.engines.fleet.planning import Engine
     from retention_cli.engines.spark.connections import ConnectionRef
     from retention_cli.memory.stores import Memories
-    from retention_cli.plan.make import PastDay, Selection
+    from retention_cli.plan.make import PastDay
     from retention_cli.plan.value import Plan
+    from retention_cli.policy.selection import Selection
     from retention_cli.profile.reading import Profile, Read
     from retention_cli.reports.offsets import Positions
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from retention_cli.brokers.reader import ClusterReader
     from retention_cli.core.model import Reason
     from retention_cli.core.progress import Progress
-    from retention_cli.plan.make import Selection
+    from retention_cli.policy.selection import Selection
     from retention_cli.trim.report import TrimReport
 
 

@@ -16,7 +16,7 @@ from retention_cli.policy.settings import OneOff
 from retention_cli.policy.shown import shown
 
 if TYPE_CHECKING:  # --help must not wait for the brokers' client
-    from retention_cli.plan.make import Selection
+    from retention_cli.policy.selection import Selection
 
 ONE_OFF = "One-off rules (in place of the policy file's; its guards and limits stay)"
 _LAST_MS = 2**63 - 1
@@ -125,7 +125,7 @@ def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff)
         UsageError: there is neither a policy file nor a one-off rule with a TOPIC.
         PolicyError: the file is wrong.
     """
-    from retention_cli.plan.make import Selection
+    from retention_cli.policy.selection import Selection
 
     check_patterns(topics)
     if policy_file is not None:

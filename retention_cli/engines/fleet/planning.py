@@ -17,10 +17,11 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, failure_of
 from retention_cli.memory.stores import Kind, Memories
-from retention_cli.plan.make import NothingMatchesError, Selection, make_plan
+from retention_cli.plan.make import make_plan
 from retention_cli.plan.value import Plan
 from retention_cli.policy.disks import check_without_inventory
 from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.trim.history import past_day
 
 CONCURRENT: Final = 4

@@ -40,10 +40,10 @@ from retention_cli.engines.spark.schemas import COMMITS, DECIDED, LIMITS, SLICES
 from retention_cli.engines.spark.summaries import Summary, summaries_of
 from retention_cli.observe.floors.kafka_groups import changed_since, not_listed
 from retention_cli.plan.columns import COLUMNS, decision_of
-from retention_cli.plan.make import NothingMatchesError
 from retention_cli.plan.spill import SpilledDecisions
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.selection import NothingMatchesError
 
 _ATTEMPTS: Final = 3
 _CLIENTS: Final = 8

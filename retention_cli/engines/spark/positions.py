@@ -17,8 +17,8 @@ from retention_cli.engines.spark.frames import PLACE, join_commits
 from retention_cli.engines.spark.jobs import ClusterJob, SettingsCache
 from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, recall, slice_rows, topic_ids
 from retention_cli.engines.spark.schemas import FLOORS, SLICES, ddl
-from retention_cli.plan.make import check_matches
 from retention_cli.policy.model import matches
+from retention_cli.policy.selection import check_matches
 from retention_cli.reports.offsets import ListedRows, Positions, Row, Rows, floor_row, is_shown
 
 IN_MEMORY: Final = 50_000

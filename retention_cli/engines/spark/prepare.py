@@ -27,7 +27,8 @@ from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
-from retention_cli.plan.make import PastDay, Selection, check_matches
+from retention_cli.plan.make import PastDay
+from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import Settings
 
 _AGAIN_AFTER_S: Final = 0.5

@@ -1,0 +1,113 @@
+"""Fresh facts and decisions for what is about to be trimmed (docs/architecture.md, Trim)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Found, NotFound
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.progress import Progress, silent
+from retention_cli.disks.solve.outcome import DiskOutcome
+from retention_cli.memory.lineage import EpochEnds
+from retention_cli.memory.stores import Memories
+from retention_cli.observe.cluster import observe
+from retention_cli.observe.request import Request
+from retention_cli.plan.make import decide_all, disk_run, managed_records, with_live
+from retention_cli.policy.disks import needs_disks
+from retention_cli.policy.selection import Selection
+
+if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+    from retention_cli.disks.batch_sizes import BatchSizes
+    from retention_cli.disks.solve.inventory_view import InventoryView
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """Fresh decisions for some partitions, and what sending to them needs.
+
+    ``began`` is when reading began (of the reader's clock): no fact is older. ``unreadable`` are partitions whose
+    leader is missing or did not answer. ``managed_records`` counts what was observed. ``archives`` gives the URL of
+    each topic that the policy wants archived before it is trimmed. ``disks`` are what R6 comes to, where a rule
+    speaks of disks.
+    """
+
+    began: float
+    decisions: Mapping[TopicPartition, Decision]
+    leaders: Mapping[TopicPartition, PartitionMetadata]
+    unreadable: Mapping[TopicPartition, Reason]
+    managed_records: int
+    archives: Mapping[str, str] = field(default_factory=dict)
+    disks: Sequence[DiskOutcome] = ()
+    epoch_ends: EpochEnds = field(default_factory=dict)
+
+    def epoch_end(self, tp: TopicPartition, epoch: int | None) -> Maybe[int | None]:
+        """Return where a leader epoch ends; None where the leader does not know it."""
+        match None if epoch is None else self.epoch_ends.get((tp, epoch)):
+            case Found(offset):
+                return offset
+            case RequestFailedError() as error:
+                return Unknown.because("M4", f"where leader epoch {epoch} ends could not be asked: {error}")
+            case NotFound():
+                return None
+        return Unknown.because("M4", f"where leader epoch {epoch} ends was not asked")
+
+
+def recheck(
+    reader: ClusterReader,
+    selection: Selection,
+    now_ms: int,
+    only: Collection[TopicPartition] | None,
+    *,
+    epochs: Mapping[TopicPartition, int],
+    patience_s: float,
+    memories: Memories | None = None,
+    clock: Unknown | None = None,
+    inventory: InventoryView | BatchSizes | None = None,
+    progress: Progress = silent,
+) -> Recheck:
+    """Observe and decide afresh, for these partitions alone or for all that are managed (None).
+
+    Where rules speak of disks, all are observed: R6 and a topic's size are decided over all of them.
+
+    ``clock`` says why our clock can't be trusted, where it was compared with the brokers' (G8). ``epochs`` are
+    the leader epochs in which the partitions were planned: where they ended is asked (M2).
+
+    Raises:
+        BrokerError: the cluster's metadata could not be read.
+    """
+    selection = with_live(reader, selection)
+    disks = disk_run(selection.policy, inventory) if needs_disks(selection.policy) else None
+    request = Request(
+        selection.settings_for,
+        selection.policy.groups,
+        now_ms,
+        only if disks is None else None,
+        patience_s=patience_s,
+        memory_for=memories,
+        clock_ms=reader.clock.wall_ms,
+        clock=clock,
+        disks=disks,
+        epochs=epochs,
+    )
+    observation = observe(reader, request, progress)
+    unreadable = {}
+    for tp, facts in observation.facts.items():
+        if not facts.has_leader:
+            unreadable[tp] = Reason("leader", "the partition has no leader")
+        elif isinstance(facts.log_start, Unknown) and facts.log_start.reasons[0].code == "offsets":
+            unreadable[tp] = facts.log_start.reasons[0]
+    return Recheck(
+        observation.began,
+        {one.tp: one for one in decide_all(reader, observation, now_ms, disks)},
+        observation.leaders,
+        unreadable,
+        managed_records(observation),
+        {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
+        () if disks is None else disks.outcomes,
+        observation.epoch_ends,
+    )

@@ -1,0 +1,96 @@
+"""What a trim has come to so far: planned rows, their outcomes, tries, and requests that nobody answered. Pure.
+
+A trim goes state → wanted (:mod:`retention_cli.trim.wanted`) → requests → results; this is what goes in and comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.plan.target import Target
+from retention_cli.trim.report import OutcomeName, TrimRow, row_of
+from retention_cli.trim.verify import Answer, Unanswered, judge
+
+
+@dataclass(slots=True)
+class State:
+    """How far one trim is.
+
+    ``planned`` are the rows to trim, ``rows`` what became of any row so far, ``tries`` how often each was tried in
+    vain. ``unanswered`` are requests that may yet be carried out, ``done`` is what is known to be gone (G6).
+    """
+
+    planned: Mapping[TopicPartition, Decision]
+    rows: dict[TopicPartition, TrimRow]
+    tries: dict[TopicPartition, int] = field(default_factory=dict)
+    unanswered: Unanswered = field(default_factory=Unanswered)
+    done: Amount = field(default_factory=Amount)
+
+    @classmethod
+    def of(cls, decisions: Sequence[Decision], max_partitions: int | None = None) -> Self:
+        """Return the state before anything is sent: what keeps, skips, holds or is left for later is settled."""
+        planned: dict[TopicPartition, Decision] = {}
+        rows: dict[TopicPartition, TrimRow] = {}
+        for one in decisions:
+            if one.action == "trim":
+                if max_partitions is None or len(planned) < max_partitions:
+                    planned[one.tp] = one
+                else:
+                    later = (Reason("max-partitions", "left for a later run"),)
+                    rows[one.tp] = row_of(one.tp, "unchanged", reasons=later)
+            else:
+                outcome: OutcomeName = "held" if one.action == "hold" else "unchanged"
+                rows[one.tp] = row_of(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
+        return cls(planned, rows)
+
+    def waiting(self) -> list[TopicPartition]:
+        """Return what has yet to be settled."""
+        return [tp for tp in self.planned if tp not in self.rows]
+
+    def settled(self) -> int:
+        """Return how many planned rows are settled."""
+        return sum(tp in self.rows for tp in self.planned)
+
+    def end(self, tp: TopicPartition, row: TrimRow, fresh: Decision | None = None) -> None:
+        """Settle a row: with this, unless an earlier request that nobody answered has something to tell."""
+        self.rows[tp] = self.late(tp, fresh) or row
+
+    def try_again(self, tp: TopicPartition, failed: TrimRow, attempts: int) -> None:
+        """Leave the partition for another round, or, after so many attempts, with what became of it."""
+        self.tries[tp] = self.tries.get(tp, 0) + 1
+        if self.tries[tp] < attempts:
+            self.rows.pop(tp, None)
+        elif failed.outcome == "unverified":
+            self.rows[tp] = failed
+        else:
+            self.end(tp, failed)
+
+    def late(self, tp: TopicPartition, fresh: Decision | None) -> TrimRow | None:
+        """Return what became of an earlier request that nobody answered; None where there was none.
+
+        ``fresh`` is what a recheck found since. A request may be carried out after we have looked.
+        """
+        same = fresh is None or fresh.topic_id == self.planned[tp].topic_id
+        row = self.unanswered.settle(tp, fresh.log_start if fresh is not None and same else None)
+        return self._counted(row)
+
+    def judged(self, tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
+        """Return what became of a request, or of an earlier one that no broker answered: what that moved is ours."""
+        row = judge(tp, target, said, start)
+        if row.outcome == "trimmed":
+            self.unanswered.forget(tp)
+        else:
+            if row.outcome == "unverified":
+                self.unanswered.note(tp, target, said)
+            row = self.unanswered.settle(tp, start) or row
+        self._counted(row)
+        return row
+
+    def _counted(self, row: TrimRow | None) -> TrimRow | None:
+        if row is not None and row.outcome == "trimmed":
+            self.done += Amount(row.records, row.size_bytes)
+        return row

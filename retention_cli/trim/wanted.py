@@ -1,0 +1,70 @@
+"""What a recheck leaves of the planned rows, and in which batches that is sent. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.plan.target import Target
+from retention_cli.trim.reconcile import Held, Unchanged, reconcile
+from retention_cli.trim.report import TrimRow, row_of
+
+if TYPE_CHECKING:  # pure, but for the names of what it is given
+    from retention_cli.brokers.metadata import PartitionMetadata
+    from retention_cli.trim.recheck import Recheck
+
+PARTITIONS_A_LEADER: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``targets`` are to be sent, ``ended`` holds or has nothing left to trim, ``failed`` could not be rechecked."""
+
+    targets: Mapping[TopicPartition, Target]
+    ended: Mapping[TopicPartition, TrimRow]
+    failed: Mapping[TopicPartition, TrimRow]
+
+
+def wanted(planned: Mapping[TopicPartition, Decision], waiting: Sequence[TopicPartition], fresh: Recheck) -> Wanted:
+    """Return what the fresh decisions leave of what was planned, partition by partition."""
+    targets: dict[TopicPartition, Target] = {}
+    ended: dict[TopicPartition, TrimRow] = {}
+    failed: dict[TopicPartition, TrimRow] = {}
+    for tp in waiting:
+        plan = planned[tp]
+        if (reason := fresh.unreadable.get(tp)) is not None:
+            failed[tp] = row_of(tp, "failed", plan.trim_to, reasons=(reason,))
+            continue
+        match reconcile(plan, fresh.decisions.get(tp), fresh.epoch_end(tp, plan.leader_epoch)):
+            case Held(reasons):
+                ended[tp] = row_of(tp, "held", reasons=reasons)
+            case Unchanged(reasons, log_start):
+                ended[tp] = row_of(tp, "unchanged", log_start=log_start, reasons=reasons)
+            case Target() as target:
+                targets[tp] = target
+    return Wanted(targets, ended, failed)
+
+
+def batches_of(
+    targets: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
+) -> Iterator[dict[TopicPartition, Target]]:
+    """Cut targets so that each batch is one request of a bounded size per leader."""
+    by_leader: dict[int | None, list[TopicPartition]] = {}
+    for tp in sorted(targets):
+        by_leader.setdefault(leaders[tp].leader, []).append(tp)
+    longest = max((len(tps) for tps in by_leader.values()), default=0)
+    for start in range(0, longest, PARTITIONS_A_LEADER):
+        yield {tp: targets[tp] for tps in by_leader.values() for tp in tps[start : start + PARTITIONS_A_LEADER]}
+
+
+def requests_of(
+    batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
+) -> dict[int, dict[TopicPartition, int]]:
+    """Return a batch's offsets by the leader that is asked for them."""
+    found: dict[int, dict[TopicPartition, int]] = {}
+    for tp, target in batch.items():
+        if (leader := leaders[tp].leader) is not None:
+            found.setdefault(leader, {})[tp] = target.offset
+    return found
