@@ -4,18 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.core.model import Decision, Maybe, Reason, TopicPartition
 from retention_cli.plan.target import Target
 from retention_cli.trim.reconcile import Held, Unchanged, reconcile
 from retention_cli.trim.report import TrimRow, row_of
 
-if TYPE_CHECKING:  # pure, but for the names of what it is given
-    from retention_cli.brokers.metadata import PartitionMetadata
-    from retention_cli.trim.recheck import Recheck
-
 PARTITIONS_A_LEADER: Final = 1_000
+
+
+class Led(Protocol):
+    """A partition's metadata, as far as it is needed here."""
+
+    @property
+    def leader(self) -> int | None:
+        """Who leads it; None where nobody does."""
+        ...
+
+
+class Fresh(Protocol):
+    """What a recheck found (:class:`retention_cli.trim.recheck.Recheck`)."""
+
+    @property
+    def decisions(self) -> Mapping[TopicPartition, Decision]:
+        """Today's decisions."""
+        ...
+
+    @property
+    def unreadable(self) -> Mapping[TopicPartition, Reason]:
+        """Partitions whose leader is missing or did not answer."""
+        ...
+
+    def epoch_end(self, tp: TopicPartition, epoch: int | None) -> Maybe[int | None]:
+        """Return where a leader epoch ends; None where the leader does not know it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +50,7 @@ class Wanted:
     failed: Mapping[TopicPartition, TrimRow]
 
 
-def wanted(planned: Mapping[TopicPartition, Decision], waiting: Sequence[TopicPartition], fresh: Recheck) -> Wanted:
+def wanted(planned: Mapping[TopicPartition, Decision], waiting: Sequence[TopicPartition], fresh: Fresh) -> Wanted:
     """Return what the fresh decisions leave of what was planned, partition by partition."""
     targets: dict[TopicPartition, Target] = {}
     ended: dict[TopicPartition, TrimRow] = {}
@@ -48,7 +71,7 @@ def wanted(planned: Mapping[TopicPartition, Decision], waiting: Sequence[TopicPa
 
 
 def batches_of(
-    targets: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
+    targets: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, Led]
 ) -> Iterator[dict[TopicPartition, Target]]:
     """Cut targets so that each batch is one request of a bounded size per leader."""
     by_leader: dict[int | None, list[TopicPartition]] = {}
@@ -60,7 +83,7 @@ def batches_of(
 
 
 def requests_of(
-    batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
+    batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, Led]
 ) -> dict[int, dict[TopicPartition, int]]:
     """Return a batch's offsets by the leader that is asked for them."""
     found: dict[int, dict[TopicPartition, int]] = {}
