@@ -110,7 +110,7 @@ class Shell:
         return after
 
 
-@pytest.fixture(params=list(START))
+@pytest.fixture(params=[one if one == "fish" else pytest.param(one, marks=pytest.mark.thorough) for one in START])
 def shell(request: pytest.FixtureRequest, environ: dict[str, str], tmp_path: Path) -> Iterator[Shell]:
     name: str = request.param
     command = COMMAND[name.removesuffix("-fpath")]

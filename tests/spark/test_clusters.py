@@ -24,11 +24,11 @@ from tests.spark.clusters import (
 
 __all__ = ["spark_connect", "spark_standalone"]
 
+pytestmark = pytest.mark.thorough  # a master and workers
+
 COUNT = """
 import sys
 from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.thorough  # a master and workers
 builder = SparkSession.builder
 url = sys.argv[1]
 builder = builder.remote(url) if url.startswith("sc:") else builder.master(url)
