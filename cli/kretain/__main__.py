@@ -13,7 +13,7 @@ from kretain.system import stdio
 def main() -> None:
     """Run the command line and leave with its exit code."""
     # What a plan reads lives until it is printed: looking for garbage among it took a tenth of a large one.
-    gc.set_threshold(1_000_000, 50, 50)
+    gc.set_threshold(5_000_000, 50, 50)
     stdio.prepare()
     code: int | None = None
 
