@@ -170,7 +170,7 @@ def offsets_expire_first(topic: TopicState, demand: Demand, now_ms: int) -> Dang
     kept = "without end" if limit is None else f"for {span(limit)}"
     text = (
         f"commits of a group that stopped are forgotten after {span(offsets)} (the brokers' offsets.retention.minutes) "
-        f"and data is kept {kept}: a group that comes back later starts anew, and skips or repeats what is there"
+        f"and data is kept {kept}: a group that comes back later starts over, and skips or repeats what is there"
     )
     remedy = "name such groups in the policy's groups.require: then nothing is trimmed on the others' word alone"
     return Danger("offsets-expire-first", "sooner", text, remedy=remedy)

@@ -243,7 +243,7 @@ class _Partition:
     def _check_target(self) -> None:
         target = self.reader.metadata([self.job.wanted.target]).topics.get(self.job.wanted.target)
         if target is None or target.topic_id != self.job.target_id:
-            raise BrokerError(f"topic {self.job.wanted.target} was deleted or made anew meanwhile")
+            raise BrokerError(f"topic {self.job.wanted.target} was deleted or recreated meanwhile")
 
 
 def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPartition]:

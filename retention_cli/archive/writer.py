@@ -78,7 +78,7 @@ def archive_range(
     """Archive a partition's data records from its log start to ``end``, and read them back.
 
     Segments that are there already are read whole before they are believed. Those of them that are damaged are
-    written anew where their records are still to be had.
+    written again where their records are still to be had.
 
     Args:
         reader: the cluster, read-only.
@@ -130,7 +130,7 @@ class _Work:
                     self.on_records(min(whole.end, self.end) - position)
                     position = whole.end
                     continue
-                # What is damaged and begins here is written anew under its own name, as far as it went.
+                # What is damaged and begins here is written again under its own name, as far as it went.
                 ends = [place.end for place in covering if place.start == position]
                 ends += [place.start for place in places if place.start > position]
                 position = self._write(position, min([self.end, *ends]))
@@ -250,7 +250,7 @@ class _Work:
         if topic is None or found is None or cluster.cluster_id != self.source.cluster_id:
             raise ArchiveError(f"{self.tp}: the topic is not there any more")
         if topic.topic_id != self.source.topic_id:
-            raise ArchiveError(f"{self.tp}: the topic was deleted and made anew meanwhile")
+            raise ArchiveError(f"{self.tp}: the topic was deleted and recreated meanwhile")
         self._partitions = len(topic.partitions)
         self._leader = {self.tp: found}
 

@@ -57,7 +57,7 @@ class _Kept:
 class BatchSizes:
     """What was read of logs in one command. A recheck goes by what the plan has read: what came since is kept whole.
 
-    After an election all is read anew: the log may have lost its tail (M1).
+    After an election all is read again: the log may have lost its tail (M1).
 
     Args:
         read: how batches are read.

@@ -133,7 +133,7 @@ class DiskState:
         """Note that an inventory is old, where it is."""
         if age_ms > _OLD_MS:
             text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
-            self.notes.append(Reason("inventory", f"{text}; scan anew"))
+            self.notes.append(Reason("inventory", f"{text}; scan again"))
 
     def estimated(
         self,

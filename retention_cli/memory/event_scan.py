@@ -49,7 +49,7 @@ class EventScan:
 
     ``start`` is the first offset that it speaks of: S, when it was begun or last read on. ``end`` is the next offset to
     read. ``newest`` is the largest event time ever read, also of records that are gone by now. ``restarts`` counts how
-    often it was begun anew because records were lost, or came back.
+    often it was started over because records were lost, or came back.
     """
 
     source: str
@@ -144,7 +144,7 @@ class EventScan:
     def from_bytes(cls, raw: bytes | None, source: str, log_start: int) -> EventScan:
         """Return what :meth:`as_bytes` wrote, laid at S.
 
-        It begins anew where it is of another source, or broken; and where S has moved back: what lies before its start
+        It starts over where it is of another source, or broken; and where S has moved back: what lies before its start
         was never read, or is another's by now (M3). The largest time that was ever there stays.
         """
         scan = read_scan(raw)
@@ -183,7 +183,7 @@ def _is_sound(scan: EventScan) -> bool:
 def further(mine: bytes | None, theirs: bytes | None) -> bytes | None:
     """Return the scan of two that went further, with the largest time that either has ever read.
 
-    One that was begun anew because records were lost comes before one that was not. Of two sources it is mine.
+    One that was started over because records were lost comes before one that was not. Of two sources it is mine.
     """
     if mine == theirs or theirs is None:
         return mine

@@ -58,7 +58,7 @@ class GroupMemory:
         return found
 
     def update(self, commits: Commits, ids: Mapping[str, str], digest: bytes, now_ms: int) -> None:
-        """Take in what the group has committed by now. A topic made anew takes its positions with it."""
+        """Take in what the group has committed by now. A topic recreated takes its positions with it."""
         now = {(topic, row[0]): (row[1], row[2]) for topic, rows in commits.items() for row in rows}
         anew = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
         self._made_anew(anew, now)

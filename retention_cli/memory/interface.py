@@ -1,7 +1,7 @@
 """What kretain remembers of a cluster, as values: what brokers forget and decisions need (docs/memory.md).
 
 Pure: two memories of the same thing merge to one, in any order, so that two processes, pods or laptops can
-remember together. Everything belongs to a topic id: a topic made anew starts anew.
+remember together. Everything belongs to a topic id: a topic recreated starts over.
 """
 
 from __future__ import annotations

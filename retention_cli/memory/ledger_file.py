@@ -284,7 +284,7 @@ class LedgerFile:
             why = " ".join(str(error).split())  # SQLite quotes what it stumbled over
             raise StateError(
                 f"the ledger {self.path} can't be used: {why}; it remembers groups that are gone and when records "
-                f"were written: restore it, or move it away to begin anew without that"
+                f"were written: restore it, or move it away to start over without that"
             ) from None
 
 

@@ -23,7 +23,7 @@ def upgrade(db: sqlite3.Connection, schema: str, *, put_partition: PutPartition,
     """Turn tables of schema 1 or 2 into today's, within a transaction.
 
     Samples carried a leader epoch: those of the last one stay. Largest event times, scans, sizes and offsets of data
-    had none: they are read anew. Of groups, what they had committed stays, as commits that nobody has judged.
+    had none: they are read again. Of groups, what they had committed stays, as commits that nobody has judged.
 
     Raises:
         ValueError, sqlite3.Error: something in them is broken.

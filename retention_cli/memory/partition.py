@@ -1,7 +1,7 @@
 """What is remembered of one partition, and of which log it is (M1 to M4). Pure.
 
 Two memories of the same partition merge to one, in any order, so that two processes, pods or laptops can remember
-together. It belongs to a topic id: a topic made anew starts anew.
+together. It belongs to a topic id: a topic recreated starts over.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class PartitionMemory:
     ) -> None:
         """Go on in this leader epoch, at this S: what is remembered was proven to be of this log, up to the cut.
 
-        Beyond the cut it is as if it had never been read; where S has moved back, prefixes begin anew (M3), and sizes
+        Beyond the cut it is as if it had never been read; where S has moved back, prefixes start over (M3), and sizes
         do so after any election: a replica that leads no more may have lost a tail that nobody had copied.
 
         Args:
@@ -176,7 +176,7 @@ class PartitionMemory:
         self.leader_epoch, self.log_start, self.last_epoch = leader_epoch, log_start, last_epoch
 
     def begin_anew(self, leader_epoch: int, log_start: int) -> None:
-        """Begin anew: of what is remembered nothing can be proven to be of this log. What only holds stays."""
+        """Start over: of what is remembered nothing can be proven to be of this log. What only holds stays."""
         self._settle(moved_on=True)
         self.packed, self.newest, self.data_at, self.scan, self.replicas, self.front = b"", None, (), None, b"", None
         self.leader_epoch, self.log_start, self.last_epoch, self.changed = leader_epoch, log_start, None, True

@@ -48,7 +48,7 @@ def change_between(tp: TopicPartition, before: TopicMetadata, after: TopicMetada
     if after is None:
         return Reason("metadata", "the topic was deleted while it was read")
     if before.topic_id != after.topic_id:
-        return Reason("metadata", "the topic was deleted and made anew while it was read")
+        return Reason("metadata", "the topic was deleted and recreated while it was read")
     if tp.partition not in after.partitions:
         return Reason("metadata", "the partition vanished while it was read")
     one, other = before.partitions[tp.partition], after.partitions[tp.partition]

@@ -97,7 +97,7 @@ def _limited(tp: TopicPartition, target: Target, url: str, copied: Copied | Reas
         text = f"{tp} was archived to {copied.url}, and the policy asks for {url} by now: run again"
     elif target.decision.topic_id != copied.topic_id:
         text = (
-            f"{tp} was archived to {url} as topic id {copied.topic_id}, and the topic was made anew since: run kretain "
+            f"{tp} was archived to {url} as topic id {copied.topic_id}, and the topic was recreated since: run kretain "
             f"plan again"
         )
     elif start is None or start < copied.start:

@@ -44,7 +44,7 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
     if fresh is None:
         return _held("the topic is gone, or the policy no longer matches it")
     if fresh.topic_id is None or fresh.topic_id != planned.topic_id:
-        return _held("the topic was deleted and made anew since the plan")
+        return _held("the topic was deleted and recreated since the plan")
     if fresh.action == "keep":
         return Unchanged(fresh.reasons, fresh.log_start)
     if (other := _other_log(planned.trim_to, planned.leader_epoch, fresh.leader_epoch, epoch_end)) is not None:

@@ -161,7 +161,7 @@ def test_a_topic_that_must_be_archived_is_never_trimmed_without_an_archiver(
     ("meanwhile", "said"),
     [
         ("nothing", ""),
-        ("recreated", "made anew"),
+        ("recreated", "recreated"),
         ("other archive", "the policy asks for"),
         ("group back", "went back to 3"),
         ("policy holds", "case 4711"),

@@ -205,7 +205,7 @@ def test_ignoring_the_future_goes_on_past_the_bad_record_once_it_is_gone(world: 
 
 
 def test_the_way_out_of_a_bad_stamp_works_also_once_it_was_read_out_of_a_header(world: World) -> None:
-    """G4: what a scan took for the largest event time, before the policy said to ignore the future, is read anew."""
+    """G4: what a scan took for the largest event time, before the policy said to ignore the future, is read again."""
     topic = world.topic("event", message_timestamp_type="LogAppendTime")
     times = [*hours_ago(72, 60, 48, 2), NOW + 30 * DAY, *hours_ago(1)]
     world.produce_at(topic, [NOW] * 6, headers=lambda n: [("et", str(times[n]).encode())])

@@ -461,7 +461,7 @@ def test_a_commit_below_the_log_start_is_told_on_an_empty_partition_too(world: W
 def test_a_metadata_read_without_ids_makes_no_leftover_of_a_commit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker of before 2.8 in a rolling upgrade names no topic ids: the topic was not made anew by that (F5)."""
+    """A broker of before 2.8 in a rolling upgrade names no topic ids: the topic was not recreated by that (F5)."""
     topic = world.topic()
     world.produce(topic, OLD)
     world.commit(f"{topic}-g", topic, 8)
@@ -498,7 +498,7 @@ def delete_offsets(world: World, group: str, topic: str, partition: int = 0) -> 
 
 
 def test_a_late_commit_of_a_consumer_that_outlived_its_topic_is_not_one_of_the_new_log(world: World) -> None:
-    """The topic was made anew meanwhile; the commit's epoch is one that the new log has yet to come to (F5)."""
+    """The topic was recreated meanwhile; the commit's epoch is one that the new log has yet to come to (F5)."""
     topic = world.topic()
     world.produce(topic, OLD)
     for _time in range(2):

@@ -266,7 +266,7 @@ def test_a_recheck_is_as_old_as_its_first_read(
 
 
 def test_what_disks_ask_of_a_log_that_changed_meanwhile_is_unknown(world: World) -> None:
-    """R6 looks times up after everything else: a topic made anew or another leader since then holds (M1)."""
+    """R6 looks times up after everything else: a topic recreated or another leader since then holds (M1)."""
     same, elected, recreated = (world.topic(replicas=2) for _ in range(3))
     with reader_for(world.bootstrap) as reader:
         selection = Selection(parse_policy("version: 1\ntopics: [{match: '*'}]", "policy.yaml", "sha256:test"))

@@ -178,7 +178,7 @@ class Generation:
 
 
 class Phoenix:
-    """A topic that is deleted and made anew, its records read by a group in every other life only.
+    """A topic that is deleted and recreated, its records read by a group in every other life only.
 
     A life lasts up to `longest` seconds more than it takes to begin.
     """

@@ -99,7 +99,7 @@ def test_a_topic_that_was_made_anew_since_the_plan_is_not_touched(world: World, 
     world.commit(f"{topic}-a", topic, 8)
     row = only(world.trim(plan, consumed(topic)))
     assert row.outcome == "held"
-    assert "made anew" in row.reasons[0].text
+    assert "recreated" in row.reasons[0].text
     assert world.ends(topic) == (0, 10)
 
 

@@ -216,7 +216,7 @@ MUTANTS: Final = (
         "offset = max(planned.trim_to, fresh.trim_to)",
     ),
     Mutant(
-        "recheck: a topic made anew is the same",
+        "recheck: a topic recreated is the same",
         "trim/reconcile.py",
         "fresh.topic_id is None or fresh.topic_id != planned.topic_id",
         "False",

@@ -1,4 +1,4 @@
-"""Steps: what happens to logs and topics: elections, lost tails, retention, compaction, topics made anew."""
+"""Steps: what happens to logs and topics: elections, lost tails, retention, compaction, topics recreated."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def do_compact(world: World, number: int, every: int) -> None:
 
 
 def do_recreate(world: World, topic: int, clear: int) -> None:
-    """A topic is deleted and made anew; brokers before 4 keep its commits."""
+    """A topic is deleted and recreated; brokers before 4 keep its commits."""
     name = (MANAGED, OTHER)[topic % 2]
     if name not in world.kafka.topics:
         return
@@ -105,7 +105,7 @@ def do_recreate(world: World, topic: int, clear: int) -> None:
     for number in range(len(old.partitions)):
         tp = (name, number)
         world.truth.largest_event.pop(tp, None)
-        world.truth.log_changed(tp, world.kafka.partition(tp), "a topic was made anew", lost=True)
+        world.truth.log_changed(tp, world.kafka.partition(tp), "a topic was recreated", lost=True)
         world.open = [one for one in world.open if one[0] != tp]
 
 

@@ -53,7 +53,7 @@ LOGS_CHANGE = (
     "a log start went back",
     "a lost tail",
     "a trim was undone",
-    "a topic was made anew",
+    "a topic was recreated",
 )
 
 
@@ -148,7 +148,7 @@ class Truth:
         self.changed[group, tp] = self.number
 
     def log_changed(self, tp: Tp, log: Partition | None, name: str, *, lost: bool) -> None:
-        """A log was cut, restored, or made anew: commits beyond its end are of another one.
+        """A log was cut, restored, or recreated: commits beyond its end are of another one.
 
         Where it ``lost`` records, others may stand there from now on: that is another life of it.
         """

@@ -183,7 +183,7 @@ def test_a_topic_made_anew_meanwhile_is_held(
     monkeypatch.setattr(SparkArchiver, "copy", slow)
     outcome, reason = outcomes(trim(policy(topic, tmp_path / "archive")))[topic, 0]
     assert outcome == "held"
-    assert "made anew" in reason
+    assert "recreated" in reason
     assert world.ends(topic) == (0, 1_200)
 
 

@@ -114,7 +114,7 @@ def test_a_log_that_differs_from_its_copy_is_held() -> None:
     [
         (copied(), target(start=9), URL, "from 10 on, and its log starts at 9"),
         (copied(), target(start=None), URL, "an unknown offset"),
-        (copied(), target(topic_id="B"), URL, "made anew"),
+        (copied(), target(topic_id="B"), URL, "recreated"),
         (copied(), target(), "s3://elsewhere", "the policy asks for s3://elsewhere"),
         (copied(url="s3://elsewhere"), target(), URL, "was archived to s3://elsewhere"),
         (copied(end=10), target(), URL, "up to 10 alone"),

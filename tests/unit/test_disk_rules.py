@@ -167,7 +167,7 @@ def test_what_was_swept_lately_is_in_use_until_its_files_are_deleted() -> None:
 def test_a_partition_without_segments_is_unknown_also_between_others_that_have_some() -> None:
     """Partitions are numbered without holes: a number alone is no segment."""
     without = walked(900, rows=[one for one in ROWS if one[1] == 1])
-    assert without.unknown[CLICKS].reasons[0].text == "the inventory has no segments of it: scan anew"
+    assert without.unknown[CLICKS].reasons[0].text == "the inventory has no segments of it: scan again"
 
 
 def test_what_is_in_the_way_is_counted_where_not_all_of_it_is_named() -> None:

@@ -157,9 +157,9 @@ def test_an_empty_file_where_a_ledger_was_is_refused(tmp_path: Path) -> None:
         known = NamedLedger(ledger.ledger_id, ledger.revision)
     path.write_bytes(b"")
     with pytest.raises(StateError, match="it is not the ledger that was there"), Ledger(tmp_path / "c1", known):
-        pytest.fail("began anew in silence")
+        pytest.fail("started over in silence")
     shutil.rmtree(tmp_path / "c1")
-    with Ledger(tmp_path / "c1", known) as ledger:  # moved away: that is how one begins anew
+    with Ledger(tmp_path / "c1", known) as ledger:  # moved away: that is how one starts over
         assert (ledger.began_anew, ledger.replaces) == (True, known.ledger_id)
         assert "is gone: what it remembered counts no more" in missing_since(ledger, known)[0].text
     with Ledger(tmp_path / "c1", known) as ledger:
@@ -194,7 +194,7 @@ def test_the_audit_log_says_which_ledger_was_there(tmp_path: Path) -> None:
             lost = memories("c1").lost
         assert lost is not None
         assert "restore it, or move it away" in lost.reasons[0].text
-    path.unlink()  # moved away: that is how one begins anew
+    path.unlink()  # moved away: that is how one starts over
     with closing(Memories(tmp_path)) as memories:
         assert memories("c1").lost is None
         assert "is gone" in memories.notes[0].text

@@ -122,7 +122,7 @@ def test_a_sample_that_only_repeats_the_high_watermark_adds_nothing() -> None:
 
 
 def test_a_fall_within_one_millisecond_is_not_sorted_away() -> None:
-    """G3: five records were lost and written anew; nothing may say that they were there from the start."""
+    """G3: five records were lost and written again; nothing may say that they were there from the start."""
     one, other = partition((2, 5), (9, 5)), partition((2, 1))
     assert one.merged(other).samples == other.merged(one).samples == (Sample(2, 5), Sample(2, 1), Sample(9, 5))
 

@@ -67,7 +67,7 @@ class GoneError(Exception):
 
 
 def read_partition(log_dir: int, name: str) -> PartitionRead:
-    """Return what lies in a partition's folder; where it changes meanwhile it is read anew, some times.
+    """Return what lies in a partition's folder; where it changes meanwhile it is read again, some times.
 
     ``log_dir`` is the open log dir. Nothing is written, locked or opened for longer than a read. What can't be read is
     a problem of the result, not an error.

@@ -19,7 +19,7 @@ from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
 from retention_cli.disks.solve.water_level import NO_LEVEL, WaterLevel, water_level
 from retention_cli.policy.settings import DiskRules
 
-NO_SEGMENTS: Final = Unknown.because("R6", "the inventory has no segments of it: scan anew")
+NO_SEGMENTS: Final = Unknown.because("R6", "the inventory has no segments of it: scan again")
 UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
 
 
