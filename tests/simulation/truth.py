@@ -102,7 +102,7 @@ class Truth:
     stale: dict[tuple[str, Tp], int] = field(default_factory=dict)
     changed: dict[tuple[str, Tp], int] = field(default_factory=dict)
     hazards: dict[Tp, list[Hazard]] = field(default_factory=dict)
-    lives: dict[Tp, int] = field(default_factory=dict)
+    cuts: dict[Tp, list[int]] = field(default_factory=dict)
     largest_event: dict[Tp, int] = field(default_factory=dict)
     held_since: int | None = None
     moves: list[Moved] = field(default_factory=list)
@@ -153,13 +153,22 @@ class Truth:
         Where it ``lost`` records, others may stand there from now on: that is another life of it.
         """
         self.hazard(tp, name)
-        self.lives[tp] = self.lives.get(tp, 0) + lost
+        if lost:
+            self.cuts.setdefault(tp, []).append(0 if log is None else log.log.end)
         if log is None:
             return
         for group in self.kafka.groups.values():
             commit = group.commits.get(tp)
             if commit is not None and (commit[0] > log.high_watermark or self._says_too_much(group.name, tp, log)):
                 self.stale[group.name, tp] = commit[0]
+
+    def life_of(self, tp: Tp) -> int:
+        """Return how often the log has lost records: others may stand there since."""
+        return len(self.cuts.get(tp, ()))
+
+    def _uncut(self, tp: Tp, offset: int, life: int) -> bool:
+        """Return whether the log was cut nowhere below an offset since it was in that life."""
+        return all(cut >= offset for cut in self.cuts.get(tp, [])[life:])
 
     def _says_too_much(self, group: str, tp: Tp, log: Partition) -> bool:
         """Return whether records lie below a commit that the group has never read."""
@@ -180,7 +189,7 @@ class Truth:
                 looked_right = self.cannot_know(reading.memory, name, tp, topic.topic_id, log, commit)
                 if key in reading.seen and reading.seen[key].commit != commit:  # it was read, and moved on in this run
                     reading.memory.glimpsed[key] = reading.seen[key]
-                reading.seen[key] = Seen(self.kafka.now_ms, commit, self.lives.get(tp, 0), done, stale, looked_right)
+                reading.seen[key] = Seen(self.kafka.now_ms, commit, self.life_of(tp), done, stale, looked_right)
 
     def passed(self, reading: Reading, topics: Iterable[str], only: Collection[Tp] | None = None) -> None:
         """A pass over the cluster is done and saved: note which commits it counted, and which it refused.
@@ -210,7 +219,7 @@ class Truth:
             memory.last[group, tp] = topic_id, seen.commit
             if seen.stale and looks_right(memory, key, log, seen.commit):  # H has grown since it was read
                 counted = memory.counted.get(key)  # what was counted in an earlier log is known, whoever saves last
-                if counted is None or counted.commit != seen.commit or counted.life == seen.life:
+                if counted is None or counted.commit != seen.commit or self._uncut(tp, seen.commit[0], counted.life):
                     memory.counted[key] = seen._replace(looked_right=True)
             elif refused not in memory.refused and not seen.stale:
                 memory.counted[key] = seen
@@ -224,7 +233,7 @@ class Truth:
         if not looks_right(memory, (group, topic_id, tp[1]), log, commit):
             return False
         seen = memory.counted.get((group, topic_id, tp[1]))
-        return seen is None or seen.commit != commit or seen.life == self.lives.get(tp, 0)
+        return seen is None or seen.commit != commit or self._uncut(tp, commit[0], seen.life)
 
 
 def looks_right(memory: MemoryTruth, key: tuple[str, str, int], log: Partition, commit: tuple[int, int | None]) -> bool:
