@@ -93,7 +93,7 @@ class Shell:
         self.terminal = terminal
         self._lines = 0
 
-    def words(self, line: str, seconds: float = 60) -> list[str]:
+    def words(self, line: str, seconds: float = 150) -> list[str]:
         """Type a line with a TAB at its end; return the words after ``kretain`` that the shell then has."""
         before = line.replace("\t", "").split()[1:]
         after = before

@@ -280,7 +280,7 @@ def shown(*, quiet):
     yield report
 
 progress.shown = shown
-record_columns._MESSAGES_AT_ONCE = 50
+record_columns.MESSAGES_AT_ONCE = 50
 from kretain.__main__ import main
 main()
 """
