@@ -18,7 +18,7 @@ install: $(VENV)/.demo  ## make .venv with the kretain command in it
 demo: $(VENV)/.demo  ## a real Kafka on this machine, and a guided first plan and trim
 	@$(BIN)/kretain demo
 
-test: $(VENV)/.dev  ## the tests, against real brokers that they start and stop (about 10 minutes; JOBS=1: one at a time)
+test: $(VENV)/.dev  ## the tests, against real brokers that they start and stop (JOBS=1: one file at a time)
 	$(PYTEST) -m "not long and not thorough" $(IN_PARALLEL)
 
 test-all: $(VENV)/.dev  ## those, and the thorough ones: Spark clusters, the demo, races, random clusters (what CI runs)
