@@ -13,7 +13,7 @@ from retention_cli.core.errors import Refusal
 
 
 class Exit(IntEnum):
-    """What kretain leaves with."""
+    """Exit codes."""
 
     DONE = 0
     FAILED = 1
@@ -42,7 +42,7 @@ def worst(*codes: Exit) -> Exit:
 
 
 def of_many(codes: Sequence[Exit]) -> Exit:
-    """Return what a run over several clusters leaves with, by each one's own code.
+    """Return the exit code of a run over several clusters, by each one's own.
 
     What failed or was refused in one cluster while others were planned or trimmed is partial: 1 and 6 say that
     nothing was trimmed, so they need all clusters.

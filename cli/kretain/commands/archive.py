@@ -60,7 +60,7 @@ def verify(
 ) -> Exit:
     """Read every file of archives again, and compare counts and checksums with the manifests.
 
-    Leaves with 5 where something is damaged or missing, and names each such file.
+    Exits with 5 if something is damaged or missing, and names each such file.
 
     [bold]Examples[/bold]
 

@@ -21,7 +21,7 @@ def doctor(
 ) -> Exit:
     """Check permissions, broker versions and the clock: what works, and what is missing for which command.
 
-    Nothing is changed. Leaves with 1 where plan or trim can't work. TOPIC narrows what is looked at.
+    Nothing is changed. Exits with 1 if plan or trim can't work. TOPIC narrows what is looked at.
 
     [bold]Examples[/bold]
 

@@ -73,7 +73,7 @@ def forget(
     """Forget groups that are gone, so that they no longer hold anything (F6). A group that comes back counts again.
 
     The policy file says where they are remembered; for state: cluster they are forgotten everywhere. All or none:
-    where nothing is remembered of one of them, nothing is forgotten, and it leaves with 1.
+    where nothing is remembered of one of them, nothing is forgotten, and it exits with 1.
 
     [bold]Examples[/bold]
 

@@ -25,7 +25,7 @@ def history(
     """Past trims, from the audit log of this machine's state directory. Needs no cluster.
 
     Each line of the log carries the hash of the line before it. --verify follows them, in every cluster's log, and
-    leaves with 1 where one does not hold.
+    exits with 1 if one does not hold.
 
     [bold]Examples[/bold]
 

@@ -31,7 +31,7 @@ def init(
     """Make the two topics that live settings and state: cluster need; say what is there already.
 
     _kretain_policy holds settings that are moved while everything runs, _kretain_state what kretain remembers.
-    Nothing else is changed, and a second run changes nothing. Leaves with 1 where a topic is there and wrong.
+    Nothing else is changed, and a second run changes nothing. Exits with 1 if a topic is there and wrong.
 
     [bold]Examples[/bold]
 

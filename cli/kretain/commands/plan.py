@@ -44,7 +44,7 @@ def plan(
     detailed_exitcode: Annotated[
         bool, option("--detailed-exitcode", help="Exit with 3 if the plan has changes.")
     ] = False,
-    fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions are on hold.")] = False,
+    fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions are on hold.")] = False,
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Decide what may go, partition by partition, and show it. Nothing is changed.

@@ -67,7 +67,7 @@ def trim(
             show_default=False,
         ),
     ] = "15m",  # type: ignore[assignment]  # (the option's parser reads it)
-    fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Leave with 4 where partitions were held.")] = False,
+    fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions were held.")] = False,
     inventory: Inventories = None,
     exact_bytes: ExactBytes = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print the report.")] = Output.table,
