@@ -316,7 +316,7 @@ def partition_of(row: Iterable[Any]) -> PartitionMemory:
         replicas=replicas or b"",
         leader_epoch=epoch,
         last_epoch=last_epoch,
-        earlier=unpack(earlier) if earlier else (),
+        earlier=unpack(earlier or b""),
         log_start=log_start,
         created=bool(created),
         created_below=created_below,

@@ -18,7 +18,6 @@ from retention_cli.memory.samples import (
     SAMPLES_AT_MOST,
     both_samples,
     last,
-    last_high_watermark,
     pack,
     samples_below,
     thinned,
@@ -72,7 +71,7 @@ class PartitionMemory:
     @property
     def high_watermark(self) -> int:
         """H, when it was last seen: the samples' last."""
-        return last_high_watermark(self.packed)
+        return last(self.packed).high_watermark if self.packed else 0
 
     @property
     def reach(self) -> int:
@@ -82,15 +81,15 @@ class PartitionMemory:
             reached = max(reached, self.newest.offset + 1)
         if self.data_at:
             reached = max(reached, *(one + 1 for one in self.data_at))
-        scan = None if self.scan is None else read_scan(self.scan)
+        scan = read_scan(self.scan)
         return reached if scan is None else max(reached, scan.end)
 
     def add_sample(self, sample: Sample) -> None:
         """Remember a high watermark. One that says nothing new is dropped: the same H at a later time."""
         if self.packed:
-            if sample.high_watermark == self.high_watermark:
-                return
             before = last(self.packed)
+            if sample.high_watermark == before.high_watermark:
+                return
             if sample.wall_ms < before.wall_ms:  # our clock was set back: a later moment is as true
                 sample = sample._replace(wall_ms=before.wall_ms)
         self.packed += pack([sample])

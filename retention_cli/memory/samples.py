@@ -15,7 +15,6 @@ SAMPLES_AT_MOST: Final = 64
 SAMPLE_BYTES: Final = 16
 _THINNED_TO: Final = 40
 _SAMPLE: Final = struct.Struct("<qq")
-_HIGH_WATERMARK: Final = struct.Struct("<q")
 
 
 def both_samples(packed: bytes, other: bytes) -> bytes:
@@ -71,11 +70,6 @@ def unpack(packed: bytes) -> tuple[Sample, ...]:
 def last(packed: bytes) -> Sample:
     """Return the newest of packed samples; there must be one."""
     return Sample(*_SAMPLE.unpack_from(packed, len(packed) - SAMPLE_BYTES))
-
-
-def last_high_watermark(packed: bytes) -> int:
-    """Return the newest of packed samples' high watermark; 0 where there is none."""
-    return int(_HIGH_WATERMARK.unpack_from(packed, len(packed) - _HIGH_WATERMARK.size)[0]) if packed else 0
 
 
 def thinned(samples: Sequence[Sample]) -> list[Sample]:

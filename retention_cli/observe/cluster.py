@@ -19,7 +19,6 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.model import (
     TIERED_SIZE,
-    Floor,
     Maybe,
     PartitionFacts,
     Reason,
@@ -33,7 +32,7 @@ from retention_cli.memory.lineage import ask_epochs
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import CommitListener, read_group_floors, tell_epochs
 from retention_cli.observe.recall import Remembered
-from retention_cli.observe.request import Observation, Request
+from retention_cli.observe.request import Floors, Observation, Request
 from retention_cli.observe.times import read_times
 from retention_cli.observe.topic_facts import bare_facts, change_between, configured, never_touched
 from retention_cli.policy.settings import Settings
@@ -142,14 +141,12 @@ class _Reading:
             floors.cut_at(tp, cut.offset, cut.epoch)
         for tp in remembered.doubts:
             floors.cut_untold(tp)
-        # Folded while the brokers measure their disks.
-        folded = {tp: floors.floor(tp, one.log_start, one.high_watermark) for tp, one in self._drafts.items()}
         sizes: Mapping[TopicPartition, int] = {}
         sizes_problem = None
         if sizes_soon is not None:
             self._progress("sizes on disk")
             sizes, sizes_problem = sizes_soon.result()
-        facts = self._facts(folded, sizes, Unknown.because("size", sizes_problem or "not read"))
+        facts = self._facts(floors, sizes, Unknown.because("size", sizes_problem or "not read"))
         remembered.recall(facts)
         if request.disks is not None:
             facts = request.disks.with_disks(
@@ -269,10 +266,7 @@ class _Reading:
         return unknown
 
     def _facts(
-        self,
-        floors: Mapping[TopicPartition, Maybe[Floor]],
-        sizes: Mapping[TopicPartition, int],
-        no_size: Unknown,
+        self, floors: Floors, sizes: Mapping[TopicPartition, int], no_size: Unknown
     ) -> dict[TopicPartition, PartitionFacts]:
         return {
             tp: PartitionFacts(
@@ -281,7 +275,7 @@ class _Reading:
                 log_start=draft.log_start,
                 high_watermark=draft.high_watermark,
                 last_stable_offset=draft.last_stable_offset,
-                floor=floors[tp],
+                floor=floors.floor(tp, draft.log_start, draft.high_watermark),
                 clock=self._request.clock,
                 size_bytes=TIERED_SIZE if self._topics[tp.topic].tiered else sizes.get(tp, no_size),
                 has_leader=draft.metadata.leader is not None,

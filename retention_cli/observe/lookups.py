@@ -66,20 +66,18 @@ def look_up(
     marked: dict[TopicPartition, list[tuple[int, int]]] = {}
     for asked, answers in _ahead(reader, (_rounds(part) for part in _parts(times_of)), leaders):
         for tp, answer in answers.items():
-            time_ms, want, seen = asked[tp], wanted[tp], isinstance(answer, Found)
-            front = (
-                time_ms == ANCIENT_MS and want.front
-            )  # whether the first record is older (G9): its own stamp decides
-            if front and (seen or isinstance(answer, NotFound)) and isinstance(start := facts[tp].log_start, int):
+            time_ms = asked[tp]
+            start = facts[tp].log_start
+            if _is_front(time_ms, wanted[tp]) and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
                 if isinstance(answer, Found) and answer.offset == start:
-                    yield from _both(want, Answered(tp, time_ms, LookUp(start, timestamp=answer.timestamp)))
+                    yield from _both(wanted[tp], Answered(tp, time_ms, LookUp(start, timestamp=answer.timestamp)))
                 else:
                     fronts[tp] = [(time_ms, start)]
             elif isinstance(answer, Found):
                 found = LookUp(answer.offset, timestamp=answer.timestamp)
-                if time_ms in want.times:
+                if time_ms in wanted[tp].times:
                     yield Answered(tp, time_ms, found)
-                if time_ms in want.data:
+                if time_ms in wanted[tp].data:
                     if answer.offset in known_data(tp):
                         yield Answered(tp, time_ms, found, data=True)
                     else:
@@ -88,7 +86,7 @@ def look_up(
                 silent.setdefault(tp, []).append(time_ms)
             else:
                 text = f"the offset at a time could not be looked up: {answer}"
-                yield from _both(want, Answered(tp, time_ms, Unknown.because("lookup", text)))
+                yield from _both(wanted[tp], Answered(tp, time_ms, Unknown.because("lookup", text)))
     for one in _search(reader, facts, fronts, leaders, None, deadline):
         yield from _both(wanted[one.tp], one._replace(data=False))
     if marked:
@@ -98,12 +96,17 @@ def look_up(
             yield from _both(wanted[one.tp], one)
 
 
-def _both(wanted: Wanted, one: Answered) -> Sequence[Answered]:
-    """Return an answer that holds for data as for all else, for whatever it was wanted for."""
-    if one.time_ms not in wanted.data:
-        return (one,) if one.time_ms in wanted.times else ()
-    data = one._replace(data=True)
-    return (one, data) if one.time_ms in wanted.times else (data,)
+def _is_front(time_ms: int, wanted: Wanted) -> bool:
+    """Return whether it is asked whether the first record is older (G9): its own stamp decides."""
+    return time_ms == ANCIENT_MS and wanted.front
+
+
+def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:
+    """Give an answer that holds for data as for all else, for whatever it was wanted for."""
+    if one.time_ms in wanted.times:
+        yield one
+    if one.time_ms in wanted.data:
+        yield one._replace(data=True)
 
 
 def _ahead(

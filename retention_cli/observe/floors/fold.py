@@ -115,11 +115,6 @@ class FloorFold:
         self._present: dict[tuple[str, str], set[int]] = {
             (group, name): set() for name, scope in topics.items() for group in scope.require
         }
-        # What says more of a partition than its commits do.
-        self._odd = (
-            *(self._missing, self._failed, self._failed_topics, self._epochs, self._refused, self._ahead),
-            *(self._gone, self._unproven, self._cuts),
-        )
 
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
         """Fold in one group: its commits by topic, and the topics that its live members read."""
@@ -217,14 +212,11 @@ class FloorFold:
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor. ``high_watermark`` must have been read after the commits (F5)."""
         topic, partition = tp
-        scope = self._topics[topic]
-        epoch, best = scope.leader_epochs[partition], self._best[topic][partition]
-        if not (scope.require or any(self._odd)):  # nearly always: commits, and nothing else
-            return floor_of(Standing(epoch, best), log_start, high_watermark)
         missing = self._missing.get(tp, _NOBODY)
+        scope = self._topics[topic]
         standing = Standing(
-            leader_epoch=epoch,
-            best=best,
+            leader_epoch=scope.leader_epochs[partition],
+            best=self._best[topic][partition],
             failed=self._failed,
             failed_topic=self._failed_topics.get(topic, ()),
             epochs=self._epochs.get(tp, _NO_EPOCHS),
