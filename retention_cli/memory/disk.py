@@ -57,8 +57,8 @@ class DiskMemory:
     def add(self, look: Look) -> None:
         """Remember a look. One right after the last is dropped, and so is one before it: a clock was set back."""
         looks = self.looks
-        grouped = [one for one in looks if one.total_bytes == look.total_bytes]
-        if (not grouped or look.wall_ms - grouped[-1].wall_ms >= _APART_MS) and (not looks or look >= looks[-1]):
+        same_size = [one for one in looks if one.total_bytes == look.total_bytes]
+        if (not same_size or look.wall_ms - same_size[-1].wall_ms >= _APART_MS) and (not looks or look >= looks[-1]):
             self.packed, self.changed = pack([*looks, look]), True
 
     def take(self, other: DiskMemory) -> None:

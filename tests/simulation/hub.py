@@ -22,10 +22,10 @@ class Process:
     killed: bool = False
     requests: int = 0
     last: str = ""
-    greenlet_of: greenlet = field(init=False)
+    thread: greenlet = field(init=False)
 
     def __post_init__(self) -> None:
-        self.greenlet_of = greenlet(self._run)
+        self.thread = greenlet(self._run)
 
     def _run(self) -> None:
         try:
@@ -40,8 +40,8 @@ class Process:
         for _ in range(requests):
             if not self.alive:
                 return
-            self.greenlet_of.parent = getcurrent()
-            self.greenlet_of.switch()
+            self.thread.parent = getcurrent()
+            self.thread.switch()
 
     def finish(self, at_most: int = 100_000) -> None:
         """Let it go on to its end."""
@@ -52,8 +52,8 @@ class Process:
         """Kill it where it stands."""
         if self.alive:
             self.killed = True
-            self.greenlet_of.parent = getcurrent()
-            self.greenlet_of.throw(KilledError())
+            self.thread.parent = getcurrent()
+            self.thread.throw(KilledError())
 
 
 class Hub:
@@ -64,7 +64,7 @@ class Hub:
 
     def start(self, name: str, work: Callable[[], None]) -> Process:
         process = Process(name, work)
-        self.running[process.greenlet_of] = process
+        self.running[process.thread] = process
         return process
 
     @property

@@ -196,13 +196,13 @@ class EmbeddedKafka:
         while waiting:
             for node in list(waiting):
                 if node.pid is None:
-                    raise EmbeddedError(f"Kafka node {node.node_id} ended while starting: {node.latest_messages()}")
+                    raise EmbeddedError(f"Kafka node {node.node_id} ended while starting: {node.failure_line()}")
                 if _brokers_seen_by(node.address) >= len(running):
                     waiting.remove(node)
             if waiting and time.monotonic() > deadline:
                 late = ", ".join(str(node.node_id) for node in waiting)
                 raise EmbeddedError(
-                    f"Kafka was not ready after {seconds:.0f} s (node {late}): {waiting[0].latest_messages()}"
+                    f"Kafka was not ready after {seconds:.0f} s (node {late}): {waiting[0].failure_line()}"
                 )
 
     def _format(self) -> None:

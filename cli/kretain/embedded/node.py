@@ -89,7 +89,7 @@ class Node:
             formatting.wait()
             code = -1
         if code != 0:
-            raise EmbeddedError(f"node {self.node_id} could not be formatted: {self.latest_messages()}")
+            raise EmbeddedError(f"node {self.node_id} could not be formatted: {self.failure_line()}")
 
     def format_like(self, formatted: Sequence[Mapping[str, bytes]], cluster_id: str) -> None:
         """Write the node's configuration, and into its log dirs what the tool has written into another node's."""
@@ -155,7 +155,7 @@ class Node:
         """Undo :meth:`freeze`."""
         self._signal(signal.SIGCONT)
 
-    def latest_messages(self) -> str:
+    def failure_line(self) -> str:
         """Return the line that says best why the last of this node's processes died: its first exception."""
         try:
             with self.log_file.open(encoding="utf-8", errors="replace") as log:
