@@ -1,6 +1,6 @@
 """kretain's engine: reads a Kafka cluster, decides one offset per partition, and trims.
 
-It prints nothing and asks nothing: what a person or a runbook touches is the package ``kretain``. Numbers such as
+It prints nothing and asks nothing: the package ``kretain`` is what people and runbooks use. Numbers such as
 R1, G3, F5 and M2 in its docstrings are the rules in docs/rules.md.
 """
 

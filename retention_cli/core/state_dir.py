@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 from urllib.parse import quote
+
+from retention_cli.core.files import refuse_odd
 
 
 class StateError(Exception):
@@ -25,14 +29,47 @@ def cluster_folder(state_dir: Path, cluster_id: str) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder, for us alone.
+    """Make a cluster's folder in the state directory, both for us alone, and refuse one that others may change.
 
     Raises:
-        StateError: it can't be made.
+        StateError: it can't be made, is a symbolic link, belongs to somebody else, or anybody may write to it.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.parent.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        about, above = folder.lstat(), folder.parent.stat()
     except OSError as error:
         raise StateError(
             f"the state directory {folder} can't be made: {error.strerror}; choose one with --state-dir"
         ) from None
+    if stat.S_ISLNK(about.st_mode):
+        raise StateError(f"the state directory {folder} is a symbolic link: put a folder there, or give --state-dir")
+    for path, one in ((folder.parent, above), (folder, about)):
+        if one.st_uid not in (os.geteuid(), 0):
+            raise StateError(
+                f"the state directory {path} belongs to uid {one.st_uid}, kretain runs as uid {os.geteuid()}: run it "
+                f"as its owner, or choose another with --state-dir"
+            )
+        if one.st_mode & stat.S_IWOTH and not one.st_mode & stat.S_ISVTX:
+            raise StateError(f"anybody may write to the state directory {path}: chmod o-w '{path}'")
+
+
+def open_file(path: Path, flags: int) -> int:
+    """Open a file of the state directory and return its descriptor; one that is made is ours alone.
+
+    Raises:
+        OSError: it can't be opened, is a symbolic link, or not a file.
+    """
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "it is a symbolic link") from None
+        raise
+    try:
+        refuse_odd(handle)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from retention_cli.core.files import read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import LIVE, Entry, Policy
@@ -38,7 +39,7 @@ def load_policy(path: Path) -> Policy:
     """
     source = str(path)
     try:
-        raw = path.read_bytes()
+        raw = read_file(path)
     except OSError as error:
         raise PolicyError([PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")]) from error
     try:
@@ -207,10 +208,13 @@ def problems_of(error: ValidationError, document: Document) -> list[PolicyProble
         if item["type"] == "extra_forbidden":  # _unknown_keys says it better
             continue
         path = tuple(part for part in item["loc"] if isinstance(part, (str, int)))
-        if _value_at(document.data, path) is None and item["type"] != "missing":  # "has no value" was said
-            continue
         key = next((part for part in reversed(path) if isinstance(part, str)), "")
-        found.append(PolicyProblem(document.source, document.line_of(path), key, _said(item["type"], item["msg"])))
+        said = _said(item["type"], item["msg"])
+        if _value_at(document.data, path) is None and item["type"] != "missing":
+            if path and isinstance(path[-1], str):  # "has no value" was said of the key
+                continue
+            said = "an entry is empty: take out its dash, or fill it in"
+        found.append(PolicyProblem(document.source, document.line_of(path), key, said))
     return found
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from fnmatch import translate
 from typing import Any, Final, Literal
 
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.archive_url import NONE
 from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.patterns import compiled
 from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
     DEFAULT_SCAN_RECORDS,
@@ -30,15 +28,12 @@ COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minut
 """R1's three spellings of one time, the finest first: in one entry the finer wins."""
 
 
-@functools.lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    # A regular expression matches the whole name, as Kafka's own subscriptions do: the narrower reading.
-    return re.compile(pattern[3:] if pattern.startswith("re:") else translate(pattern))
-
-
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """Return whether a glob, or a ``re:`` regular expression, matches the whole of ``name``."""
-    return any(_compiled(pattern).fullmatch(name) is not None for pattern in patterns)
+    """Return whether a glob, or a ``re:`` regular expression, matches the whole of ``name``.
+
+    The whole of it, as Kafka's own subscriptions do: the narrower reading.
+    """
+    return any(compiled(pattern).fullmatch(name) is not None for pattern in patterns)
 
 
 def _limit(value: int | None) -> int | None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from retention_cli.core.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
 from retention_cli.policy.archive_url import NONE, ArchiveUrlError, check_url
+from retention_cli.policy.patterns import compiled
 from retention_cli.policy.settings import event_source
 from retention_cli.policy.shown import short, shown
 
@@ -103,7 +104,7 @@ def read_sizes_by_dir(value: object) -> dict[str, int]:
 
 def read_devices(value: object) -> list[list[str]]:
     """Read a list per device of the log dirs that are on it."""
-    if not isinstance(value, list) or not all(isinstance(one, list) and len(one) > 1 for one in value):
+    if not isinstance(value, list) or not all(isinstance(one, list) and one for one in value):
         raise ValueError("give a list per device of the log dirs that are on it, such as [[/data/a, /data/b]]")
     dirs = [one for device in value for one in device]
     for one in dirs:
@@ -220,11 +221,7 @@ def read_patterns(value: object) -> list[str]:
     """Read a name, a glob or ``re:`` and a regular expression, or a list of these."""
     found = read_names(value)
     for pattern in found:
-        if pattern.startswith("re:"):
-            try:
-                re.compile(pattern[3:])
-            except (re.error, OverflowError, RecursionError) as error:
-                raise ValueError(f"{shown(pattern)} is not a regular expression: {error}") from None
+        compiled(pattern)
     return found
 
 

@@ -86,7 +86,7 @@ class DisksModel(_Model):
 class EntryModel(_Model):
     """Settings for the topics that match. Later entries override earlier ones, key by key."""
 
-    match: v.TopicPatterns = Field(description="Topic names or globs; 're:^…$' is a regular expression.")
+    match: v.TopicPatterns = Field(description="Topic names or globs; 're:…' is a regular expression (RE2).")
     commitoffset_enable: v.Flag | None = Field(
         default=None,
         alias="retention.commitoffset.enable",

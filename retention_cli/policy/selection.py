@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from retention_cli.core.model import Reason
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.near import nearest, told, unmatched
 from retention_cli.policy.settings import Settings
 from retention_cli.policy.shown import plain, shown
+
+_WITHOUT_R6: Final = Reason(
+    "R6",
+    "log.retention.disk.usage.percent is left out: it is decided over all topics that the policy manages, and TOPIC "
+    "arguments name some of them; run without them for it",
+)
 
 
 class NothingMatchesError(Exception):
@@ -33,6 +40,21 @@ class Selection:
             return None
         return self.policy.settings_for(topic)
 
+    @property
+    def decided_alone(self) -> Selection:
+        """These topics alone: without a ceiling where TOPIC arguments choose some, as R6 is decided over all of them.
+
+        Else the topics that are chosen would go for all others.
+        """
+        if not self.leaves_ceiling_out:
+            return self
+        return replace(self, policy=replace(self.policy, disks=replace(self.policy.disks, percent=None)))
+
+    @property
+    def leaves_ceiling_out(self) -> bool:
+        """Whether R6 is left out because of TOPIC arguments."""
+        return bool(self.topics) and self.policy.disks.percent is not None
+
 
 def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
     """Return a note for each entry that matches none of the cluster's topics.
@@ -51,4 +73,5 @@ def check_matches(selection: Selection, names: Collection[str]) -> list[Reason]:
         if selection.topics:
             raise NothingMatchesError(f"{policy.source}: no entry matches {', '.join(map(plain, selection.topics))}")
         raise NothingMatchesError(*map(str, told(missing)))
-    return [Reason("policy", str(problem)) for problem in missing]
+    notes = [Reason("policy", str(problem)) for problem in missing]
+    return [*notes, _WITHOUT_R6] if selection.leaves_ceiling_out else notes

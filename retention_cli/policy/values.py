@@ -85,7 +85,7 @@ Paths = Annotated[
 Devices = Annotated[
     list[list[str]],
     BeforeValidator(r.read_devices),
-    WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "string"}, "minItems": 2}}),
+    WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "string"}, "minItems": 1}}),
 ]
 RecordOrSegment = Annotated[
     str, BeforeValidator(r.word_reader("record", "segment")), WithJsonSchema({"enum": ["record", "segment"]})

@@ -1,0 +1,50 @@
+"""Files that somebody names: read whole, where they are files and no larger than one may be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+MIB: Final = 1 << 20
+SETTINGS_MAX_BYTES: Final = 16 * MIB
+"""A policy, a fleet, contexts, a client's properties, a PEM file or a key store: more is something else."""
+PLAN_MAX_BYTES: Final = 1 << 30
+
+
+def read_file(path: Path, most_bytes: int = SETTINGS_MAX_BYTES, *, pipes: bool = False) -> bytes:
+    """Return a file's content. A pipe or a device could block, or never end.
+
+    Args:
+        path: the file.
+        most_bytes: how large it may be.
+        pipes: whether it may be a pipe, as a shell's ``<(command)`` is: so secrets come from a vault.
+
+    Raises:
+        OSError: it can't be read, is not a regular file, or is larger; ``strerror`` says so.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if pipes else os.O_NONBLOCK))
+    try:
+        refuse_odd(handle, pipes=pipes)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            content = file.read(most_bytes + 1)
+    finally:
+        os.close(handle)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes // MIB:,} MiB")
+    return content
+
+
+def refuse_odd(handle: int, *, pipes: bool = False) -> None:
+    """Refuse what is open and is not a regular file; a pipe is let pass where ``pipes`` are allowed.
+
+    Raises:
+        OSError: it is a folder, a pipe, a socket or a device.
+    """
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode) and not (pipes and stat.S_ISFIFO(mode)):
+        raise OSError(errno.EINVAL, "it is a pipe or a device, not a file")
