@@ -13,6 +13,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.wire.connections import Wire, error_named
+from retention_cli.core.model import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _DESCRIBE: Final = 8
@@ -45,6 +46,19 @@ class ClusterMetadata:
     cluster_id: str
     brokers: frozenset[int]
     topics: Mapping[str, TopicMetadata]
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """The ids that topics have now, where the cluster gives any."""
+        return {name: one.topic_id for name, one in self.topics.items() if one.topic_id is not None}
+
+    def places(self, names: Iterable[str] | None = None) -> dict[TopicPartition, PartitionMetadata]:
+        """Return who leads each partition of these topics, or of all: in the order of the names, and by index."""
+        return {
+            TopicPartition(name, number): one
+            for name in (self.topics if names is None else names)
+            for number, one in sorted(self.topics[name].partitions.items())
+        }
 
 
 async def read_metadata(wire: Wire, topics: Iterable[str] | None, deadline: float) -> ClusterMetadata:

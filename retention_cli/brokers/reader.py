@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Self
 
 from retention_cli.brokers import (
+    acls,
     batch_runs,
     commits,
     content,
@@ -85,6 +86,14 @@ class ClusterReader:
             BrokerError: nobody answered within the time-out.
         """
         return self._wire.run(metadata.topic_operations, self._wire, self._deadline())
+
+    def writers(self, topic: str) -> acls.Writers:
+        """Return whose ACLs let them write to a topic.
+
+        Raises:
+            BrokerError: nobody answered within the time-out, or this user lacks DESCRIBE on the cluster.
+        """
+        return self._wire.run(acls.writers, self._wire, topic, self._deadline())
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
         """Return the groups of all types that these brokers list, by name.

@@ -9,7 +9,7 @@ import logging
 import operator
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -50,15 +50,15 @@ class Reached:
     """Every data record before ``offset`` is older than the time that was searched for.
 
     ``stopped`` says that reading ended before it found one: at the limit, or at the deadline. ``timestamp`` is
-    that of the record that was found, or stopped at, ``record`` its own offset. ``last`` is the offset of the last
-    record that was read, and its leader epoch, where it has one: by these the log is known (M1).
+    that of the record that was found, or stopped at, ``record`` its own offset. ``epochs`` is the last offset that was
+    read in each leader epoch: by these the log is known (M1).
     """
 
     offset: int
     stopped: bool
     timestamp: int | None = None
     record: int | None = None
-    last: tuple[int, int] | None = None
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
 
 class Range(NamedTuple):
@@ -123,10 +123,11 @@ def headers_of(message: Message) -> Headers | None:
         ) from None
 
 
-def read_last(message: Message | None) -> tuple[int, int] | None:
-    """Return a record's offset and leader epoch, None where there is none, or it has none."""
-    epoch = None if message is None else message.leader_epoch()
-    return None if message is None or epoch is None or epoch < 0 else (message.offset(), epoch)
+def note_epoch(epochs: dict[int, int], message: Message) -> None:
+    """Note a record as the last that was read in its leader epoch, where it has one."""
+    epoch = message.leader_epoch()
+    if epoch is not None and epoch >= 0:
+        epochs[epoch] = message.offset()
 
 
 def search_records(
@@ -141,11 +142,11 @@ def search_records(
     position = {tp: search.start for tp, search in searches.items()}
     count = dict.fromkeys(searches, 0)
     found: dict[TopicPartition, Reached | RequestFailedError] = {}
-    last: dict[TopicPartition, Message] = {}
+    epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in searches}
 
     def on_record(tp: TopicPartition, message: Message) -> bool:
         search, offset = searches[tp], message.offset()
-        last[tp] = message
+        note_epoch(epochs[tp], message)
         if offset >= search.end:
             found[tp] = Reached(search.end, stopped=False)
             return True
@@ -176,8 +177,7 @@ def search_records(
             else:
                 found[tp] = RequestFailedError("no record could be read in time", retriable=True)
     return {
-        tp: one if isinstance(one, RequestFailedError) else replace(one, last=read_last(last.get(tp)))
-        for tp, one in found.items()
+        tp: one if isinstance(one, RequestFailedError) else replace(one, epochs=epochs[tp]) for tp, one in found.items()
     }
 
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
-from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
+from retention_cli.core.files import read_file
 
 _SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -95,6 +96,10 @@ _LEFT_OUT: Final = re.compile(
 )
 """Keys that every client's file may carry and that change nothing in what we do."""
 
+_TLS: Final = ("ssl.protocol", "ssl.enabled.protocols")
+_A_SETTING: Final = re.compile(r"[a-z][a-z0-9-]*([._][a-z0-9-]+)+", re.IGNORECASE)
+_USERINFO: Final = re.compile(r"\S*:\S*@")
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -107,14 +112,20 @@ class Setting:
 def read_properties(path: Path) -> dict[str, Setting]:
     """Read ``key=value`` lines: a Java client's ``.properties`` or librdkafka's keys, the same syntax.
 
+    What looks like no setting may be a password whose line lacks its backslash: it is refused, and never quoted.
+
     Raises:
-        SettingsError: the file can't be read or holds an escape that is none.
+        SettingsError: the file can't be read or holds an escape or a line that is none.
     """
     import javaproperties
 
+    parsed, line = {}, 1
     try:
-        text = path.read_text(encoding="utf-8")
-        parsed = javaproperties.loads(text)
+        for one in javaproperties.parse(read_file(path, pipes=True).decode("utf-8")):
+            if isinstance(one, javaproperties.KeyValue):
+                _check_key(one.key, one.value, f"{path}:{line}")
+                parsed[one.key] = one.value
+            line += len(one.source.splitlines())
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -122,6 +133,23 @@ def read_properties(path: Path) -> dict[str, Setting]:
     except ValueError:  # its text quotes what may be a password
         raise SettingsError(f"{path} is not a properties file: it has a \\u that no four digits follow") from None
     return {key: Setting(value.strip(), str(path)) for key, value in parsed.items() if key}
+
+
+def masked(key: str, value: str) -> str:
+    """Return a setting's value as it may be shown: no secret, no value of a key that we don't know, no userinfo."""
+    return MASK if is_secret(key) or not _is_known(key) else _USERINFO.sub(f"{MASK}@", value)
+
+
+def _is_known(key: str) -> bool:
+    return key in _UNDERSTOOD or key in _SUBSTITUTES or key in _TLS or _LEFT_OUT.fullmatch(key) is not None
+
+
+def _check_key(key: str, value: str, where: str) -> None:
+    if _is_known(key) or (value and _A_SETTING.fullmatch(key)):
+        return
+    raise SettingsError(
+        f"{where}: not a setting (name=value); if it goes on from the line before, that one must end with a backslash"
+    )
 
 
 def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
@@ -136,7 +164,7 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
             if setting.value.startswith("${"):
                 raise SettingsError(f"{setting.origin}: {key}: {_SUBSTITUTES['config.providers']}")
             continue
-        if key in ("ssl.protocol", "ssl.enabled.protocols"):
+        if key in _TLS:
             _check_tls_versions(key, setting)
         elif key in _SUBSTITUTES or key.startswith(("sasl.oauthbearer.", "config.providers.")):
             text = (
@@ -193,6 +221,11 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
 
 
 def _check_addresses(bootstrap: str) -> None:
+    if "@" in bootstrap or "://" in bootstrap:  # never quoted: a password may stand there
+        raise SettingsError(
+            "bootstrap.servers: write HOST:PORT alone, without a user or a scheme; the user is sasl.username and "
+            "sasl.password in a file (-c), the scheme its security.protocol"
+        )
     for address in filter(None, (one.strip() for one in bootstrap.split(","))):
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -250,7 +283,7 @@ def _jaas(text: str, mechanism: str, origin: str) -> tuple[str, str]:
 
 def _pem_file(path: str, setting: str) -> str:
     try:
-        content = Path(path).read_text(encoding="utf-8")
+        content = read_file(Path(path), pipes=True).decode("utf-8")
     except OSError as error:
         raise SettingsError(f"{setting}: {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retention_cli.brokers.errors import SettingsError
+from retention_cli.core.files import read_file
 
 _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _JCEKS_MAGIC = b"\xce\xce\xce\xce"
@@ -42,7 +43,7 @@ def read_java_store(path: Path, password: str | None, key_password: str | None, 
         SettingsError: the file can't be read, the password is wrong, or it is another kind of store.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_file(path, pipes=True)
     except OSError as error:
         raise SettingsError(f"{setting}: {path} cannot be read: {error.strerror}") from None
     if raw.startswith(_JCEKS_MAGIC):

@@ -112,8 +112,3 @@ class ConnectionSettings:
 def is_secret(key: str) -> bool:
     """Return whether a setting's value must never be shown."""
     return _SECRET.search(key) is not None
-
-
-def masked(key: str, value: str) -> str:
-    """Return the value, or a mask where the key's is a secret."""
-    return MASK if is_secret(key) else value

@@ -2,7 +2,7 @@
 
 A large cluster's answer is some hundred thousand rows of twenty bytes. The client's decoder makes an object of each,
 which was half of what a plan took; here ``struct`` reads a topic's rows at once, and only rows that carry metadata
-(Kafka Streams writes it) are walked one by one. tests/unit/test_commit_answers.py holds both decoders together.
+(Kafka Streams writes it) are walked one by one. tests/unit/brokers/test_commit_answers.py holds both decoders together.
 """
 
 from __future__ import annotations

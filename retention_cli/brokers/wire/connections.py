@@ -32,7 +32,11 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 IN_FLIGHT: Final = 4
 """Requests under way per broker: the client allows five on a connection."""
 
-MAX_RESPONSE_BYTES: Final = 1 << 30
+MAX_RESPONSE_BYTES: Final = 128 << 20
+"""The client takes a frame's length of memory before any of it has come. Requests are cut so that
+answers stay far below it: 1,000 partitions, some 20,000 commits."""
+
+_NO_ANSWER: Final = f"what it sent is no answer of a broker, or longer than {MAX_RESPONSE_BYTES >> 20} MiB"
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -112,28 +116,36 @@ class Wire:
             UnauthorizedError: the cluster refused our name, password, certificate or mechanism.
         """
         self._net.start()
-        deadline = time.monotonic() + self.timeout_s
-        bootstrapped = self._manager.bootstrap_async(int(self.timeout_s * 1000))
-        done = threading.Event()
-        bootstrapped.add_both(lambda _: done.set())
-        while not done.wait(0.05):
-            # A refusal is final: the client itself would try again until the time-out.
-            if (refusal := self._heard.refusal) is not None:
-                self.close()
-                raise UnauthorizedError(f"{self._settings.bootstrap} refused the connection: {refusal}")
-            if time.monotonic() > deadline + 1:  # a name server that doesn't answer blocks the loop itself
-                break
-        if not bootstrapped.succeeded():
+        if not self._bootstrapped():
             self.close()
             if (refusal := self._heard.refusal) is not None:
                 raise UnauthorizedError(f"{self._settings.bootstrap} refused the connection: {refusal}")
             said = self._heard.last or "no answer"
+            if said == _NO_ANSWER:
+                said += f"; is it a listener for {self._settings.protocol}?"
             if said == "socket disconnected":  # all that is seen of a refusal, where the broker hangs up right after it
                 said += f"; is it a listener for {self._settings.protocol}"
                 said += ", and are name and password right?" if self._settings.mechanism else "?"
             raise UnreachableError(
                 f"{self._settings.bootstrap} could not be reached within {self.timeout_s:g} s: {said}"
             )
+
+    def _bootstrapped(self) -> bool:
+        """Reach one of the brokers that are named. One that hangs costs a share of the time, and another is tried."""
+        deadline = time.monotonic() + self.timeout_s
+        share_s = self.timeout_s / max(1, self._settings.bootstrap.count(",") + 1)
+        while (left_s := deadline - time.monotonic()) > 0:
+            attempt = self._manager.bootstrap_async(int(1000 * min(share_s, left_s)))
+            done = threading.Event()
+            attempt.add_both(lambda _, done=done: done.set())
+            while not done.wait(0.05):
+                # A refusal is final: the client itself would try again until the time-out.
+                # A name server that doesn't answer blocks the loop itself.
+                if self._heard.refusal is not None or time.monotonic() > deadline + 1:
+                    return False
+            if not isinstance(attempt.exception, kafka_errors.KafkaTimeoutError):
+                return bool(attempt.succeeded())  # it is done, or no other attempt would end otherwise
+        return False
 
     def close(self) -> None:
         """End the connections. Harmless when repeated."""
@@ -287,6 +299,8 @@ def _sentence(error: BaseException) -> str:
     text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
     for noise in ("KafkaConnectionError: ", "SaslAuthenticationFailedError: ", f"{type(error).__name__}: "):
         text = text.removeprefix(noise)
+    if isinstance(error, kafka_errors.InvalidReceiveError):
+        return _NO_ANSWER
     if isinstance(error, kafka_errors.NodeNotReadyError) and text.isdigit():
         return f"broker {text} can't be reached"
     if match := re.fullmatch(r"(\d+) E[A-Z]+", text):  # 111 ECONNREFUSED

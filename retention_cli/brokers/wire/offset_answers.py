@@ -1,7 +1,7 @@
 """ListOffsets, rows written and read in blocks: a plan asks for every partition five times.
 
 The client encodes and decodes row by row. Headers, and all but the topics, stay the client's;
-tests/unit/test_offset_answers.py holds both together.
+tests/unit/brokers/test_offset_answers.py holds both together.
 """
 
 from __future__ import annotations

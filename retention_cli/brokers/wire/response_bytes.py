@@ -71,7 +71,7 @@ def length(data: bytes, position: int) -> tuple[int, int]:
     byte = data[position]
     if byte >= 0x80:
         byte, position = varint(data, position)
-        return byte - 1, position
+        return byte and byte - 1, position
     return byte and byte - 1, position + 1
 
 
