@@ -8,7 +8,6 @@ merged and sent again.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 
 from retention_cli.audit.log import NamedLedger
 from retention_cli.core.model import Reason, Unknown
+from retention_cli.core.printable import shell_word
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import documents as docs
@@ -55,7 +55,7 @@ class ClusterLedger(DocumentLedger):
     ) -> None:
         self._topic = topic
         self._clock_ms = clock_ms
-        self._synced = False
+        self._synced = self._begun = False
         super().__init__(folder, known)
         if will_save:
             topic.connect()
@@ -64,8 +64,7 @@ class ClusterLedger(DocumentLedger):
             self._sync()
             self._synced = True
         except SharedTopicError as error:
-            text = f"what is remembered of this cluster (state: cluster) can't be told: {error}"
-            self.lost = Unknown.because("ledger", text)
+            self.lost = _untold(error)
         with self._errors():
             self._forget_read()
             self.lost = self.lost or self._in_doubt()
@@ -76,6 +75,22 @@ class ClusterLedger(DocumentLedger):
         super().close()
 
     # -- what is remembered ---------------------------------------------------------
+
+    def begin(self, topic_ids: Mapping[str, str]) -> None:
+        """Take the ids that the cluster's topics have now, and what others have told since the last pass.
+
+        A recheck may come long after its plan: a group that somebody else has seen meanwhile, and that is gone by now,
+        counts (F6). Where they can't be heard any more, everything may be remembered of them.
+        """
+        if self._begun and self._synced:
+            try:
+                self._sync()
+                with self._errors():
+                    self.lost = self._in_doubt()
+            except SharedTopicError as error:
+                self.lost = _untold(error)
+        self._begun = True
+        super().begin(topic_ids)
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
@@ -273,9 +288,13 @@ class ClusterLedger(DocumentLedger):
             if one.newer:
                 reasons.append(Reason("ledger", f"{one.text}: use that one"))
             elif name is not None and self._stored_group(name) is None:
-                remedy = f"if it won't come back: kretain groups forget {shlex.quote(name)}"
+                remedy = f"if it won't come back: kretain groups forget {shell_word(name)}"
                 reasons.append(Reason("ledger", f"{one.text}; it is all that is remembered of group {name}: {remedy}"))
         return Unknown(tuple(reasons)) if reasons else None
+
+
+def _untold(error: SharedTopicError) -> Unknown:
+    return Unknown.because("ledger", f"what is remembered of this cluster (state: cluster) can't be told: {error}")
 
 
 def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:

@@ -19,6 +19,9 @@ LEAST_MS: Final = 300_000
 WINDOW_MS: Final = 7 * 86_400_000
 """... and over so much time at the most."""
 DAY_MS: Final = 86_400_000
+_HOUR_MS: Final = 3_600_000
+_LAST: Final = 3
+"""So many looks count at least, however long ago they were."""
 _ROW: Final = struct.Struct("<3q")
 LOOK_BYTES: Final = _ROW.size
 
@@ -61,6 +64,16 @@ class DiskMemory:
         if (not same_size or look.wall_ms - same_size[-1].wall_ms >= _APART_MS) and (not looks or look >= looks[-1]):
             self.packed, self.changed = pack([*looks, look]), True
 
+    def add_lowest(self, look: Look) -> None:
+        """Remember a look; one right after the last counts too where less was in use then."""
+        before = self.packed
+        self.add(look)
+        looks = self.looks
+        if self.packed == before and looks and look.wall_ms >= looks[-1].wall_ms:
+            last = looks[-1]
+            if last.total_bytes == look.total_bytes and look.used_bytes < last.used_bytes:
+                self.packed, self.changed = pack([*looks[:-1], last._replace(used_bytes=look.used_bytes)]), True
+
     def take(self, other: DiskMemory) -> None:
         """Take over what somebody else remembers too."""
         self.packed = self.merged(other).packed
@@ -98,6 +111,21 @@ def growth(looks: Sequence[Look], now: Look) -> Maybe[Growth]:
     elif grown > 0:
         full_in_ms = (now.total_bytes - now.used_bytes) * over_ms // grown
     return Growth(grown * DAY_MS // over_ms, over_ms, full_in_ms)
+
+
+def lowest(looks: Sequence[Look], now: Look, over_ms: int) -> int | None:
+    """Return the smallest amount that was in use over more than ``over_ms`` until now; None where that is not known.
+
+    The looks of the last hour count, or of ten times as long as ``over_ms``, and the last three before now. Looks from
+    when the disk had another size do not.
+    """
+    same = [one for one in looks if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
+    window_ms = max(_HOUR_MS, 10 * over_ms)
+    first = next((n for n, one in enumerate(same) if now.wall_ms - one.wall_ms <= window_ms), len(same))
+    counted = same[max(0, min(first, len(same) - _LAST)) :]
+    if not counted or now.wall_ms - counted[0].wall_ms <= over_ms:
+        return None
+    return min(one.used_bytes for one in (*counted, now))
 
 
 def pack(looks: Iterable[Look]) -> bytes:

@@ -29,7 +29,9 @@ class GroupMemory:
     """A group as it was last seen, at ``seen_ms`` (Unix ms).
 
     ``ids`` names each topic's id then. ``counted`` are positions that counted, ``open`` commits that nobody has judged
-    yet, ``refused`` those that belong to another log (F5), ``gone`` those that were there once (F6).
+    yet, ``refused`` those that belong to another log (F5), ``gone`` those that were there once (F6). ``doubted`` were
+    refused by one machine and not seen by another, whose look was later if its clock is right: if they are there at the
+    next look, they are refused.
     """
 
     seen_ms: int = 0
@@ -39,11 +41,12 @@ class GroupMemory:
     open: dict[Place, Position] = field(default_factory=dict)
     refused: dict[Place, Position] = field(default_factory=dict)
     gone: dict[Place, Gone] = field(default_factory=dict)
+    doubted: dict[Place, Position] = field(default_factory=dict)
 
     @property
     def plain(self) -> bool:
         """Whether there is nothing to recall while the group stands where it stands."""
-        return not (self.gone or self.refused)
+        return not (self.gone or self.refused or self.doubted)
 
     @property
     def open_topics(self) -> frozenset[str]:
@@ -58,11 +61,18 @@ class GroupMemory:
         return found
 
     def update(self, commits: Commits, ids: Mapping[str, str], digest: bytes, now_ms: int) -> None:
-        """Take in what the group has committed by now. A topic recreated takes its positions with it."""
+        """Take in what the group has committed by now. A topic recreated takes its positions with it.
+
+        A look that knows of an earlier one is later than that, whatever two machines' clocks say.
+        """
         now = {(topic, row[0]): (row[1], row[2]) for topic, rows in commits.items() for row in rows}
         anew = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
         self._made_anew(anew, now)
         self._mark_gone(now)
+        self.refused |= {
+            place: one for place, one in self.doubted.items() if same(now.get(place, _NO_COMMIT), one.commit)
+        }
+        self.doubted = {}
         for place, commit in now.items():
             if place in self.refused:
                 if same(self.refused[place].commit, commit):
@@ -77,7 +87,8 @@ class GroupMemory:
         still = kept.union(commits)  # a topic that is gone just now may come back as another (F5)
         self.ids = {topic: one for topic, one in self.ids.items() if topic in still and topic not in anew}
         self.ids |= {topic: ids[topic] for topic in (*commits, *kept) if topic in ids}
-        self.digest, self.seen_ms = digest, now_ms
+        self.digest = digest
+        self.seen_ms = max(now_ms, self.seen_ms + 1)
 
     def _made_anew(self, anew: set[str], now: Mapping[Place, tuple[int, int | None]]) -> None:
         """Forget what was committed to topics that are gone; what still stands there unchanged is refused (F5)."""
@@ -166,18 +177,22 @@ class GroupMemory:
         """Return what both remember: the same, whichever is asked.
 
         The commits are those that were seen last; what the earlier look knew and the later one doesn't is gone. A
-        commit that either has refused is refused for as long as it has not changed. Of one that both have seen to count
-        the lower epoch stays: if the log was cut in between, one of them has not noticed.
+        commit that either has refused is refused for as long as it has not changed, and doubted where the later look
+        has none: where clocks differ, that may be the earlier one. Of a commit that both have seen to count the lower
+        epoch stays: if the log was cut in between, one of them has not noticed.
         """
         first, last = sorted((self, other), key=lambda one: (one.seen_ms, one.digest, one.as_bytes()))
         live = last.live()
         both = first.copied()
         both.update(_rows(live), last.ids, last.digest, last.seen_ms)
+        both.seen_ms = last.seen_ms
+        both.doubted = _doubted(first, last, live)
         for place, position in last.counted.items():
             both.counted[place] = lower_proven(position, both.counted.get(place))
         for place in live:
-            if place in last.refused or same(both.refused.get(place, _NOTHING).commit, live[place]):
-                both.refused[place] = last.refused.get(place) or both.refused[place]
+            refused = both.refused.get(place) or first.doubted.get(place) or last.doubted.get(place) or _NOTHING
+            if place in last.refused or same(refused.commit, live[place]):
+                both.refused[place] = last.refused.get(place) or refused
                 both.open.pop(place, None)
                 if same(both.counted.get(place, _NOTHING).commit, live[place]):
                     del both.counted[place]
@@ -196,14 +211,14 @@ class GroupMemory:
 
     def copied(self) -> GroupMemory:
         """Return a copy of its own."""
-        places = (dict(self.counted), dict(self.open), dict(self.refused), dict(self.gone))
+        places = (dict(self.counted), dict(self.open), dict(self.refused), dict(self.gone), dict(self.doubted))
         return GroupMemory(self.seen_ms, self.digest, dict(self.ids), *places)
 
     def covers(self, other: GroupMemory) -> bool:
         """Return whether the other knows nothing that this one doesn't, but for when the group was seen."""
         both = self.merged(other)
-        mine = (self.counted, self.open, self.refused, self.gone.keys())
-        return (both.counted, both.open, both.refused, both.gone.keys()) == mine
+        mine = (self.counted, self.open, self.refused, self.doubted, self.gone.keys())
+        return (both.counted, both.open, both.refused, both.doubted, both.gone.keys()) == mine
 
     def as_data(self) -> dict[str, Any]:
         """Return it as JSON's own types."""
@@ -216,6 +231,7 @@ class GroupMemory:
             "open": _by_topic(self.open, lambda one: list(one.commit)),
             "refused": _by_topic(self.refused, lambda one: list(one.commit)),
             "gone": _by_topic(self.gone, lambda one: [*one.position, one.seen_ms]),
+            **({"doubted": _by_topic(self.doubted, lambda one: list(one.commit))} if self.doubted else {}),
         }
 
     @classmethod
@@ -232,6 +248,7 @@ class GroupMemory:
                 group.open = {place: Position(*one) for place, one in _flat(data["open"])}
                 group.refused = {place: Position(*one) for place, one in _flat(data["refused"])}
                 group.gone = {place: Gone(Position(*one[:3]), one[3]) for place, one in _flat(data["gone"])}
+                group.doubted = {place: Position(*one) for place, one in _flat(data.get("doubted", {}))}
             else:
                 group._read_older(data)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -250,11 +267,11 @@ class GroupMemory:
             self.open.pop(place, None)
 
     def _is_sound(self) -> bool:
-        positions = [*self.counted.values(), *self.open.values(), *self.refused.values()]
+        positions = [one for some in (self.counted, self.open, self.refused, self.doubted) for one in some.values()]
         positions += [one.position for one in self.gone.values()]
         numbers = [self.seen_ms, *(one.seen_ms for one in self.gone.values()), *(one.offset for one in positions)]
         numbers += [number for one in positions for number in one[1:] if number is not None]
-        places = (*self.counted, *self.open, *self.refused, *self.gone)
+        places = (*self.counted, *self.open, *self.refused, *self.gone, *self.doubted)
         ids = all(isinstance(one, str) for one in self.ids.values())
         return ids and all(type(number) is int for number in (*numbers, *(place[1] for place in places)))
 
@@ -276,6 +293,7 @@ class GroupMemory:
 
 
 _NOTHING: Final = Position(-1, None)
+_NO_COMMIT: Final = _NOTHING.commit
 
 
 def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
@@ -283,6 +301,16 @@ def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
     whole = [(topic, ids.get(topic), rows) for topic, rows in sorted(commits.items())]
     # Version 2 of the format knows no references, which would make equal values differ.
     return hashlib.blake2b(marshal.dumps(whole, 2), digest_size=16).digest()
+
+
+def _doubted(first: GroupMemory, last: GroupMemory, live: Collection[Place]) -> dict[Place, Position]:
+    """Return what was refused by the earlier look alone, or was doubted before; of two of one partition the higher."""
+    found: dict[Place, Position] = {}
+    for some in (first.doubted, last.doubted, first.refused):
+        for place, one in some.items():
+            if place not in live:
+                found[place] = max(one, found.get(place, _NOTHING), key=lambda other: (other.offset, other.own or -1))
+    return found
 
 
 def _lower_later(one: Gone, other: Gone) -> bool:

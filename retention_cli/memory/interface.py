@@ -99,7 +99,8 @@ class NoMemory:
     """Remembers for as long as it lives, and recalls nothing. ``lost`` says why, where something was to be recalled."""
 
     lost: Unknown | None = None
-    _partitions: dict[tuple[str, int], PartitionMemory] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], PartitionMemory] = field(default_factory=dict)
+    """By topic id and partition."""
     _disks: dict[str, DiskMemory] = field(default_factory=dict)
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
@@ -108,7 +109,7 @@ class NoMemory:
     def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
         """Return what was added in this process."""
         del topic
-        return self._partitions.setdefault((topic_id, partition), PartitionMemory())
+        return self.partitions.setdefault((topic_id, partition), PartitionMemory())
 
     def disk(self, name: str) -> DiskMemory:
         """Return what was added in this process."""

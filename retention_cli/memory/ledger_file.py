@@ -8,6 +8,7 @@ when the file is opened.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import uuid
 import zlib
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.model import EventMax
-from retention_cli.core.state_dir import StateError, make_folder
+from retention_cli.core.state_dir import StateError, make_folder, open_file
 from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
 from retention_cli.memory.earlier import pack, unpack
 from retention_cli.memory.group import GroupMemory
@@ -82,7 +83,8 @@ class LedgerFile:
         self.began_anew = self.upgraded = False
         self._known_id = known_id
         with self._errors():
-            there = self.path.exists()
+            there = os.path.lexists(self.path)
+            os.close(open_file(self.path, os.O_RDWR | os.O_CREAT))  # not another's, through a link; ours alone
             self.db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             self.db.execute("PRAGMA synchronous=FULL")
             self._prepare(there=there)
@@ -280,8 +282,9 @@ class LedgerFile:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, ValueError, KeyError, TypeError) as error:
-            why = " ".join(str(error).split())  # SQLite quotes what it stumbled over
+        except (sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
+            said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+            why = " ".join(said.split())  # SQLite quotes what it stumbled over
             raise StateError(
                 f"the ledger {self.path} can't be used: {why}; it remembers groups that are gone and when records "
                 f"were written: restore it, or move it away to start over without that"

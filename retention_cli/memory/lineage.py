@@ -6,7 +6,7 @@ that outlives a pass is asked about before it is used: where does the epoch end 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -159,18 +159,19 @@ def _last_epoch(
 
 
 def other_log(
-    reader: ClusterReader, last: Mapping[TopicPartition, tuple[int, int]], leaders: Leaders
+    reader: ClusterReader, marks: Mapping[TopicPartition, Collection[tuple[int, int]]], leaders: Leaders
 ) -> dict[TopicPartition, str]:
     """Return, for the partitions whose log may be another than what was read, why that is.
 
     Args:
         reader: the cluster.
-        last: of each partition the last record's offset and leader epoch, as they were read.
+        marks: of each partition offsets and leader epochs of records, as they were read.
         leaders: where to ask.
     """
-    answers = ask_epochs(reader, ((tp, epoch) for tp, (_offset, epoch) in last.items()), leaders)
+    every = [(tp, offset, epoch) for tp, some in marks.items() for offset, epoch in some]
+    answers = ask_epochs(reader, ((tp, epoch) for tp, _offset, epoch in every), leaders)
     found: dict[TopicPartition, str] = {}
-    for tp, (offset, epoch) in last.items():
+    for tp, offset, epoch in every:
         match answers.get((tp, epoch)):
             case Found(end) if end > offset:
                 continue

@@ -84,6 +84,19 @@ class PartitionMemory:
         scan = read_scan(self.scan)
         return reached if scan is None else max(reached, scan.end)
 
+    @property
+    def proof(self) -> PartitionMemory | None:
+        """As much of it as tells whether the log was cut since (M2); None where the partition was never looked at."""
+        if self.leader_epoch is None:
+            return None
+        return PartitionMemory(
+            packed=pack([Sample(0, self.high_watermark)]),
+            leader_epoch=self.leader_epoch,
+            last_epoch=self.last_epoch,
+            earlier=self.earlier,
+            log_start=self.log_start,
+        )
+
     def add_sample(self, sample: Sample) -> None:
         """Remember a high watermark. One that says nothing new is dropped: the same H at a later time."""
         if self.packed:

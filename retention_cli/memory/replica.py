@@ -6,7 +6,8 @@ the size stood, and up to where the broker has swept for certain:
 
 - a log that begins at 0 has nothing below that;
 - the size fell between two passes: what lay below S at the first of them is gone. What S moved by in between is gone
-  too where the fall accounts for it (at least half of its share of the bytes: only whole segments go);
+  too where the fall accounts for it beside that, but for a segment: only whole ones go. Where a topic is compacted, the
+  cleaner makes sizes fall too: there the fall must account for all that was dead at the first pass as well;
 - S stands where it stood when the replica was first seen, for two of the broker's checks and the delay of a deletion.
   Once S has moved only a fall says anything: where a broker's sweeping is stuck, each pass would else trim again.
 
@@ -99,6 +100,9 @@ def seen_again(
     high_watermark: int,
     size_bytes: int,
     sweeping: Sweeping,
+    segment_bytes: int = 0,
+    *,
+    compacted: bool = False,
 ) -> ReplicaSeen:
     """Return what is remembered of a replica after one more pass; S was read before its size.
 
@@ -110,6 +114,8 @@ def seen_again(
         high_watermark: H.
         size_bytes: as its broker says.
         sweeping: how that broker sweeps.
+        segment_bytes: of its topic; 0 where that is not known.
+        compacted: whether its topic is, or may be.
     """
     if before is None:
         swept = 0 if log_start == 0 else UNKNOWN_START
@@ -120,9 +126,11 @@ def seen_again(
     fallen, after_ms, by_ms = before.leaving_bytes(now_ms, sweeping), before.fell_after_ms, before.fell_by_ms
     fell = before.size_bytes - size_bytes
     if fell > 0:
-        swept = max(swept, min(before.log_start, log_start))
-        share = before.size_bytes * (log_start - before.log_start) // max(1, before.high_watermark - before.log_start)
-        if 2 * fell >= share:
+        live_bytes = before.size_bytes - before.dead_bytes
+        share = live_bytes * (log_start - before.log_start) // max(1, before.high_watermark - before.log_start)
+        if not compacted or fell + segment_bytes >= before.dead_bytes:
+            swept = max(swept, min(before.log_start, log_start))
+        if fell - before.dead_bytes + segment_bytes >= share:
             swept = log_start
         fallen, after_ms, by_ms = fallen + fell, before.seen_ms, now_ms
     if since_ms != UNKNOWN_START and sweeping.wait_ms is not None and now_ms - since_ms >= sweeping.wait_ms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -100,7 +101,7 @@ class Memories:
     def _opened(self, cluster_id: str) -> Memory:
         try:
             folder = cluster_folder(self._state_dir, cluster_id)
-            there = (folder / FILE_NAME).exists()
+            there = os.path.lexists(folder / FILE_NAME)
         except (StateError, OSError) as error:
             return lost(str(error))
         try:
@@ -134,7 +135,7 @@ def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
     What the cache of a shared one lacks is in its topic.
     """
     if ledger.began_anew:
-        text = f"the ledger {ledger.path} that the last trim went by is gone: what it remembered counts no more"
+        text = f"the ledger {ledger.path} that the last trim used is gone: what it remembered no longer counts"
     elif ledger.upgraded or (ledger.ledger_id == known.ledger_id and ledger.revision < known.revision):
         text = f"the ledger {ledger.path} is older than the last trim: what was remembered since then is missing"
     else:
