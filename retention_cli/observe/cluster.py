@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Answer, Found, Leaders, Spec
+from retention_cli.brokers.log_offsets import Answer, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
@@ -34,11 +34,19 @@ from retention_cli.observe.floors.kafka_groups import CommitListener, read_group
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Floors, Observation, Request
 from retention_cli.observe.times import read_times
-from retention_cli.observe.topic_facts import bare_facts, change_between, configured, never_touched
+from retention_cli.observe.topic_facts import (
+    bare_facts,
+    change_between,
+    configured,
+    end_of,
+    never_touched,
+    unread_facts,
+)
 from retention_cli.policy.settings import Settings
 
 _AGAIN_AFTER_S: Final = 0.5
 _NOT_READ: Final = Unknown.because("offsets", "not read")
+_NEVER_READ: Final = Unknown.because("G5", "never touched, so not read")
 
 
 def observe(
@@ -126,7 +134,7 @@ class _Reading:
         leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
         if self._request.memory_for is not None:
             self._memory = self._request.memory_for(metadata.cluster_id)
-        self._memory.begin({name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None})
+        self._memory.begin(metadata.topic_ids)
         floors = self._read_floors(metadata) if prepared is None else prepared.floors
         request = self._request
         sizes_soon = self._reader.sizes_soon(leaders) if request.sizes else None
@@ -256,14 +264,11 @@ class _Reading:
         self._ends_read_ms = self._request.clock_ms()
 
     def _end(self, tp: TopicPartition, name: str, answer: Answer) -> Maybe[int]:
-        if isinstance(answer, Found):
-            return answer.offset
-        error = answer if isinstance(answer, RequestFailedError) else "the broker names none"
-        unknown = Unknown.because("offsets", f"the {name} could not be read: {error}")
-        final = isinstance(error, RequestFailedError) and not error.retriable
-        if self._drafts[tp].metadata.leader is not None and not final:
-            self.unsettled[tp] = unknown.reasons[0]
-        return unknown
+        end = end_of(name, answer)
+        final = isinstance(answer, RequestFailedError) and not answer.retriable
+        if isinstance(end, Unknown) and self._drafts[tp].metadata.leader is not None and not final:
+            self.unsettled[tp] = end.reasons[0]
+        return end
 
     def _facts(
         self, floors: Floors, sizes: Mapping[TopicPartition, int], no_size: Unknown
@@ -290,7 +295,8 @@ class _Reading:
         """Hold every partition of which the two metadata reads say different things."""
         held = dict(facts)
         for tp in self._drafts:
-            change = change_between(tp, before.topics[tp.topic], after.topics.get(tp.topic))
+            topic = before.topics[tp.topic]
+            change = change_between(tp, topic.topic_id, topic.partitions[tp.partition], after.topics.get(tp.topic))
             if change is not None:
                 self.unsettled[tp] = change
             if tp in self.unsettled:
@@ -299,18 +305,7 @@ class _Reading:
         return held
 
     def _blank(self, tp: TopicPartition, partition: PartitionMetadata) -> PartitionFacts:
-        unread = Unknown.because("G5", "never touched, so not read")
-        return PartitionFacts(
-            topic=self._topics[tp.topic],
-            partition=tp.partition,
-            log_start=unread,
-            high_watermark=unread,
-            last_stable_offset=unread,
-            floor=unread,
-            size_bytes=unread,
-            has_leader=partition.leader is not None,
-            leader_epoch=partition.leader_epoch,
-        )
+        return unread_facts(self._topics[tp.topic], tp.partition, partition, _NEVER_READ)
 
 
 def _deleted(facts: PartitionFacts) -> PartitionFacts:

@@ -15,7 +15,7 @@ from retention_cli.brokers.records import (
     Range,
     UnreadableHeadersError,
     headers_of,
-    read_last,
+    note_epoch,
 )
 from retention_cli.core.model import (
     ANCIENT_MS,
@@ -125,12 +125,12 @@ class RecordScanner:
             for tp in ranges
         }
         adders = {tp: (scans[tp].add, sources[tp], ceilings[tp], self.settings[tp.topic]) for tp in ranges}
-        last: dict[TopicPartition, Message] = {}
+        epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
 
         def on_record(tp: TopicPartition, message: Message) -> None:
             nonlocal read
             add, source, ceiling, settings = adders[tp]
-            last[tp] = message
+            note_epoch(epochs[tp], message)
             add(message.offset(), time_of(message, source, settings), ceiling)
             read += 1
             if not read & 4095:
@@ -146,8 +146,7 @@ class RecordScanner:
                 else:
                     stopped[tp] = error
         finally:  # also after a Ctrl-C: the next run goes on from here
-            read_to = {tp: one for tp, message in last.items() if (one := read_last(message)) is not None}
-            for tp, why in of_another_log(self.reader, read_to, self.leaders).items():
+            for tp, why in of_another_log(self.reader, epochs, self.leaders).items():
                 stopped[tp] = RequestFailedError(why, retriable=True)
                 start = facts[tp].log_start  # as it was before
                 said = scans[tp].source
@@ -254,7 +253,7 @@ class _PrefixSearch:
 def _unreadable(offset: int, source: EventSource) -> Reason:
     return Reason(
         "R2",
-        f"the record at offset {offset:,} has no event time that can be read ({source}): nothing from there on goes "
+        f"the record at offset {offset:,} has no event time that can be read ({source}): nothing from there on is "
         f"by it; where such records may be passed over, set on.unreadable: skip",
     )
 

@@ -190,8 +190,8 @@ def _search(
             else:
                 searches[tp] = Search(start, end, time_ms, 1 if scan_records is None else scan_records[tp.topic])
         answers = reader.search_records(searches, max(1.0, deadline - reader.clock.monotonic()))
-        last = {tp: one.last for tp, one in answers.items() if isinstance(one, Reached) and one.last is not None}
-        for tp, why in of_another_log(reader, last, leaders).items():
+        read = {tp: one.epochs for tp, one in answers.items() if isinstance(one, Reached)}
+        for tp, why in of_another_log(reader, read, leaders).items():
             answers[tp] = RequestFailedError(why, retriable=True)
         for tp, one in answers.items():
             if isinstance(one, Reached) and (there := _ended_early(one, facts[tp])) is not None:

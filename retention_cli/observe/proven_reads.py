@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.records import Message, OnRecord, Range, read_last
+from retention_cli.brokers.records import Message, OnRecord, Range, note_epoch
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.lineage import other_log
 
@@ -29,25 +29,36 @@ def read_proven(
 
     Then what was handed over of that partition counts for nothing.
     """
-    last: dict[TopicPartition, Message] = {}
+    epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
 
     def noting(tp: TopicPartition, message: Message) -> bool | None:
-        last[tp] = message
+        note_epoch(epochs[tp], message)
         return on_record(tp, message)
 
     ended = reader.read_ranges(ranges, deadline, noting, scan=scan)
-    found = {tp: read for tp, message in last.items() if (read := read_last(message)) is not None}
-    for tp, why in of_another_log(reader, found, leaders).items():
+    for tp, why in of_another_log(reader, epochs, leaders).items():
         ended[tp] = RequestFailedError(why, retriable=True)
     return ended
 
 
 def of_another_log(
-    reader: ClusterReader, last: Mapping[TopicPartition, tuple[int, int]], leaders: Leaders
+    reader: ClusterReader, read: Mapping[TopicPartition, Mapping[int, int]], leaders: Leaders
 ) -> dict[TopicPartition, str]:
-    """Return of which partitions the last record that was read (offset and leader epoch) is not in the leader's log.
+    """Return of which partitions a record that was read is not in the leader's log, and why.
 
-    One of the current epoch is: its leader alone has written it, and has cut nothing since.
+    Each leader epoch is looked at by itself: one reading may begin at a deposed leader and end at the one that leads
+    now, whose records say nothing of those before them. A record of the current epoch is in that log: its leader
+    alone has written it, and has cut nothing since.
+
+    Args:
+        reader: the cluster.
+        read: the last offset that was read in each leader epoch.
+        leaders: where to ask.
     """
-    old = {tp: one for tp, one in last.items() if tp in leaders and one[1] != leaders[tp].leader_epoch}
+    old = {
+        tp: marks
+        for tp, epochs in read.items()
+        if tp in leaders
+        and (marks := [(offset, epoch) for epoch, offset in epochs.items() if epoch != leaders[tp].leader_epoch])
+    }
     return other_log(reader, old, leaders) if old else {}

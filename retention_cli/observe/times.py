@@ -8,13 +8,40 @@ from retention_cli.brokers.log_offsets import Answer, Leaders
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import LookUp, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.core.progress import Progress
-from retention_cli.decide.decision import settled, wanted_lookups
+from retention_cli.decide.decision import Wanted, settled, wanted_lookups
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe import lookups
 from retention_cli.observe.append_times import guarded_by_stamps, stamped_below
 from retention_cli.observe.event_records import soon
 from retention_cli.observe.event_times import EventTimeReader, with_event_times
-from retention_cli.policy.settings import Settings
+from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS, Settings
+
+
+def with_lookups(
+    reader: ClusterReader,
+    facts: Mapping[TopicPartition, PartitionFacts],
+    times: Collection[int],
+    leaders: Leaders,
+    deadline: float,
+) -> dict[TopicPartition, PartitionFacts]:
+    """Return the facts with look-ups of these times (Unix ms), whatever any rule wants; H must have been read before.
+
+    ``deadline`` is for settling them by reading (of the reader's clock).
+    """
+    wanted = {
+        tp: Wanted(frozenset(times))
+        for tp, one in facts.items()
+        if times
+        and not one.empty
+        and not isinstance(one.log_start, Unknown)
+        and not isinstance(one.high_watermark, Unknown)
+    }
+    found: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {tp: {} for tp in wanted}
+    if wanted:
+        limits = dict.fromkeys((tp.topic for tp in wanted), DEFAULT_SCAN_RECORDS)
+        for one in lookups.look_up(reader, facts, wanted, leaders, limits, deadline):
+            found[one.tp][one.time_ms] = one.answer
+    return {**facts, **{tp: facts[tp]._replace(lookups=answers) for tp, answers in found.items()}}
 
 
 def read_times(

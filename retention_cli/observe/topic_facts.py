@@ -1,13 +1,14 @@
-"""A topic's facts, from its metadata and its live settings."""
+"""A topic's facts, from its metadata and its live settings; and a partition's, of which nothing was read."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.metadata import TopicMetadata
+from retention_cli.brokers.log_offsets import Answer, Found
+from retention_cli.brokers.metadata import PartitionMetadata, TopicMetadata
 from retention_cli.brokers.topic_configs import TopicConfig
-from retention_cli.core.model import Reason, TopicFacts, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown
 from retention_cli.decide.guards import untouchable
 from retention_cli.policy.settings import Settings
 
@@ -43,15 +44,47 @@ def never_touched(topic: TopicFacts, settings: Settings) -> bool:
     return isinstance(untouchable(topic, settings), Reason)
 
 
-def change_between(tp: TopicPartition, before: TopicMetadata, after: TopicMetadata | None) -> Reason | None:
-    """Return what two metadata reads say differently of a partition, None where they agree."""
+def end_of(name: str, answer: Answer) -> Maybe[int]:
+    """Return where a log starts or ends as its leader answered; unknown, with why, where it named no offset."""
+    if isinstance(answer, Found):
+        return answer.offset
+    error = answer if isinstance(answer, RequestFailedError) else "the broker names none"
+    return Unknown.because("offsets", f"the {name} could not be read: {error}")
+
+
+def unread_facts(topic: TopicFacts, partition: int, place: PartitionMetadata, why: Unknown) -> PartitionFacts:
+    """Return the facts of a partition of which metadata alone is known; ``why`` nothing else is."""
+    return PartitionFacts(
+        topic=topic,
+        partition=partition,
+        log_start=why,
+        high_watermark=why,
+        last_stable_offset=why,
+        floor=why,
+        size_bytes=why,
+        has_leader=place.leader is not None,
+        leader_epoch=place.leader_epoch,
+    )
+
+
+def change_between(
+    tp: TopicPartition, topic_id: str | None, before: PartitionMetadata, after: TopicMetadata | None
+) -> Reason | None:
+    """Return what two metadata reads say differently of a partition, None where they agree (M1).
+
+    Args:
+        tp: the partition.
+        topic_id: its topic's id, as the first read named it.
+        before: its leader and leader epoch, likewise.
+        after: its topic, as the second read shows it; None where it shows none.
+    """
     if after is None:
         return Reason("metadata", "the topic was deleted while it was read")
-    if before.topic_id != after.topic_id:
+    if topic_id != after.topic_id:
         return Reason("metadata", "the topic was deleted and recreated while it was read")
-    if tp.partition not in after.partitions:
+    now = after.partitions.get(tp.partition)
+    if now is None:
         return Reason("metadata", "the partition vanished while it was read")
-    one, other = before.partitions[tp.partition], after.partitions[tp.partition]
-    if (one.leader, one.leader_epoch) != (other.leader, other.leader_epoch):
+    if (before.leader, before.leader_epoch) != (now.leader, now.leader_epoch):
         return Reason("metadata", "the leader changed each time that the partition was read: run again")
     return None

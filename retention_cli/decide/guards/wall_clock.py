@@ -70,7 +70,7 @@ def _watched(facts: PartitionFacts, now_ms: int, wait_ms: int) -> int | Unknown:
         return Unknown.because(
             "G3",
             f"when its records were written is known since {_to_the_second(first)} only, when kretain first saw the "
-            f"partition: with retention.min.wallclock.ms of {format_duration(wait_ms)} nothing goes before "
+            f"partition: with retention.min.wallclock.ms of {format_duration(wait_ms)} nothing is trimmed before "
             f"{_to_the_second(first + wait_ms)}",
         )
     return known

@@ -35,7 +35,7 @@ class MinTimestamp(Trigger):
         if _in_future(minimum, settings, now_ms):
             return Unknown.because(
                 "R3",
-                f"log.retention.min.timestamp is {format_time(minimum)}, in the future: everything would go; "
+                f"log.retention.min.timestamp is {format_time(minimum)}, in the future: everything would be trimmed; "
                 f"correct it, or set allow.empty: true",
             )
         return offset_at(facts, minimum, settings, now_ms, data=True)

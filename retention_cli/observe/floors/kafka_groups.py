@@ -70,8 +70,7 @@ def read_group_floors(
         fold, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener, recall)
         if doubt is None:
             return fold
-        late = attempts > 1 and (doubt.again == "once" or reader.clock.monotonic() > deadline)
-        if doubt.again == "no" or late:
+        if not doubt.allows_another(attempts, late=reader.clock.monotonic() > deadline):
             fold.fail_all(doubt.reason)
             return fold
         reader.clock.sleep(_AGAIN_AFTER_S)
@@ -84,6 +83,10 @@ class Doubt:
 
     reason: Reason
     again: Literal["no", "once", "while patience lasts"]
+
+    def allows_another(self, attempts: int, *, late: bool) -> bool:
+        """Return whether another reading may be, after so many; ``late``: patience has ended."""
+        return self.again != "no" and (attempts == 1 or (self.again != "once" and not late))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ makes it in memory, Spark by a groupBy; what is said of it is said here, once.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from retention_cli.core.model import Floor, Maybe, Reason, Unknown
+from retention_cli.core.printable import shell_word
 
 NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
@@ -149,7 +149,7 @@ def _with_gone(
 
 
 def _forget(group: str) -> str:
-    return f"if it won't come back: kretain groups forget {shlex.quote(group)}"
+    return f"if it won't come back: kretain groups forget {shell_word(group)}"
 
 
 def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
@@ -224,7 +224,7 @@ def leftover_reason(group: str, offset: int) -> Reason:
     text = (
         f"group {group} committed {offset:,} to an older topic of this name or before the log was lost, and has "
         f"not committed since: delete its offsets; if it has read so far here all the same: kretain groups forget "
-        f"{shlex.quote(group)}"
+        f"{shell_word(group)}"
     )
     return Reason("F5", text)
 
@@ -240,7 +240,7 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
     return (
         f"group {group} reads {topic} but has no commit on this partition (its commit on "
         f"{topic}-{partition} is {offset:,}). If it reads no more: kafka-consumer-groups.sh "
-        f"--delete-offsets --group {shlex.quote(group)} --topic {topic}, or list it under "
+        f"--delete-offsets --group {shell_word(group)} --topic {topic}, or list it under "
         f"groups.ignore; if it starts at the end, under groups.latest"
     )
 
