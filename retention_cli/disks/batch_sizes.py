@@ -17,7 +17,8 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.wire.runs import Runs
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
-from retention_cli.disks.measure import BYTES, TOPIC_BYTES
+from retention_cli.disks.measure import DiskState
+from retention_cli.disks.topic_tails import BYTES, TOPIC_BYTES, estimated_tails
 from retention_cli.policy.settings import Settings
 
 RUNS_A_LOG: Final = 1_024
@@ -171,3 +172,32 @@ def _large_topics(
         for name, size in held.items()
         if (most := settings[name].max_topic_bytes) is not None and (size is None or size > most)
     }
+
+
+def tails_without_inventory(
+    reader: ClusterReader,
+    state: DiskState,
+    facts: Mapping[TopicPartition, PartitionFacts],
+    settings: Mapping[str, Settings],
+    leaders: Leaders,
+    batches: BatchSizes | None,
+    now_ms: int,
+    progress: Progress,
+) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
+    """Return R5's bounds by the policy's key: by what is read of logs, or by the sizes that brokers say.
+
+    Args:
+        reader: asks the brokers.
+        state: what was seen of disks.
+        facts: of all partitions of topics that have a size.
+        settings: by topic.
+        leaders: where to read.
+        batches: reads logs; None: sizes are estimated.
+        now_ms: the clock of all cutoffs.
+        progress: is told how many bytes have come.
+    """
+    leading = state.leading_disks(facts.keys())
+    if batches is None:
+        return estimated_tails(reader, facts, settings, leading, state.sizes, leaders, now_ms)
+    sizes = {tp: disk.replicas[tp] for tp, disk in leading.items()}
+    return batches.tails(reader, facts, settings, leaders, sizes, progress)

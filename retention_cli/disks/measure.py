@@ -7,33 +7,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
 
-from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import MissingPartError, numpy
-from retention_cli.core.model import Maybe, PartitionFacts, Reason, Tail, TopicPartition, Unknown, Usage, known
+from retention_cli.core.model import Maybe, PartitionFacts, Reason, TopicPartition, Unknown, Usage, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit
+from retention_cli.disks.decide import Measured
+from retention_cli.disks.elsewhere import Elsewhere, above_ceiling, read_elsewhere
+from retention_cli.disks.proof import unproven
 from retention_cli.disks.replica_sizes import Sizes
+from retention_cli.disks.solve.borne_out import ScannedReplica
+from retention_cli.disks.solve.devices import devices_in
+from retention_cli.disks.solve.lagging import smaller_replicas
+from retention_cli.disks.solve.leaving import FileLike, FilesLike, Leaving, leaving, stays, stays_by_scan
 from retention_cli.disks.solve.outcome import DiskOutcome, Space, space_of
-from retention_cli.disks.solve.room import Disk, disks_of, excess_bytes, sized_by_policy
-from retention_cli.disks.solve.watermarks import usage_for
-from retention_cli.disks.topic_tails import estimated_topic_tails
-from retention_cli.disks.usage import remember
-from retention_cli.memory.disk import Growth
+from retention_cli.disks.solve.room import (
+    Disk,
+    absent_disks,
+    disks_of,
+    excess_bytes,
+    named,
+    sized_by_policy,
+    unknown_room,
+)
+from retention_cli.disks.solve.uncounted import doubted_bytes, indexes_gone, until_counted
+from retention_cli.disks.solve.watermarks import usages
+from retention_cli.disks.usage import looks_at, remember, stays_by_ledger
+from retention_cli.memory.disk import Growth, Look
 from retention_cli.observe.recall import Remembered
+from retention_cli.observe.topic_facts import change_between
+from retention_cli.policy.disks import sized_topics
 from retention_cli.policy.settings import DiskRules, Settings
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
     from retention_cli.disks.solve.oldest_first import OldestFirst
 
-BYTES: Final = "retention.bytes"
-TOPIC_BYTES: Final = "retention.topic.bytes"
+Walk = Callable[[Sequence[Leaving], Mapping[TopicPartition, Unknown]], "OldestFirst"]
 _OLD_MS: Final = 3_600_000
-_TIERED: Final = "remote.storage.enable"
+_CHANGED: Final = Unknown.because(
+    "R6", "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
+)
 _NO_NUMPY: Final = Unknown.because("R6", "R6 needs numpy, also without an inventory: pip install 'kretain[parquet]'")
 
 
@@ -44,27 +63,46 @@ class DiskState:
     Args:
         rules: the policy's.
         exact: whether an inventory is at hand.
+        files: the inventory's.
+
+    ``topics`` are those that R6 may touch, once the other rules have decided.
     """
 
     rules: DiskRules
     exact: bool = False
+    files: Sequence[FileLike] = ()
+    topics: Collection[str] = ()
     disks: list[Disk] = field(default_factory=list)
+    absent: list[Disk] = field(default_factory=list)
     notes: list[Reason] = field(default_factory=list)
     sizes: Sizes = field(default_factory=Sizes)
     facts: dict[TopicPartition, PartitionFacts] = field(default_factory=dict)
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    _scanned: dict[tuple[int, TopicPartition], ScannedReplica] = field(default_factory=dict)
+    _indexes_gone: Mapping[str, int] = field(default_factory=dict)
     _leaders: dict[TopicPartition, PartitionMetadata] = field(default_factory=dict)
     _outcomes: Sequence[DiskOutcome] = ()
     _growths: Mapping[str, Maybe[Growth]] = field(default_factory=dict)
+    _stays: Mapping[str, int] = field(default_factory=dict)
+    _looks: Mapping[str, Sequence[Look]] = field(default_factory=dict)
+    _now_ms: int = 0
+    _over_ms: int | None = None
     _above: dict[TopicPartition, list[DiskOutcome]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rules: DiskRules, inventory: FilesLike | None) -> Self:
+        """Return a state that has read nothing yet, with what an inventory says of its files."""
+        return cls(rules, exact=inventory is not None, files=() if inventory is None else inventory.files)
 
     @property
     def outcomes(self) -> list[DiskOutcome]:
         """What each disk comes to, once it is decided."""
         return [replace(one, growth=self._growths.get(one.disk.name)) for one in self._outcomes]
 
-    def space(self, topics: Collection[str]) -> Space | None:
-        """Return what brokers give back after a plan of these topics, and when; None where no disk is decided about."""
-        return space_of(self._outcomes, *self.sizes.longest({disk.broker for disk in self.disks}, topics))
+    @property
+    def space(self) -> Space | None:
+        """What brokers give back after the plan, and when; None where no disk is decided about."""
+        return space_of(self._outcomes, *self.sizes.longest(self._brokers(), self.topics))
 
     def look(
         self,
@@ -77,57 +115,61 @@ class DiskState:
     ) -> None:
         """Read the log dirs, after these facts' S and H.
 
-        What they show is remembered, with our wall clock: how full disks are, and replicas' sizes where a rule goes
-        by them.
+        What they show is remembered, with our wall clock: how full disks are, replicas' sizes where rules need them.
         """
         answers = reader.log_dirs(reader.brokers())
-        self.disks, self.notes = disks_of(dict(answers), self.rules)
+        self.disks, self.notes = disks_of(dict(answers), self.rules, devices_in(self.files))
+        self.absent = absent_disks(self.disks, answers, {tp: one.replicas for tp, one in leaders.items()})
+        self.disks += self.absent
+        self.notes += [Reason("disk", f"{one.name}: {why.text}") for one in self.absent for why in unknown_room(one)]
         self.facts.update(facts)
         self._leaders.update(leaders)
         if self.rules.percent is not None or sized_topics(settings):
-            self.sizes.add(reader, answers, facts, remembered.partitions, clock_ms())
-        self._growths = remember(self.disks, remembered.memory, clock_ms())
+            self.elsewhere = read_elsewhere(reader, self.disks, self.rules, facts, remembered, clock_ms)
+            memories = {**self.elsewhere.memories, **remembered.partitions}
+            self.sizes.add(reader, answers, {**self.elsewhere.facts, **facts}, memories, clock_ms())
+        self._now_ms = clock_ms()
+        self._growths = remember(self.disks, remembered.memory, self._now_ms)
+        if self.rules.percent is not None:
+            self._over_ms = self.sizes.longest_leaving_ms(self._brokers())
+            self._looks = {one.name: looks_at(one, remembered.memory) for one in self.disks}
+            self._stays = stays_by_ledger(self.disks, remembered.memory, self._now_ms, self._over_ms)
+
+    def _every(self) -> dict[TopicPartition, PartitionFacts]:
+        """Return the facts of all partitions that were looked at, managed or not."""
+        return {**self.elsewhere.facts, **self.facts}
+
+    def log_starts(self) -> dict[TopicPartition, int]:
+        """Return S of all partitions, managed or not, whose S is known."""
+        return {tp: one.log_start for tp, one in self._every().items() if not isinstance(one.log_start, Unknown)}
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        """Return H of all partitions, managed or not, whose H is known."""
+        every = self._every().items()
+        return {tp: one.high_watermark for tp, one in every if not isinstance(one.high_watermark, Unknown)}
+
+    def unproven(self, reader: ClusterReader, scanned: Sequence[ScannedReplica]) -> dict[tuple[int, str, int], str]:
+        """Return the replicas of which an inventory is not believed, and why; the others are kept for R6 (M1)."""
+        leaders = {**self.elsewhere.leaders, **self._leaders}
+        doubts = unproven(reader, scanned, self.disks, self._every(), leaders)
+        self._indexes_gone = indexes_gone(scanned, self.disks, doubts)
+        on = {
+            (disk.broker, path): n
+            for n, disk in enumerate(self.disks)
+            if self._above_ceiling(disk)
+            for path in disk.dirs
+        }
+        self._scanned = {
+            (on[one.broker, one.dir], one.tp): one
+            for one in scanned
+            if (one.broker, one.dir) in on and (one.broker, *one.tp) not in doubts
+        }
+        return {replica: why for replica, why in doubts.items() if TopicPartition(*replica[1:]) in self.facts}
 
     def usages(self, tps: Collection[TopicPartition], leaders: Leaders) -> dict[TopicPartition, Maybe[Usage | None]]:
         """Return R7's usage of each partition; nothing where the policy has no watermarks."""
-        if not self.rules.watermarks:
-            return {}
-        on = self._on()
-        return {tp: self._usage(on.get(tp, ()), leaders[tp].replicas) for tp in tps}
-
-    def estimated_tails(
-        self,
-        reader: ClusterReader,
-        facts: Mapping[TopicPartition, PartitionFacts],
-        settings: Mapping[str, Settings],
-        now_ms: int,
-    ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
-        """Return R5's bounds by the sizes that brokers say, by the policy's key.
-
-        Args:
-            reader: asks the brokers.
-            facts: of all partitions of topics that have a size.
-            settings: by topic.
-            now_ms: the clock of all cutoffs.
-        """
-        leading = self._leading_disks(facts.keys())
-        most = {name: one.max_topic_bytes for name, one in settings.items() if one.max_topic_bytes is not None}
-        of_topics = {tp: one for tp, one in facts.items() if tp.topic in most}
-        together: Mapping[TopicPartition, Maybe[Tail]] = {}
-        if of_topics:
-            together = estimated_topic_tails(reader, of_topics, most, leading, self.sizes, self._leaders, now_ms)
-        found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
-        for tp, one in facts.items():
-            here = found.setdefault(tp, {})
-            if tp in together:
-                here[TOPIC_BYTES] = together[tp]
-            if (most_bytes := settings[tp.topic].max_bytes) is not None:
-                here[BYTES] = self._estimated_tail(tp, one, leading.get(tp), most_bytes)
-        return found
-
-    def leading_bytes(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what leaders' replicas of these take, dead bytes and all; of those that could be read."""
-        return {tp: disk.replicas[tp] for tp, disk in self._leading_disks(tps).items()}
+        replicas = {tp: one.replicas for tp, one in leaders.items()}
+        return usages(self.rules.watermarks, self.disks, tps, replicas)
 
     def say_age(self, age_ms: int) -> None:
         """Note that an inventory is old, where it is."""
@@ -150,16 +192,68 @@ class DiskState:
         for tp, one in self.facts.items():
             if not isinstance(one.log_start, Unknown) and not isinstance(one.high_watermark, Unknown):
                 ends[tp] = (one.log_start, one.high_watermark)
-        replicas = [(n, disk, tp) for n, disk in enumerate(self.disks) for tp in disk.replicas if tp in ends]
+        known_ends = ends.keys() | {
+            tp for tp, one in self.elsewhere.facts.items() if not isinstance(one.log_start, Unknown)
+        }
+        replicas = [(n, disk, tp) for n, disk in enumerate(self.disks) for tp in disk.replicas if tp in known_ends]
         doubts = {(n, tp): why for n, disk, tp in replicas if (why := self.sizes.doubt(disk, tp, "R6")) is not None}
+        behind = smaller_replicas(self.disks, {tp for _, _, tp in replicas}, self.sizes.segment_bytes)
         dead = {place: self.sizes.dead_bytes(self.disks[place[0]], place[1]) for place in doubts}
         doubtful = {place: self.sizes.doubtful_bytes(self.disks[place[0]], place[1]) for place in doubts}
-        lying = Known(ends, decided, limits, self.sizes.segment_bytes, doubts, dead, doubtful, self.leaving_bytes())
+        for n, disk in enumerate(self.disks):
+            if self._above_ceiling(disk):
+                doubtful |= {(n, tp): size for tp, size in disk.replicas.items() if tp not in known_ends}
+        doubtful |= {(n, tp): self.disks[n].replicas[tp] for n, tp in behind if tp in decided}
+        doubts = {**behind, **doubts}
+        away, held = self.leaving(), self.held()
+        most = {tp: held.get(tp) or limit for tp, limit in limits.items()}
+        lying = Known(ends, decided, most, self.sizes.segment_bytes, doubts, dead, doubtful, away)
         return estimate(reader, self.disks, self.rules, lying, self._leaders, now_ms)
 
-    def leaving_bytes(self) -> list[int]:
-        """Return, per disk, what has left replicas' sizes lately and is in use until its files are deleted."""
-        return [0 if sized_by_policy(one, self.rules) else self.sizes.leaving_bytes(one) for one in self.disks]
+    def measured(
+        self,
+        reader: ClusterReader,
+        found: OldestFirst,
+        limits: Mapping[TopicPartition, Maybe[Limit]],
+        left_alone: Collection[str],
+    ) -> Measured:
+        """Settle what R6 comes to, and return it without what changed since it was looked at.
+
+        Args:
+            reader: asks the brokers whether anything changed.
+            found: R6's bounds, and what it could not look at.
+            limits: how far the guards let it go.
+            left_alone: topics of which nothing is asked.
+        """
+        self.settle(found.outcomes)
+        changed = self.changed(reader, found.bounds)
+        return Measured(
+            {tp: (bound, self.why(tp)) for tp, bound in found.bounds.items() if tp not in changed},
+            limits,
+            {tp: why for tp, why in {**found.unknown, **changed}.items() if tp.topic not in left_alone},
+        )
+
+    def changed(self, reader: ClusterReader, tps: Collection[TopicPartition]) -> dict[TopicPartition, Unknown]:
+        """Return which partitions R6 may say nothing about: another topic, leader or epoch than it looked at (M1).
+
+        R6 comes after everything else was read and compared, so its own reads need a comparison of their own.
+        """
+        try:
+            topics = reader.metadata({tp.topic for tp in tps}).topics if tps else {}
+        except BrokerError as error:
+            why = Unknown.because("R6", f"whether its topic or its leader changed meanwhile could not be read: {error}")
+            return dict.fromkeys(tps, why)
+        ids = self.topic_ids()
+        return {tp: _CHANGED for tp in tps if change_between(tp, ids.get(tp), self._leaders[tp], topics.get(tp.topic))}
+
+    def leaving(self) -> list[Leaving]:
+        """Return, per disk, what is in use until its files are deleted, and what may be (R6)."""
+        return [Leaving() if sized_by_policy(one, self.rules) else self._leaving(one) for one in self.disks]
+
+    def _leaving(self, disk: Disk) -> Leaving:
+        by_scan = stays_by_scan(disk, self.files, self.rules.reserved, self._now_ms, self._looks.get(disk.name, ()))
+        stays_bytes = stays(by_scan, self._stays.get(disk.name), self._now_ms, self._over_ms)
+        return leaving(disk, self.sizes.leaving_bytes(disk), max(0, stays_bytes - self._indexes_gone.get(disk.name, 0)))
 
     def without_numpy(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, Unknown] | None:
         """Return why R6 holds these partitions where numpy is not installed; None where it is."""
@@ -200,80 +294,42 @@ class DiskState:
         how = "" if self.exact else "; estimated, for want of an inventory"
         return Reason("R6", f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}{how}")
 
-    def tiered(
-        self, reader: ClusterReader, names: Collection[str], settings: Mapping[str, Settings]
-    ) -> tuple[dict[str, Unknown], set[str]]:
-        """Return why R6 may not touch topics that have remote storage, or may have it; and those that do have it."""
-        left_alone: set[str] = set()
-        asked = sorted(name for name in names if not settings[name].trim_tiered)
-        found: dict[str, Unknown] = {}
-        for name, values in reader.topic_values(asked, [_TIERED]).items() if asked else ():
-            if isinstance(values, RequestFailedError):
-                found[name] = Unknown.because("R6", f"whether it has remote storage can't be read: {values}")
-            elif values.get(_TIERED) == "true":
-                text = "it has remote storage: a trim would delete all that is remote before it; tiered: trim allows it"
-                found[name] = Unknown.because("R6", text)
-                left_alone.add(name)
-        return found, left_alone
+    def held(self) -> dict[TopicPartition, Unknown]:
+        """Return why R6 leaves partitions alone that have a replica on a broker that does not answer."""
+        if self.rules.percent is None:
+            return {}
+        return {tp: named(one, one.room) for one in self.absent if isinstance(one.room, Unknown) for tp in one.replicas}
+
+    def walked(self, decided: Mapping[TopicPartition, int], walk: Walk) -> OldestFirst:
+        """Return what a walk over an inventory comes to, with all that its own bounds free in it.
+
+        Args:
+            decided: where the other rules trim to.
+            walk: walks, by what is leaving per disk and by who is on hold.
+        """
+        held, ends = self.held(), (self.log_starts(), self._ends())
+        doubted = partial(doubted_bytes, self.disks, self._scanned, *ends, self._above_ceiling)
+        return until_counted(self.leaving(), doubted, decided, lambda leaving: walk(leaving, held))
+
+    def _above_ceiling(self, disk: Disk) -> bool:
+        return above_ceiling(disk, self.rules)
 
     def topic_ids(self) -> dict[TopicPartition, str]:
         """Return the topic ids that are known."""
-        return {tp: found for tp, one in self.facts.items() if (found := known(one.topic.topic_id)) is not None}
+        return {tp: found for tp, one in self._every().items() if (found := known(one.topic.topic_id)) is not None}
 
     def leading(self) -> dict[TopicPartition, int | None]:
         """Return who leads each partition, None where nobody does."""
         return {tp: one.leader for tp, one in self._leaders.items()}
 
-    def _leading_disks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Disk]:
+    def _brokers(self) -> set[int]:
+        return {disk.broker for disk in self.disks if disk.dirs}
+
+    def leading_disks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Disk]:
+        """Return the disks of leaders' replicas of these, of those that could be read."""
         return {
             tp: disk
             for disk in self.disks
             for tp in disk.replicas
-            if tp in tps and self._leaders[tp].leader == disk.broker
+            if disk.dirs and tp in tps and self._leaders[tp].leader == disk.broker
         }
-
-    def _on(self) -> dict[TopicPartition, list[Disk]]:
-        on: dict[TopicPartition, list[Disk]] = {}
-        for disk in self.disks:
-            for tp in disk.replicas:
-                on.setdefault(tp, []).append(disk)
-        return on
-
-    def _usage(self, disks: Sequence[Disk], replicas: Sequence[int]) -> Maybe[Usage | None]:
-        states: list[tuple[str, Maybe[tuple[int, int]]]] = [
-            (one.name, one.room if isinstance(one.room, Unknown) else (one.room.used_bytes, one.room.total_bytes))
-            for one in disks
-        ]
-        for broker in {*replicas} - {one.broker for one in disks}:
-            why = f"how full broker {broker}'s disks are could not be read: the watermarks can't be told"
-            states.append((f"broker {broker}", Unknown.because("R7", why)))
-        return usage_for(self.rules.watermarks, states)
-
-    def _estimated_tail(
-        self, tp: TopicPartition, facts: PartitionFacts, leading: Disk | None, most_bytes: int
-    ) -> Maybe[Tail]:
-        """Return R5's bound from the size that the broker says, where there can be no dead segments in it."""
-        start, end = facts.log_start, facts.high_watermark
-        if isinstance(start, Unknown):
-            return start
-        if isinstance(end, Unknown):
-            return end
-        if leading is None:
-            return Unknown.because("R5", "its size could not be read")
-        if leading.replicas[tp] <= most_bytes:  # whatever of it is dead
-            return Tail(start, exact=False)
-        size_bytes = self.sizes.live_bytes(leading, tp, start)
-        if isinstance(size_bytes, Unknown):
-            return size_bytes
-        try:
-            numpy()
-        except MissingPartError:
-            return Unknown.because("R5", "sizes are estimated with numpy: pip install 'kretain[parquet]'")
-        from retention_cli.disks.solve.tails import estimated_tail
-
-        return Tail(estimated_tail(start, end, size_bytes, most_bytes), exact=False)
-
-
-def sized_topics(settings: Mapping[str, Settings]) -> set[str]:
-    """Return the topics that R5 has a size for."""
-    return {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}

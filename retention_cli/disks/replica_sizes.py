@@ -24,6 +24,9 @@ NO_SEGMENT_BYTES: Final = Unknown.because(
     "R5", "how large its segments are (segment.bytes) could not be read: run again"
 )
 _DELAY: Final = "file.delete.delay.ms"
+_OWN_DELAY: Final = "log.segment.delete.delay.ms"
+"""A broker's own, for topics that have none."""
+_CLEANUP: Final = "cleanup.policy"
 _CHECK: Final = "log.retention.check.interval.ms"
 _INVENTORY: Final = "or give an inventory (kretain segments scan, --inventory)"
 
@@ -42,6 +45,8 @@ class Sizes:
     _moving: set[tuple[int, TopicPartition]] = field(default_factory=set)
     _checks_ms: dict[int, int] = field(default_factory=dict)
     _delays_ms: dict[str, int] = field(default_factory=dict)
+    _own_delays_ms: dict[int, int] = field(default_factory=dict)
+    _cleaned: dict[str, bool] = field(default_factory=dict)
     _now_ms: int = 0
 
     def add(
@@ -75,9 +80,11 @@ class Sizes:
                 if tp not in asked:
                     asked[tp] = {row.place: row for row in unpack(memories[tp].replicas)}
                 place = place_of(broker, path)
-                row = seen_again(
-                    asked[tp].get(place), place, now_ms, start, end, replica.size_bytes, self._sweeping(broker, tp)
-                )
+                sweeping, segment_bytes = self._sweeping(broker, tp), self.segment_bytes.get(tp.topic, 0)
+                seen = asked[tp].get(place)
+                at = (now_ms, start, end, replica.size_bytes)
+                cleaned = self._cleaned.get(tp.topic, True)
+                row = seen_again(seen, place, *at, sweeping, segment_bytes, compacted=cleaned)
                 self._seen[broker, path, tp] = row
                 found.setdefault(tp, []).append(row)
         for tp, rows in found.items():
@@ -152,6 +159,12 @@ class Sizes:
         delays = [self._delays_ms.get(one) for one in topics]
         return _largest(checks), _largest(delays)
 
+    def longest_leaving_ms(self, brokers: Collection[int]) -> int | None:
+        """Return how long it takes at most until what brokers sweep or delete is gone; None where one does not say."""
+        longest = _largest([self._checks_ms.get(one) for one in brokers])
+        delays = [*self._delays_ms.values(), *self._own_delays_ms.values()]
+        return None if longest is None or not delays else longest + max(delays)
+
     def _rows(self, disk: Disk, tp: TopicPartition) -> list[ReplicaSeen]:
         found = (self._seen.get((disk.broker, path, tp)) for path in disk.dirs)
         return [row for row in found if row is not None]
@@ -161,10 +174,14 @@ class Sizes:
 
     def _read_settings(self, reader: ClusterReader, brokers: Sequence[int], topics: Sequence[str]) -> None:
         """Ask how brokers sweep, and how large topics' segments are. What can't be read is missing afterwards."""
-        checks = reader.broker_values([one for one in brokers if one not in self._checks_ms], [_CHECK])
+        checks = reader.broker_values([one for one in brokers if one not in self._checks_ms], [_CHECK, _OWN_DELAY])
         self._checks_ms |= _numbers(checks, _CHECK)
+        self._own_delays_ms |= _numbers(checks, _OWN_DELAY)
         waiting = [one for one in topics if one not in self.segment_bytes]
-        values = reader.topic_values(waiting, [SEGMENT_BYTES, _DELAY]) if waiting else {}
+        values = reader.topic_values(waiting, [SEGMENT_BYTES, _DELAY, _CLEANUP]) if waiting else {}
+        for name, told in values.items():
+            if not isinstance(told, RequestFailedError):
+                self._cleaned[name] = "compact" in (told.get(_CLEANUP) or "compact")
         self.segment_bytes |= {name: size for name, size in _numbers(values, SEGMENT_BYTES).items() if size > 0}
         self._delays_ms |= _numbers(values, _DELAY)
 

@@ -9,28 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
-from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.model import Decision, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Decision, Maybe, PartitionFacts, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import Limit, disk_limit
-from retention_cli.disks.batch_sizes import BatchSizes
+from retention_cli.disks.batch_sizes import BatchSizes, tails_without_inventory
 from retention_cli.disks.decide import Measured
-from retention_cli.disks.measure import DiskState, sized_topics
-from retention_cli.disks.solve.outcome import DiskOutcome, Space
+from retention_cli.disks.measure import DiskState
+from retention_cli.disks.tiered import tiered_topics
 from retention_cli.observe.recall import Remembered
+from retention_cli.policy.disks import sized_topics
 from retention_cli.policy.settings import DiskRules, Settings
 
 if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
     from retention_cli.disks.solve.inventory_view import InventoryView
     from retention_cli.disks.solve.oldest_first import OldestFirst
-
-_CHANGED: Final = Unknown.because(
-    "R6", "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
-)
 
 
 @dataclass(slots=True)
@@ -39,7 +36,7 @@ class DiskRun:
 
     Args:
         state: what is known of the disks.
-        stock: the inventory, None where none was given.
+        inventory: what was scanned, None where none was given.
         batches: reads for R5 what batches take in logs, None where sizes are to be estimated.
     """
 
@@ -52,21 +49,7 @@ class DiskRun:
         """Return a run that has read nothing yet."""
         if isinstance(inventory, BatchSizes):
             return cls(DiskState(rules), None, inventory)
-        return cls(DiskState(rules, exact=inventory is not None), inventory)
-
-    @property
-    def outcomes(self) -> list[DiskOutcome]:
-        """What each disk comes to, once it is decided."""
-        return self.state.outcomes
-
-    @property
-    def notes(self) -> list[Reason]:
-        """What people must know of the disks."""
-        return self.state.notes
-
-    def space(self, decisions: Sequence[Decision]) -> Space | None:
-        """Return what brokers give back after these decisions, and when; None where no disk is decided about."""
-        return self.state.space({one.topic for one in decisions if one.action != "skip"})
+        return cls(DiskState.of(rules, inventory), inventory)
 
     def with_disks(
         self,
@@ -84,17 +67,18 @@ class DiskRun:
         if inventory is not None:
             inventory.check_cluster(cluster_id)
         state.look(reader, facts, settings, leaders, remembered, clock_ms)
+        if inventory is not None:
+            doubts = state.unproven(reader, list(inventory.replicas(state.log_starts())))
+            self.inventory = inventory = inventory.without(doubts)
         usages = state.usages(facts.keys(), leaders)
         found = {tp: one._replace(usage=usages[tp]) for tp, one in facts.items()} if usages else dict(facts)
         if sized := sized_topics(settings):
             chosen = {tp: one for tp, one in state.facts.items() if tp.topic in sized}
             if inventory is not None:
                 tails = inventory.tails(chosen, settings, state.leading(), state.topic_ids())
-            elif self.batches is not None:
-                sizes = state.leading_bytes(chosen.keys())
-                tails = self.batches.tails(reader, chosen, settings, leaders, sizes, progress)
             else:
-                tails = state.estimated_tails(reader, chosen, settings, remembered.now_ms)
+                batches, now_ms = self.batches, remembered.now_ms
+                tails = tails_without_inventory(reader, state, chosen, settings, leaders, batches, now_ms, progress)
             found = {tp: one._replace(tails=tails[tp]) if tp in tails else one for tp, one in found.items()}
         whole = {name for name, one in settings.items() if one.whole_segments}
         if whole and inventory is not None:
@@ -110,19 +94,20 @@ class DiskRun:
         decisions: Sequence[Decision],
         now_ms: int,
     ) -> Measured:
-        """Return what R6 comes to after the partitions' own rules; ``outcomes`` are set.
+        """Return what R6 comes to after the partitions' own rules; the state's outcomes are set.
 
         Without an inventory brokers are asked for offsets at times. That is after everything else was read, so who
         leads, in which epoch, and each topic's id are compared once more (M1).
         """
         state = self.state
+        state.topics = {one.topic for one in decisions if one.action != "skip"}
         if state.rules.percent is None:
             state.without_ceiling()
             return Measured()
         missing = state.without_numpy([one.tp for one in decisions])
         if missing is not None:
             return Measured(unknown=missing)
-        tiered, left_alone = state.tiered(reader, {one.topic for one in decisions if one.action != "skip"}, settings)
+        tiered, left_alone = tiered_topics(reader, state.topics, settings)
         limits: dict[TopicPartition, Maybe[Limit]] = {}
         for one in decisions:
             stopped = tiered.get(one.topic)
@@ -133,13 +118,7 @@ class DiskRun:
             found = state.estimated(reader, decided, limits, now_ms)
         else:
             found = self._walked(self.inventory, decided, limits, now_ms)
-        state.settle(found.outcomes)
-        changed = changed_since(reader, {tp: facts[tp] for tp in found.bounds})
-        return Measured(
-            {tp: (bound, state.why(tp)) for tp, bound in found.bounds.items() if tp not in changed},
-            limits,
-            {tp: why for tp, why in {**found.unknown, **changed}.items() if tp.topic not in left_alone},
-        )
+        return state.measured(reader, found, limits, left_alone)
 
     def with_bytes(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         """Return the decisions with the bytes that the inventory says they trim, where it does."""
@@ -169,23 +148,5 @@ class DiskRun:
         state = self.state
         state.say_age(inventory.age_ms(now_ms))
         segment_table = inventory.segment_table(state.topic_ids())
-        starts = {tp: one.log_start for tp, one in state.facts.items() if not isinstance(one.log_start, Unknown)}
-        return oldest_first(segment_table, state.disks, state.rules, starts, decided, limits, state.leaving_bytes())
-
-
-def changed_since(
-    reader: ClusterReader, facts: Mapping[TopicPartition, PartitionFacts]
-) -> dict[TopicPartition, Unknown]:
-    """Return of which partitions the topic or the leader epoch is not that of the facts any more, or may not be."""
-    try:
-        topics = reader.metadata({tp.topic for tp in facts}).topics if facts else {}
-    except BrokerError as error:
-        why = Unknown.because("R6", f"whether its topic or its leader changed meanwhile could not be read: {error}")
-        return dict.fromkeys(facts, why)
-    found: dict[TopicPartition, Unknown] = {}
-    for tp, one in facts.items():
-        topic = topics.get(tp.topic)
-        now = None if topic is None or topic.topic_id != one.topic.topic_id else topic.partitions.get(tp.partition)
-        if now is None or now.leader_epoch != one.leader_epoch:
-            found[tp] = _CHANGED
-    return found
+        walk = partial(oldest_first, segment_table, state.disks, state.rules, state.log_starts(), decided, limits)
+        return state.walked(decided, walk)

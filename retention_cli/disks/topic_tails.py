@@ -1,6 +1,7 @@
-"""R5 of a topic without an inventory: its oldest records, by estimated sizes and bisected times (R5).
+"""R5 without an inventory, by the sizes that brokers say: estimated (R5).
 
-The same search as R6's, with a topic for a disk and leaders' replicas on it.
+Of a topic its oldest records go, found by bisected times: the same search as R6's, with a topic for a disk and
+leaders' replicas on it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,77 @@ from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.replica_sizes import NO_SEGMENT_BYTES, Sizes
 from retention_cli.disks.solve.room import Disk, Room
-from retention_cli.policy.settings import DiskRules
+from retention_cli.policy.settings import DiskRules, Settings
 
 if TYPE_CHECKING:
     from retention_cli.brokers.log_offsets import Leaders
 
+BYTES: Final = "retention.bytes"
+TOPIC_BYTES: Final = "retention.topic.bytes"
 _NO_NUMPY: Final = Unknown.because("R5", "sizes are estimated with numpy: pip install 'kretain[parquet]'")
 _NO_SIZE: Final = Unknown.because("R5", "its size could not be read")
 _ALL: Final = DiskRules(percent=100.0, shared=True)
 """A topic may be as large as its room is, and nobody else is in it."""
+
+
+def estimated_tails(
+    reader: ClusterReader,
+    facts: Mapping[TopicPartition, PartitionFacts],
+    settings: Mapping[str, Settings],
+    leading: Mapping[TopicPartition, Disk],
+    sizes: Sizes,
+    leaders: Leaders,
+    now_ms: int,
+) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
+    """Return R5's bounds by the policy's key.
+
+    Args:
+        reader: asks the brokers.
+        facts: of all partitions of topics that have a size.
+        settings: by topic.
+        leading: the disk of each partition's leader, of those that could be read.
+        sizes: what the sizes are worth.
+        leaders: where to ask.
+        now_ms: the clock of all cutoffs.
+    """
+    most = {name: one.max_topic_bytes for name, one in settings.items() if one.max_topic_bytes is not None}
+    of_topics = {tp: one for tp, one in facts.items() if tp.topic in most}
+    together: Mapping[TopicPartition, Maybe[Tail]] = {}
+    if of_topics:
+        together = estimated_topic_tails(reader, of_topics, most, leading, sizes, leaders, now_ms)
+    found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
+    for tp, one in facts.items():
+        here = found.setdefault(tp, {})
+        if tp in together:
+            here[TOPIC_BYTES] = together[tp]
+        if (most_bytes := settings[tp.topic].max_bytes) is not None:
+            here[BYTES] = _tail(tp, one, leading.get(tp), most_bytes, sizes)
+    return found
+
+
+def _tail(
+    tp: TopicPartition, facts: PartitionFacts, leading: Disk | None, most_bytes: int, sizes: Sizes
+) -> Maybe[Tail]:
+    """Return R5's bound from the size that the broker says, where there can be no dead segments in it."""
+    start, end = facts.log_start, facts.high_watermark
+    if isinstance(start, Unknown):
+        return start
+    if isinstance(end, Unknown):
+        return end
+    if leading is None:
+        return _NO_SIZE
+    if leading.replicas[tp] <= most_bytes:  # whatever of it is dead
+        return Tail(start, exact=False)
+    size_bytes = sizes.live_bytes(leading, tp, start)
+    if isinstance(size_bytes, Unknown):
+        return size_bytes
+    try:
+        numpy()
+    except MissingPartError:
+        return _NO_NUMPY
+    from retention_cli.disks.solve.tails import estimated_tail
+
+    return Tail(estimated_tail(start, end, size_bytes, most_bytes), exact=False)
 
 
 def estimated_topic_tails(
@@ -123,12 +186,13 @@ def _searched(
         return dict.fromkeys((tp for one in topics for tp in one.replicas), _NO_NUMPY)
     from retention_cli.disks.bisect_offsets import estimate
     from retention_cli.disks.solve.estimated import Known
+    from retention_cli.disks.solve.leaving import Leaving
 
     # A trigger asks without regard to guards: what these keep is not taken from other partitions instead.
     limits: dict[TopicPartition, Maybe[Limit]] = {
         tp: Limit(ends[tp][1], "G1", "the high watermark") for one in topics for tp in one.replicas
     }
-    known = Known(ends, {}, limits, sizes.segment_bytes, {}, {}, {}, [0] * len(topics))
+    known = Known(ends, {}, limits, sizes.segment_bytes, {}, {}, {}, [Leaving()] * len(topics))
     bounds = estimate(reader, topics, _ALL, known, leaders, now_ms).bounds
     return {tp: Tail(bounds.get(tp, ends[tp][0]), exact=False) for tp in limits}
 

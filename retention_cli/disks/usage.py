@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.model import Maybe, Reason, Unknown
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.disks.solve.outcome import DiskOutcome
-from retention_cli.disks.solve.room import Disk, disks_of
-from retention_cli.memory.disk import Growth, Look, growth
+from retention_cli.disks.solve.room import Disk, absent_disks, disks_of, unknown_room
+from retention_cli.memory.disk import Growth, Look, growth, lowest
 from retention_cli.memory.interface import Memory
 from retention_cli.policy.settings import DiskRules
+
+_UNEXPLAINED: Final = ":unexplained"
+"""Behind a disk's key in memory: looks at what no live replica explains, instead of at all that is in use."""
 
 
 def look(
     reader: ClusterReader, rules: DiskRules, memory: Memory, now_ms: int
 ) -> tuple[list[DiskOutcome], list[Reason]]:
     """Return how full each disk is and how fast it grows, without any plan, and what can't be told."""
-    disks, notes = disks_of(dict(reader.log_dirs(reader.brokers())), rules)
+    replicas = {
+        TopicPartition(name, number): one.replicas
+        for name, topic in reader.metadata().topics.items()
+        for number, one in topic.partitions.items()
+    }
+    answers = reader.log_dirs(reader.brokers())
+    disks, notes = disks_of(dict(answers), rules)
+    away = absent_disks(disks, answers, replicas)
+    disks += away
+    notes += [Reason("disk", f"{one.name}: {why.text}") for one in away for why in unknown_room(one)]
     growths = remember(disks, memory, now_ms)
     return [DiskOutcome(disk, rules.percent, growth=growths.get(disk.name)) for disk in disks], notes
 
@@ -31,3 +44,27 @@ def remember(disks: Sequence[Disk], memory: Memory, now_ms: int) -> dict[str, Ma
             found[disk.name] = growth(known.looks, now)
             known.add(now)
     return found
+
+
+def stays_by_ledger(disks: Sequence[Disk], memory: Memory, now_ms: int, over_ms: int | None) -> dict[str, int]:
+    """Remember what no live replica explains on disks; return how much of it stays, by their names (R6).
+
+    What was there over more than ``over_ms``, all the time, is somebody else's. A disk of which that is not known yet
+    is not in the result; none is where ``over_ms`` is None.
+    """
+    found: dict[str, int] = {}
+    for disk in disks:
+        if isinstance(disk.room, Unknown):
+            continue
+        known = memory.disk(f"{disk.key}{_UNEXPLAINED}")
+        now = Look(now_ms, disk.unexplained_bytes, disk.room.total_bytes)
+        stays = None if over_ms is None else lowest(known.looks, now, over_ms)
+        if stays is not None:
+            found[disk.name] = stays
+        known.add_lowest(now)
+    return found
+
+
+def looks_at(disk: Disk, memory: Memory) -> tuple[Look, ...]:
+    """Return the looks at what no live replica explains on a disk."""
+    return memory.disk(f"{disk.key}{_UNEXPLAINED}").looks

@@ -9,6 +9,7 @@ from retention_cli.disks.inventory.table import COLUMNS
 
 DISORDER: Final = "is there twice or out of order"
 OVERLAP: Final = "begins before the one before it ends"
+GAP: Final = "begins behind where the one before it ends"
 
 
 def lacking(table: Any) -> str | None:
@@ -33,7 +34,7 @@ def wrong(table: Any, broker: Any) -> tuple[int, str] | None:
     numbers = {
         name: table[name].to_numpy() for name in ("broker", "partition", "base_offset", "bytes", "log_bytes", "mtime")
     }
-    base = numbers["base_offset"]
+    base, closed = numbers["base_offset"], ~table["active"].to_numpy(zero_copy_only=False)
     following, known = _ends(table)
     for bad, what in (
         (numbers["broker"] != broker, "is of another broker than {}"),
@@ -41,6 +42,7 @@ def wrong(table: Any, broker: Any) -> tuple[int, str] | None:
         (base < 0, "has a negative base offset"),
         (known & (following < base), "ends before it begins"),
         ((numbers["bytes"] < 0) | (numbers["log_bytes"] < 0), "has a negative size"),
+        (closed & (numbers["bytes"] < numbers["log_bytes"]), "takes less than its own log file"),
     ):
         if bad.any():
             row = int(np.argmax(bad))
@@ -66,6 +68,8 @@ def disordered(table: Any, begins: Any) -> tuple[int, str] | None:
         return int(bad[0]), DISORDER
     if (bad := same[known[same - 1] & (following[same - 1] > base[same])]).size:
         return int(bad[0]), OVERLAP
+    if (bad := same[known[same - 1] & (following[same - 1] < base[same])]).size:
+        return int(bad[0]), GAP
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from retention_cli.core.extras import arrow
 from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.disks.inventory import doubts
-from retention_cli.disks.inventory.table import COLUMNS, FORMAT, METADATA_KEY, schema
+from retention_cli.disks.inventory.table import COLUMNS, FORMAT, LATER, METADATA_KEY, schema
 
 _DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
 
@@ -47,6 +47,11 @@ class Scanned:
     def brokers(self) -> frozenset[int]:
         """Which brokers' disks are in it."""
         return frozenset(one.broker for one in self.files)
+
+    @property
+    def scanned_dirs(self) -> frozenset[tuple[int, str]]:
+        """Every log dir that was scanned, with its broker: those too in which no segment lies."""
+        return frozenset((file.broker, str(one.get("path"))) for file in self.files for one in file.dirs)
 
     def age_ms(self, now_ms: int) -> int:
         """Return how old its oldest file is. Negative: it was made on a machine whose clock is ahead of ours."""
@@ -131,9 +136,12 @@ def read_footer(path: Path) -> Footer:
         InventoryError: it can't be read, is of another format, or lacks columns.
     """
     with _reading(path), arrow("pyarrow.parquet").ParquetFile(path) as file:
-        about, incomplete = _about(path, (file.metadata.metadata or {}).get(METADATA_KEY))
+        about, incomplete, written = _about(path, (file.metadata.metadata or {}).get(METADATA_KEY))
         _check_columns(path, file.schema_arrow)
-        return Footer(about, incomplete, int(file.metadata.num_rows))
+        rows = int(file.metadata.num_rows)
+        if written not in (None, rows):
+            raise InventoryError(f"{path} has {rows:,} rows, and its scan wrote {written:,}: scan again")
+        return Footer(about, incomplete, rows)
 
 
 @contextmanager
@@ -154,7 +162,11 @@ def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], st
             path, read_dictionary=list(_DICTIONARY), page_checksum_verification=True
         ) as file,
     ):
-        table = file.read([name for name, _, _ in COLUMNS])
+        have = {*file.schema_arrow.names}
+        table = file.read([name for name, _, _ in COLUMNS if name in have])
+        for name in sorted(LATER - have):
+            kind = schema().field(name)
+            table = table.append_column(kind, arrow().nulls(len(table), kind.type))
     doubt(path, footer.about, table)
     return footer.about, table, footer.incomplete
 
@@ -164,14 +176,16 @@ def _check_columns(path: Path, found: Any) -> None:
     have = {field.name: field.type for field in found}
     for field in schema():
         if field.name not in have:
+            if field.name in LATER:
+                continue
             raise InventoryError(f"{path} lacks the column {field.name}: scan again")
         kind = have[field.name]
         if (kind.value_type if types.is_dictionary(kind) else kind) != field.type:
             raise InventoryError(f"{path}: the column {field.name} is {kind}, not {field.type}: scan again")
 
 
-def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[int, str, int], str]]:
-    """Read what a file says of itself."""
+def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[int, str, int], str], int | None]:
+    """Read what a file says of itself; and how many segments it has, where it says."""
     if said is None:
         raise InventoryError(f"{path} is no inventory of segments: `kretain segments scan --out` writes one")
     try:
@@ -188,11 +202,13 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
         incomplete = {
             (about.broker, str(one["topic"]), int(one["partition"])): str(one["problem"]) for one in value["incomplete"]
         }
+        totals = value.get("totals")
+        written = None if totals is None else int(totals["segments"])
     except (ValueError, KeyError, TypeError, AttributeError, UnitError) as error:
         raise InventoryError(f"{path}: what it says of itself can't be read ({error!r}): scan again") from None
     if what != FORMAT:
         raise InventoryError(f"{path} is of the format {what!r}, this kretain reads {FORMAT}: scan again")
-    return about, incomplete
+    return about, incomplete, written
 
 
 def agree(files: Sequence[InventoryFile]) -> None:

@@ -28,6 +28,7 @@ STEM_LENGTH: Final = 20
 _PARTITION: Final = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _LEAVING: Final = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
 _TOPIC_ID: Final = re.compile(r"topic_id: ?([A-Za-z0-9_-]{22})")
+_LEADER_EPOCH: Final = re.compile(r"([0-9]{1,10}) ([0-9]{1,19})")
 _NO_TOPIC_ID: Final = "A" * 22
 _COMPANIONS: Final = re.compile(
     r"leader-epoch-checkpoint(\.tmp)?|partition\.metadata(\.tmp)?|quorum-state(\.tmp)?|remote_log_snapshot(\.tmp)?"
@@ -99,6 +100,19 @@ def topic_id_in(content: bytes) -> str | None:
     if "version: 0" not in [line.strip() for line in lines] or len(found) != 1:
         raise LayoutError("says no topic id")
     return None if found[0] == _NO_TOPIC_ID else found[0]
+
+
+def leader_epochs_in(content: bytes) -> list[tuple[int, int]]:
+    """Return the leader epochs in a ``leader-epoch-checkpoint``, each with its first offset.
+
+    Raises:
+        LayoutError: it says none that can be used.
+    """
+    lines = content.decode("ascii", "replace").split("\n")
+    found = [match for line in lines[2:] if (match := _LEADER_EPOCH.fullmatch(line)) is not None]
+    if lines[0] != "0" or lines[-1] or len(found) != len(lines) - 3 or lines[1] != str(len(found)):
+        raise LayoutError("says no leader epochs")
+    return [(int(match[1]), int(match[2])) for match in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,16 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
     return LogDirs(which, clusters, tuple(found))
 
 
+def usable_in(path: str) -> int:
+    """Return how many bytes one who is not root may still write in a folder's file system.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    space = os.statvfs(path)
+    return space.f_bavail * space.f_frsize
+
+
 def _same(what: str, said: Sequence[tuple[str, _T]]) -> _T | None:
     """Return what all say, None where nobody does."""
     for path, value in said[1:]:

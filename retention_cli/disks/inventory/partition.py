@@ -22,11 +22,15 @@ from retention_cli.disks.inventory.layout import (
     LayoutError,
     base_offset,
     is_companion,
+    leader_epochs_in,
     topic_id_in,
 )
-from retention_cli.disks.inventory.segment import examine, from_indexes, size_of
+from retention_cli.disks.inventory.segment import allocated, examine, from_indexes, size_of
 
 METADATA_FILE: Final = "partition.metadata"
+EPOCHS_FILE: Final = "leader-epoch-checkpoint"
+_EPOCHS_MOST: Final = 1 << 20
+"""Bytes: some 60,000 elections. A longer file is not read, and its log's leader epoch is not known."""
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.01
 """A rename or two of the broker's, where a listing fell between them."""
@@ -38,11 +42,13 @@ class PartitionRead:
 
     The last segment is the active one, unless ``ends_active`` says that the last could not be read. ``flaws`` are the
     problems of single segments, by their place in the columns. ``problems`` and ``notes`` are texts that name their
-    files; with a problem something is unknown. ``pending`` is the size of files that the broker has renamed and will
-    delete. ``ignored`` counts what is none of its files.
+    files; with a problem something is unknown. ``pending`` is what files take that the broker has renamed and
+    will delete. ``ignored`` counts what is none of its files. ``leader_epoch`` is that of the last record, or an
+    earlier one; None where that can't be told.
     """
 
     topic_id: str | None = None
+    leader_epoch: int | None = None
     base_offsets: list[int] = field(default_factory=list)
     next_offsets: list[int | None] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
@@ -109,6 +115,7 @@ def _no_folder(log_dir: int, name: str, error: OSError) -> PartitionRead:
 def _look(folder: int) -> tuple[PartitionRead, str | None]:
     """Read all segments once; return also what is in the midst of a change, None where nothing is."""
     found = PartitionRead()
+    epochs = _leader_epochs(folder)  # before the segments: should the log be cut meanwhile, theirs ends too early
     try:
         names = os.listdir(folder)
     except OSError as error:
@@ -129,18 +136,34 @@ def _look(folder: int) -> tuple[PartitionRead, str | None]:
         elif suffix == TXN_INDEX:
             transactions.add(name[:STEM_LENGTH])
         elif name.endswith(DELETED):
-            found.pending += size_of(folder, name)
+            found.pending += allocated(folder, name)
         elif name.endswith(SWAP):
             again = f"{name} waits to take its place"
         elif not is_companion(name):
             found.ignored += 1
     stems.sort()
+    while stems and _is_no_file(folder, stems[-1] + LOG):  # a broker passes it over: what is active stands before it
+        stems.pop()
+        found.ignored += 1
     bases = [base_offset(stem) for stem in stems]
     segments = [(stem, base) for stem, base in zip(stems, bases, strict=True) if base is not None]
     found.ignored += len(stems) - len(segments)
     if _read_all(found, folder, segments, snapshots, transactions) and again is None:
         again = "segments vanish"
+    end = found.next_offsets[-1] if len(found) else None
+    if end is not None:
+        begun = max((epoch for epoch, first in epochs if first <= end), default=None)  # of a log that is empty by now
+        found.leader_epoch = max((epoch for epoch, first in epochs if first < end), default=begun)
     return found, again
+
+
+def _is_no_file(folder: int, name: str) -> bool:
+    """Return whether something is known to be no regular file: a pipe, a folder, a device."""
+    try:
+        mode = os.lstat(name, dir_fd=folder).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 
 def _read_all(
@@ -205,6 +228,21 @@ def _still_there(log_dir: int, name: str, folder: int) -> bool:
         return True
     mine = os.fstat(folder)
     return (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino)
+
+
+def _leader_epochs(folder: int) -> list[tuple[int, int]]:
+    """Return the leader epochs of a log, each with its first offset; none where they can't be read."""
+    try:
+        file = os.open(EPOCHS_FILE, FLAGS, dir_fd=folder)
+    except OSError:
+        return []
+    try:
+        content = os.read(file, _EPOCHS_MOST)
+        return leader_epochs_in(content) if len(content) < _EPOCHS_MOST else []
+    except (OSError, LayoutError):
+        return []
+    finally:
+        os.close(file)
 
 
 def _topic_id(folder: int, found: PartitionRead) -> str | None:

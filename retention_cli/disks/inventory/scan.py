@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -12,9 +13,10 @@ from typing import Any, Final
 from retention_cli import __version__
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import timestamp
-from retention_cli.disks.inventory.layout import Leaving, PartitionName, folder_of, is_beside
-from retention_cli.disks.inventory.log_dirs import LogDirs, ScanError, find_log_dirs
+from retention_cli.disks.inventory.layout import DELETED, Leaving, PartitionName, folder_of, is_beside
+from retention_cli.disks.inventory.log_dirs import LogDirs, ScanError, find_log_dirs, usable_in
 from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
+from retention_cli.disks.inventory.segment import BLOCK
 from retention_cli.disks.inventory.table import FORMAT, InventoryWriter
 
 _EVERY: Final = 64
@@ -23,11 +25,13 @@ _EVERY: Final = 64
 
 @dataclass(slots=True)
 class DirTotals:
-    """What lies in one log dir. Bytes but those of ``total_bytes`` and ``usable_bytes`` are sums of file sizes.
+    """What lies in one log dir.
 
-    ``bytes`` are the segments', all their files; ``log_bytes`` their log files' alone. ``pending_bytes`` are files that
-    the broker has renamed and is about to delete, ``future_bytes`` replicas on their way into this dir, ``stray_bytes``
-    such as the broker found and the cluster doesn't know. ``ignored`` counts what is nobody's.
+    ``bytes`` are the segments' sizes, all their files; ``log_bytes`` their log files' alone. Allocated blocks are
+    ``pending_bytes``, of files that the broker has renamed and is about to delete, ``future_bytes``, of replicas on
+    their way into this dir, and ``stray_bytes``, of such as the broker found and the cluster doesn't know.
+    ``usable_bytes`` is the larger of before and after. ``ignored`` counts what is nobody's, ``unread`` partitions that
+    went away meanwhile, or could not be read as a whole: their bytes are in no sum.
     """
 
     path: str
@@ -44,6 +48,7 @@ class DirTotals:
     future_bytes: int = 0
     stray_bytes: int = 0
     ignored: int = 0
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +168,16 @@ def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress:
                 # caught in the midst of a move, or left by one: which of the two counts, the broker knows
                 _incomplete(report, one.path, name, f"it is in {other} too: scan again")
                 _incomplete(report, other, name, f"it is in {one.path} too: scan again")
+    first = [
+        [_deleted_bytes(Path(one.path, folder)) for _, folder in mine] for one, mine in zip(totals, listed, strict=True)
+    ]
     report.topics = len({name.topic for name in everywhere})
     done, count = 0, sum(len(mine) for mine in listed)
-    for one, mine in zip(totals, listed, strict=True):
+    for one, mine, before in zip(totals, listed, first, strict=True):
         log_dir = os.open(one.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             last_topic = None
-            for name, folder in mine:
+            for (name, folder), pending in zip(mine, before, strict=True):
                 if not done % _EVERY:
                     progress("reading partitions", done, count)
                 done += 1
@@ -177,7 +185,10 @@ def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress:
                     read = read_partition(log_dir, folder)
                 except GoneError:
                     report.vanished += 1
+                    one.unread += 1
                     continue
+                # what was pending at first, and is not any more, may have made room for what others wrote meanwhile
+                read.pending = max(pending, read.pending)
                 _count(report, one, name, read)
                 if name.topic != last_topic:
                     last_topic, one.topics = name.topic, one.topics + 1
@@ -186,6 +197,9 @@ def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress:
         finally:
             os.close(log_dir)
     progress("reading partitions", done, count)
+    for one in totals:  # what was deleted meanwhile is in no sum, and must not seem to stay
+        with contextlib.suppress(OSError):
+            one.usable_bytes = max(one.usable_bytes, usable_in(one.path))
     return report
 
 
@@ -213,13 +227,20 @@ def _list(one: DirTotals) -> list[tuple[PartitionName, str]]:
     return live
 
 
-def _folder_bytes(path: Path) -> int:
+def _deleted_bytes(path: Path) -> int:
+    """Return what files take that a broker has renamed and is about to delete."""
+    return _folder_bytes(path, DELETED)
+
+
+def _folder_bytes(path: Path, ending: str = "") -> int:
     total = 0
     try:
         with os.scandir(path) as files:
             for file in files:
+                if not file.name.endswith(ending):
+                    continue
                 try:
-                    total += file.stat(follow_symlinks=False).st_size
+                    total += file.stat(follow_symlinks=False).st_blocks * BLOCK
                 except OSError:
                     continue  # it is on its way out
     except OSError:
@@ -235,6 +256,7 @@ def _count(report: ScanReport, one: DirTotals, name: PartitionName, read: Partit
     one.bytes += sum(read.sizes)
     one.log_bytes += sum(read.log_sizes)
     if read.problems:
+        one.unread += 1
         more = len(read.problems) - 1
         _incomplete(report, one.path, name, read.problems[0] + (f" (and {more} more)" if more else ""))
     if read.notes:

@@ -34,6 +34,9 @@ from retention_cli.disks.inventory.indexes import (
 )
 from retention_cli.disks.inventory.layout import INDEX, LOG, TIME_INDEX
 
+BLOCK: Final = 512
+"""Bytes of what ``st_blocks`` counts, whatever the file system's blocks are."""
+
 _TAIL: Final = 8192
 """Read from the offset index's last entry on: there is one every 4 KiB (``index.interval.bytes``)."""
 _NEAR: Final = 4096
@@ -186,6 +189,14 @@ def size_of(folder: int, name: str) -> int:
     """Return a file's size in an open folder, 0 where it is gone."""
     try:
         return lstat(name, dir_fd=folder).st_size
+    except OSError:
+        return 0
+
+
+def allocated(folder: int, name: str) -> int:
+    """Return what a file takes on its disk, 0 where it is gone: a preallocated index is a hole as a rule."""
+    try:
+        return lstat(name, dir_fd=folder).st_blocks * BLOCK
     except OSError:
         return 0
 

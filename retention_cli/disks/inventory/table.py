@@ -36,8 +36,11 @@ COLUMNS: Final = (
     ("active", "bool", False),
     ("tiered", "bool", True),
     ("problem", "string", True),
+    ("leader_epoch", "int32", True),
 )
 """Name, type, and whether it may be null. Times are Unix ms."""
+LATER: Final = frozenset({"leader_epoch"})
+"""Columns that files of earlier versions lack: they are null there."""
 
 
 def schema() -> Any:
@@ -107,6 +110,7 @@ class InventoryWriter:
                 active,
                 [self._tiered(topic)] * many,
                 problems,
+                [found.leader_epoch] * many,
             ),
             strict=True,
         ):

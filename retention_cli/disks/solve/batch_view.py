@@ -74,6 +74,7 @@ def batch_view(
         "log_bytes": size,
         "largest_timestamp": arrow("pyarrow.compute").if_else(arrow("pyarrow.compute").less(newest, 0), None, newest),
         "active": pa.array([False] * sum(counts), pa.bool_()),
+        "leader_epoch": pa.nulls(sum(counts), pa.int32()),
     }
     for name in ("dir", "topic", "topic_id"):
         columns[name] = columns[name].dictionary_encode()

@@ -47,10 +47,15 @@ class Logs:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Like a :class:`~retention_cli.disks.solve.water_level.WaterLevel`, with estimated bytes."""
+    """Like a :class:`~retention_cli.disks.solve.water_level.WaterLevel`, with estimated bytes.
+
+    ``perhaps_freed`` is what goes besides ``already_freed`` where segments are smaller than ``segment.bytes``: those
+    that roll by time are. R6 trims nothing in its stead.
+    """
 
     bound: Ints
     already_freed: Ints
+    perhaps_freed: Ints
     freed: Ints
     short: Ints
     level_ms: Ints
@@ -75,9 +80,12 @@ class Bisection:
         self._resolution = resolution_ms
         disks = len(excess)
         self._already = self._freed_on(logs.start[replicas.partition], disks)
-        self._remaining = np.asarray(excess, dtype=np.int64) - self._already
+        self._perhaps = self._share_on(logs.start, disks) - self._already
+        self._remaining = np.asarray(excess, dtype=np.int64) - self._already - self._perhaps
         # at the upper end all goes that may; it is enough, or the disk stays short
         self._offset = np.maximum(logs.start, logs.limit)[replicas.partition]
+        self._below = logs.start[replicas.partition]
+        """As far as the newest level goes that is not enough."""
         self._low = np.full(disks, oldest_ms, dtype=np.int64)
         self._high = np.full(disks, newest_ms, dtype=np.int64)
         reachable = self._freed_on(self._offset, disks) - self._already >= self._remaining
@@ -110,8 +118,8 @@ class Bisection:
         fits = self._open & enough
         self._high = np.where(fits, middle, self._high)
         self._low = np.where(self._open & ~enough, middle, self._low)
-        taken = fits[self._replicas.disk]
-        self._offset = np.where(taken, tried, self._offset)
+        self._offset = np.where(fits[self._replicas.disk], tried, self._offset)
+        self._below = np.where((self._open & ~enough)[self._replicas.disk], tried, self._below)
         self._open &= self._high - self._low > self._resolution
         near = freed - self._already <= self._remaining + self._remaining // _NEAR
         self._open &= ~(fits & near & (self._high - self._low <= _FINE_MS))
@@ -121,11 +129,37 @@ class Bisection:
         replicas = self._replicas
         bound = self._logs.start.copy()
         driving = self._over[replicas.disk]
-        np.maximum.at(bound, replicas.partition[driving], self._offset[driving])
+        np.maximum.at(bound, replicas.partition[driving], self._no_more_than_enough()[driving])
         bound = self._where_it_frees(bound)
         freed = self._freed_on(bound[replicas.partition], len(self._over)) - self._already
         level = np.where(self._over, self._high, -1)
-        return Estimate(bound, self._already, freed, np.maximum(self._remaining - freed, 0), level)
+        return Estimate(bound, self._already, self._perhaps, freed, np.maximum(self._remaining - freed, 0), level)
+
+    def _no_more_than_enough(self) -> Ints:
+        """Return the offsets; of what is as old as its disk's level no more than the disk needs, by partition.
+
+        A level is not always close: where many records have one time, or a newer one stands before them, the last step
+        is a large one.
+        """
+        replicas, logs, of = self._replicas, self._logs, self._replicas.partition
+        ends = logs.log_start[of], logs.high_watermark[of], replicas.size_bytes, logs.segment_bytes[of]
+        low, high = freed_bytes(self._below, *ends), freed_bytes(self._offset, *ends)
+        order = np.lexsort((of, replicas.disk))
+        gain = (high - low)[order]
+        before = np.cumsum(gain) - gain
+        disk = replicas.disk[order]
+        first = np.flatnonzero(np.concatenate(([True], disk[1:] != disk[:-1]))) if len(disk) else disk
+        before -= np.repeat(before[first], np.diff(np.append(first, len(disk))))
+        missing = self._remaining + self._already - add_up(low, replicas.disk, len(self._over))
+        needed = np.zeros(len(of), dtype=np.int64)
+        needed[order] = np.clip(missing[disk] - before, 0, gain)
+        records = np.maximum(logs.high_watermark - logs.log_start, 1)[of]
+        whole = logs.segment_bytes[of]
+        enough = -(-(low + needed) // whole) * whole + whole // 4
+        upto = logs.log_start[of] + np.ceil(records * (enough / np.maximum(replicas.size_bytes, 1))).astype(np.int64)
+        part: Ints = np.where(needed > 0, np.clip(upto, self._below, self._offset), self._below)
+        all_of: Ints = np.where(needed < high - low, part, self._offset)
+        return all_of
 
     def _where_it_frees(self, bound: Ints) -> Ints:
         """Return the bounds without what frees nothing: up to where the last segment that goes is likely to end.
@@ -169,6 +203,12 @@ class Bisection:
         middle: Ints = self._low + (self._high - self._low) // 2
         return middle
 
+    def _share_on(self, start: Ints, disks: int) -> Ints:
+        """Return the bytes per disk that lie below these bounds, one per partition."""
+        replicas, logs, of = self._replicas, self._logs, self._replicas.partition
+        share = _share(start[of], logs.log_start[of], logs.high_watermark[of], replicas.size_bytes)
+        return add_up(share, replicas.disk, disks)
+
     def _freed_on(self, bound: Ints, disks: int) -> Ints:
         """Return the bytes per disk that trims to these bounds, one per replica, are likely to free."""
         replicas, logs = self._replicas, self._logs
@@ -185,11 +225,17 @@ class Bisection:
         )
 
 
-def freed_bytes(bound: Ints, log_start: Ints, high_watermark: Ints, size_bytes: Ints, segment_bytes: Ints) -> Ints:
-    """Return what a trim to ``bound`` is likely to free of a replica: whole segments, but for the last one."""
+def _share(bound: Ints, log_start: Ints, high_watermark: Ints, size_bytes: Ints) -> Ints:
+    """Return how many of a replica's bytes lie below ``bound``, if they are spread evenly."""
     records = np.maximum(high_watermark - log_start, 1)
     going = np.clip(bound - log_start, 0, records)
-    share = (size_bytes.astype(np.float64) * (going / records)).astype(np.int64)
+    share: Ints = (size_bytes.astype(np.float64) * (going / records)).astype(np.int64)
+    return share
+
+
+def freed_bytes(bound: Ints, log_start: Ints, high_watermark: Ints, size_bytes: Ints, segment_bytes: Ints) -> Ints:
+    """Return what a trim to ``bound`` is likely to free of a replica: whole segments, but for the last one."""
+    share = _share(bound, log_start, high_watermark, size_bytes)
     freed: Ints = np.minimum(share // segment_bytes * segment_bytes, all_but_the_last(size_bytes, segment_bytes))
     return freed
 

@@ -14,9 +14,10 @@ import numpy as np
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.solve.estimate import Bisection, Estimate, Logs, Replicas, freed_bytes
-from retention_cli.disks.solve.oldest_first import UNMANAGED, OldestFirst, named
+from retention_cli.disks.solve.leaving import Leaving
+from retention_cli.disks.solve.oldest_first import UNMANAGED, OldestFirst
 from retention_cli.disks.solve.outcome import Blocker, DiskOutcome
-from retention_cli.disks.solve.room import Disk, excess_bytes, mostly_others
+from retention_cli.disks.solve.room import Disk, excess_bytes, mostly_others, named
 from retention_cli.disks.solve.segments import Ints
 from retention_cli.policy.settings import DiskRules
 
@@ -28,7 +29,7 @@ class Known:
     ``ends`` are S and H where both are known, ``decided`` where the other rules trim to, ``limits`` how far R6 may go
     of the managed partitions, ``segment_bytes`` topics' settings where they could be read. ``doubts`` say, per disk
     number and partition, why a replica's size may hold dead bytes, ``dead_bytes`` how many are likely to be on their
-    way, ``doubtful_bytes`` how many may be, and ``leaving_bytes`` what else is on its way, per disk.
+    way, ``doubtful_bytes`` how many may be, and ``leaving`` what else is on its way or may be, per disk.
     """
 
     ends: Mapping[TopicPartition, tuple[int, int]]
@@ -38,7 +39,7 @@ class Known:
     doubts: Mapping[tuple[int, TopicPartition], Unknown]
     dead_bytes: Mapping[tuple[int, TopicPartition], int]
     doubtful_bytes: Mapping[tuple[int, TopicPartition], int]
-    leaving_bytes: Sequence[int]
+    leaving: Sequence[Leaving]
 
 
 @dataclass(slots=True)
@@ -77,21 +78,23 @@ class Estimation:
         self._names = sorted(tp for tp in known.limits if tp in known.ends)
         number = {tp: n for n, tp in enumerate(self._names)}
         self._excess = np.zeros(len(self.disks), dtype=np.int64)
-        self._dead = np.array(known.leaving_bytes, dtype=np.int64)
-        self._doubtful = np.zeros(len(self.disks), dtype=np.int64)
+        self._dead = np.array([one.known_bytes for one in known.leaving], dtype=np.int64)
+        self._doubtful = np.array([one.uncertain_bytes for one in known.leaving], dtype=np.int64)
         rows: list[tuple[int, int, int]] = []
         for n, disk in enumerate(self.disks):
-            unknown = disk.room if isinstance(disk.room, Unknown) else mostly_others(disk.room, self.rules)
+            unknown: Unknown | None = disk.room if isinstance(disk.room, Unknown) else None
+            if not isinstance(disk.room, Unknown) and excess_bytes(disk.room, percent) > 0:
+                unknown = mostly_others(disk.room, self.rules)
             if unknown is not None:
                 self._unknown[n] = unknown
             elif not isinstance(disk.room, Unknown):
                 self._excess[n] = excess_bytes(disk.room, percent)
             for tp, size_bytes in disk.replicas.items():
+                dead = min(size_bytes, known.dead_bytes.get((n, tp), 0))
+                doubtful = min(size_bytes - dead, known.doubtful_bytes.get((n, tp), 0))
+                self._dead[n] += dead
+                self._doubtful[n] += doubtful
                 if tp in number:
-                    dead = min(size_bytes, known.dead_bytes.get((n, tp), 0))
-                    doubtful = min(size_bytes - dead, known.doubtful_bytes.get((n, tp), 0))
-                    self._dead[n] += dead
-                    self._doubtful[n] += doubtful
                     rows.append((n, number[tp], size_bytes - dead - doubtful))
         columns = np.array(rows, dtype=np.int64).reshape(-1, 3).T
         self._replicas = Replicas(columns[0], columns[1], columns[2])
@@ -129,7 +132,8 @@ class Estimation:
                 unknown=self._unknown.get(n),
                 excess_bytes=max(0, int(self._excess[n])),
                 dead_bytes=int(self._dead[n]),
-                doubtful_bytes=int(self._doubtful[n]),
+                doubtful_bytes=int(self._doubtful[n] + found.perhaps_freed[n]),
+                unexplained_bytes=self.known.leaving[n].possible_bytes,
                 other_rules_bytes=int(found.already_freed[n]),
                 freed_bytes=int(found.freed[n]),
                 short_bytes=0 if n in self._unknown else int(found.short[n]),
@@ -179,6 +183,8 @@ class Estimation:
                     found.setdefault(tp, doubt)
                 elif asks and isinstance(limit, Unknown):
                     found.setdefault(tp, limit)
+                elif one.waits is not None:
+                    found.setdefault(tp, named(one.disk, one.waits))
         return found
 
     def _blockers(self, found: Estimate) -> dict[int, list[Blocker]]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import ClassVar, Final
+from functools import partial
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
+from retention_cli.core.extras import arrow
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
-from retention_cli.disks.inventory.inventory import Inventory
-from retention_cli.disks.solve.dictionary import EncodedSegments, encoded
+from retention_cli.disks.inventory.inventory import Inventory, InventoryFile
+from retention_cli.disks.solve.borne_out import ScannedReplica
+from retention_cli.disks.solve.dictionary import NO_END, EncodedSegments, encoded
 from retention_cli.disks.solve.oldest_first import SegmentTable
 from retention_cli.disks.solve.segments import Flags, Ints, Segments
 from retention_cli.disks.solve.tails import bytes_between, exact_tails, exact_topic_tails
@@ -28,8 +32,10 @@ COLUMNS: Final = (
     "log_bytes",
     "largest_timestamp",
     "active",
+    "leader_epoch",
 )
 """What is read of an inventory's files."""
+_NO_EPOCH: Final = -1
 
 
 class InventoryView:
@@ -46,6 +52,7 @@ class InventoryView:
         table = inventory.table
         self._encoded: EncodedSegments = encoded(table.column)
         self._log_bytes: Ints = table.column("log_bytes").to_numpy()
+        self._epochs: Ints = arrow("pyarrow.compute").fill_null(table.column("leader_epoch"), _NO_EPOCH).to_numpy()
         whole = table.column("topic_id").unify_dictionaries().combine_chunks()
         if hasattr(whole, "chunks"):  # older pyarrow gives a chunked array of one
             whole = whole.chunk(0) if whole.num_chunks else whole
@@ -59,6 +66,11 @@ class InventoryView:
         self._held: set[tuple[TopicPartition, int]] = set()
         self._numbers = {tp: number for number, tp in enumerate(self._encoded.partitions)}
 
+    @property
+    def files(self) -> Sequence[InventoryFile]:
+        """What each file says of itself."""
+        return self._inventory.files
+
     def age_ms(self, now_ms: int) -> int:
         """Return how old its oldest file is."""
         return self._inventory.age_ms(now_ms)
@@ -71,9 +83,56 @@ class InventoryView:
         """
         self._inventory.check_cluster(cluster_id)
 
+    def without(self, doubts: Mapping[tuple[int, str, int], str]) -> Self:
+        """Return this inventory without what the cluster does not bear out: by replica, and why (R6)."""
+        found = copy(self)
+        whole = self._inventory
+        found._inventory = replace(whole, incomplete={**doubts, **whole.incomplete})  # noqa: SLF001  (our own copy)
+        return found
+
+    def replicas(self, log_starts: Mapping[TopicPartition, int]) -> Iterator[ScannedReplica]:
+        """Yield what is said of each replica, whose rows stand together.
+
+        Args:
+            log_starts: S, where it is known.
+        """
+        s, names, dirs = self._encoded.segments, self._encoded.partitions, self._encoded.dirs
+        if not len(s):
+            return
+        first = np.flatnonzero(
+            np.concatenate(([True], (s.disk[1:] != s.disk[:-1]) | (s.partition[1:] != s.partition[:-1])))
+        )
+        starts = np.array([log_starts.get(tp, 0) for tp in names], dtype=np.int64)
+        ends = np.where(s.next_offset == NO_END, -1, s.next_offset)
+        live = ~s.active & (s.next_offset > starts[s.partition])
+        indexes = np.maximum(s.size_bytes - self._log_bytes, 0)
+        ids = {number: word for word, number in self._id_numbers.items()}
+        columns = (
+            s.disk[first],
+            s.partition[first],
+            np.minimum.reduceat(self._ids, first),
+            np.maximum.reduceat(self._ids, first),
+            np.add.reduceat(s.active.astype(np.int64), first),
+            np.maximum.reduceat(np.where(s.active, s.base_offset, -1), first),
+            np.minimum.reduceat(s.base_offset, first),
+            np.maximum.reduceat(s.base_offset, first),
+            np.maximum.reduceat(ends, first),
+            np.add.reduceat(self._log_bytes, first),
+            np.add.reduceat(np.where(live, self._log_bytes, 0), first),
+            np.add.reduceat(np.where(s.active, np.minimum(self._log_bytes, s.size_bytes), 0), first),  # preallocated
+            np.add.reduceat(indexes, first),
+            np.add.reduceat(np.where(s.active | live, 0, indexes), first),
+            np.maximum.reduceat(self._epochs, first),
+        )
+        for disk, partition, low, high, *numbers in zip(*(one.tolist() for one in columns), strict=True):
+            topic_id, where = ids.get(low) if low == high else None, dirs[disk]
+            one = ScannedReplica(where.broker, where.path, names[partition], topic_id, *numbers)
+            yield one if one.leader_epoch != _NO_EPOCH else one._replace(leader_epoch=None)
+
     def segment_table(self, ids: Mapping[TopicPartition, str]) -> SegmentTable:
         """Return what R6 walks over."""
-        return SegmentTable(self._encoded, self._log_bytes, self._inventory.incomplete, self._ours(ids))
+        whole = self._inventory
+        return SegmentTable(self._encoded, self._log_bytes, whole.incomplete, self._ours(ids), whole.scanned_dirs)
 
     def bases(
         self, leaders: Mapping[TopicPartition, int | None], ids: Mapping[TopicPartition, str]
@@ -105,13 +164,9 @@ class InventoryView:
         topics = {name: number for number, name in enumerate(sorted({tp.topic for tp in facts}))}
         elsewhere = len(topics)
         topic, of_topic = np.full(count, elsewhere), np.full(elsewhere + 1, -1, dtype=np.int64)
-        missing: dict[TopicPartition, Unknown] = {}
+        missing = unknown_logs(facts, lambda tp: self._missing(tp, leaders.get(tp)))
         for tp, one in facts.items():
-            unknown = self._missing(tp, leaders.get(tp))
-            if unknown is None and isinstance(one.log_start, Unknown):
-                unknown = one.log_start
-            if unknown is not None or isinstance(one.log_start, Unknown):
-                missing[tp] = unknown or Unknown.because("R5", "its log start is not known")
+            if tp in missing or isinstance(one.log_start, Unknown):
                 continue
             number = self._numbers[tp]
             start[number] = one.log_start
@@ -121,21 +176,11 @@ class InventoryView:
             of_topic[number] = _or_none(settings[name].max_topic_bytes)
         each = exact_tails(segments, of_leader, start, most)
         together = exact_topic_tails(segments, of_leader, start, topic, of_topic)
-        broken: dict[str, Unknown] = {}
-        for tp, why in missing.items():
-            text = f"{tp} of the topic is not known ({why.reasons[0].text})"
-            broken.setdefault(tp.topic, Unknown.because("R5", text))
-        found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
-        for tp in facts:
-            here = found.setdefault(tp, {})
-            place = self._numbers.get(tp, -1)
-            if settings[tp.topic].max_bytes is not None:
-                here["retention.bytes"] = missing.get(tp) or Tail(int(each[place]), exact=True, by=self.by)
-            if settings[tp.topic].max_topic_bytes is not None:
-                here["retention.topic.bytes"] = broken.get(tp.topic) or Tail(
-                    int(together[place]), exact=True, by=self.by
-                )
-        return found
+
+        def tail(of: Ints, tp: TopicPartition) -> int:
+            return int(of[self._numbers[tp]])
+
+        return tails_by_key(settings, missing, facts, partial(tail, each), partial(tail, together), self.by)
 
     def log_bytes(
         self,
@@ -164,14 +209,8 @@ class InventoryView:
 
     def _missing(self, tp: TopicPartition, leader: int | None) -> Unknown | None:
         """Return why the inventory does not tell of a partition's leader replica, None where it does."""
-        if leader is None:
-            return Unknown.because("inventory", "it has no leader")
-        if (why := self._inventory.incomplete.get((leader, tp.topic, tp.partition))) is not None:
-            return Unknown.because("inventory", f"broker {leader}'s inventory: {why}")
-        if tp not in self._numbers or (tp, leader) not in self._held:
-            text = f"the inventory has no segments of it on broker {leader}, its leader: scan there anew"
-            return Unknown.because("inventory", text)
-        return None
+        held = tp in self._numbers and (tp, leader) in self._held
+        return missing_replica(self._inventory.incomplete, tp, leader, held=held)
 
     def _of_leaders(
         self, leaders: Mapping[TopicPartition, int | None], ids: Mapping[TopicPartition, str]
@@ -200,3 +239,68 @@ class InventoryView:
 
 def _or_none(value: int | None) -> int:
     return -1 if value is None else value
+
+
+def missing_replica(
+    incomplete: Mapping[tuple[int, str, int], str], tp: TopicPartition, leader: int | None, *, held: bool
+) -> Unknown | None:
+    """Return why an inventory does not tell of a partition's leader replica, None where it does.
+
+    Args:
+        incomplete: replicas (broker, topic, partition) of which something is unknown, with why.
+        tp: the partition.
+        leader: who leads it.
+        held: whether the inventory has any segment of that replica.
+    """
+    if leader is None:
+        return Unknown.because("inventory", "it has no leader")
+    if (why := incomplete.get((leader, tp.topic, tp.partition))) is not None:
+        return Unknown.because("inventory", f"broker {leader}'s inventory: {why}")
+    if not held:
+        text = f"the inventory has no segments of it on broker {leader}, its leader: scan it again"
+        return Unknown.because("inventory", text)
+    return None
+
+
+def unknown_logs(
+    facts: Mapping[TopicPartition, PartitionFacts], missing: Callable[[TopicPartition], Unknown | None]
+) -> dict[TopicPartition, Unknown]:
+    """Return of which partitions no tail can be told, and why: the replica is missing, or S is not known."""
+    found = {}
+    for tp, one in facts.items():
+        why = missing(tp) or one.log_start
+        if isinstance(why, Unknown):
+            found[tp] = why
+    return found
+
+
+def tails_by_key(
+    settings: Mapping[str, Settings],
+    missing: Mapping[TopicPartition, Unknown],
+    tps: Iterable[TopicPartition],
+    each: Callable[[TopicPartition], int],
+    together: Callable[[TopicPartition], int],
+    by: str,
+) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
+    """Return R5's bounds by the policy's key; one that is missing makes its topic's unknown.
+
+    Args:
+        settings: by topic.
+        missing: of which partitions nothing can be told (:func:`unknown_logs`).
+        tps: all partitions, in order.
+        each: gives where a partition's own tail begins.
+        together: gives where it begins so that its topic fits.
+        by: whose word it is.
+    """
+    broken: dict[str, Unknown] = {}
+    for tp, why in missing.items():
+        text = f"{tp} of the topic is not known ({why.reasons[0].text})"
+        broken.setdefault(tp.topic, Unknown.because("R5", text))
+    found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
+    for tp in tps:
+        here = found.setdefault(tp, {})
+        if settings[tp.topic].max_bytes is not None:
+            here["retention.bytes"] = missing.get(tp) or Tail(each(tp), exact=True, by=by)
+        if settings[tp.topic].max_topic_bytes is not None:
+            here["retention.topic.bytes"] = broken.get(tp.topic) or Tail(together(tp), exact=True, by=by)
+    return found

@@ -9,17 +9,19 @@ from typing import Final
 
 import numpy as np
 
-from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.solve.blockers import Remaining, in_the_way
 from retention_cli.disks.solve.dictionary import NO_END, EncodedSegments
+from retention_cli.disks.solve.leaving import Leaving
 from retention_cli.disks.solve.outcome import Blocker, DiskOutcome
-from retention_cli.disks.solve.room import Disk, excess_bytes, mostly_others
+from retention_cli.disks.solve.room import Disk, excess_bytes, mostly_others, named
 from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
 from retention_cli.disks.solve.water_level import NO_LEVEL, WaterLevel, water_level
 from retention_cli.policy.settings import DiskRules
 
 NO_SEGMENTS: Final = Unknown.because("R6", "the inventory has no segments of it: scan again")
+NOTHING_HELD: Final[Mapping[TopicPartition, Unknown]] = {}
 UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
 
 
@@ -29,13 +31,15 @@ class SegmentTable:
 
     ``incomplete`` names replicas (broker, topic, partition) of which something is unknown, and why. ``ours`` says of
     each row whether its topic id is the one that the cluster has now: another topic's left-overs free nothing.
-    ``log_bytes`` are the records alone, without indexes: what brokers call a replica's size.
+    ``log_bytes`` are the records alone, without indexes: what brokers call a replica's size. ``covered`` are the
+    (broker, dir) that were scanned, also where no segment lies there.
     """
 
     encoded: EncodedSegments
     log_bytes: Ints
     incomplete: Mapping[tuple[int, str, int], str]
     ours: Flags
+    covered: frozenset[tuple[int, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ def oldest_first(
     log_starts: Mapping[TopicPartition, int],
     decided: Mapping[TopicPartition, int],
     limits: Mapping[TopicPartition, Maybe[Limit]],
-    leaving_bytes: Sequence[int] = (),
+    leaving: Sequence[Leaving] = (),
+    held: Mapping[TopicPartition, Unknown] = NOTHING_HELD,
 ) -> OldestFirst:
     """Return the bounds that bring each disk under its ceiling, the oldest segments first.
 
@@ -68,7 +73,8 @@ def oldest_first(
         log_starts: S, of the partitions whose S is known.
         decided: where the other rules trim to, of the partitions that they trim.
         limits: how far R6 may go, of the managed partitions. Others are not touched.
-        leaving_bytes: per disk, what brokers have swept lately and may not have deleted yet.
+        leaving: per disk, what is leaving it that is no live replica's.
+        held: partitions that may not be touched, and why.
     """
     encoded = segment_table.encoded
     names, dirs = encoded.partitions, encoded.dirs
@@ -78,7 +84,7 @@ def oldest_first(
     segments = replace(segments, next_offset=np.where(segment_table.ours, segments.next_offset, NO_END))
     blocked: dict[int, Unknown] = {}
     limit = np.full(len(names), -1, dtype=np.int64)
-    broken = broken_partitions(segment_table.incomplete)
+    broken = {**broken_partitions(segment_table.incomplete), **held}
     for number, tp in enumerate(names):
         allowed = broken.get(tp) or limits.get(tp, UNMANAGED)
         if isinstance(allowed, Unknown):
@@ -87,18 +93,21 @@ def oldest_first(
             limit[number] = allowed.offset
     starts = np.array([log_starts.get(tp, 0) for tp in names], dtype=np.int64)
     start = np.array([max(log_starts.get(tp, 0), decided.get(tp, 0)) for tp in names], dtype=np.int64)
-    unknown, above = above_ceilings(disks, rules, {(one.broker, one.path) for one in dirs})
+    unknown, above = above_ceilings(disks, rules, {*segment_table.covered, *((one.broker, one.path) for one in dirs)})
     excess = np.array([*above, 0], dtype=np.int64)
-    held = np.zeros(len(names), dtype=np.bool_)
-    held[segments.partition] = True
+    scanned = np.zeros(len(names), dtype=np.bool_)
+    scanned[segments.partition] = True
     segments, dead = _without_dead(segments, segment_table.log_bytes, starts, names, disks)
-    dead[: len(leaving_bytes)] += np.array(leaving_bytes, dtype=np.int64)
-    result = water_level(segments, start, limit, excess - dead)
+    possible = np.zeros(len(disks) + 1, dtype=np.int64)
+    for n, away in enumerate(leaving):
+        dead[n] += away.known_bytes
+        possible[n] = away.uncertain_bytes
+    result = water_level(segments, start, limit, excess - dead - possible)
     bounds = {names[n]: int(result.bound[n]) for n in np.flatnonzero(result.bound > start).tolist()}
     blockers = _blockers(segments, result, limit, names, blocked, limits)
-    outcomes = _outcomes(disks, rules, unknown, excess, dead, result, blockers)
+    outcomes = _outcomes(disks, rules, unknown, excess, dead, leaving, result, blockers)
     stopped = {names[n]: why for n, why in blocked.items()}
-    present = frozenset(names[n] for n in np.flatnonzero(held).tolist())
+    present = frozenset(names[n] for n in np.flatnonzero(scanned).tolist())
     return OldestFirst(bounds, outcomes, _unknown_partitions(outcomes, limits, stopped, present))
 
 
@@ -128,7 +137,7 @@ def _unknown_partitions(
             elif tp not in present:
                 why = NO_SEGMENTS
             else:
-                why = stopped.get(tp)
+                why = stopped.get(tp) or (None if one.waits is None else named(one.disk, one.waits))
             if why is not None:
                 found.setdefault(tp, why)
     return found
@@ -137,11 +146,6 @@ def _unknown_partitions(
 def concerned(one: DiskOutcome) -> bool:
     """Return whether R6 asks, or may ask, for something on a disk."""
     return one.unknown is not None or one.excess_bytes > one.dead_bytes + one.other_rules_bytes
-
-
-def named(disk: Disk, why: Unknown) -> Unknown:
-    """Return why something is unknown, with the disk's name before it."""
-    return Unknown(tuple(Reason(one.code, f"{disk.name}: {one.text}") for one in why.reasons))
 
 
 def above_ceilings(
@@ -167,6 +171,8 @@ def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]
     """Return why R6 can't speak of a disk, None where it can."""
     if isinstance(disk.room, Unknown):
         return disk.room
+    if excess_bytes(disk.room, 100.0 if rules.percent is None else rules.percent) <= 0:
+        return None  # it asks for nothing, whoever fills it
     if (others := mostly_others(disk.room, rules)) is not None:
         return others
     missing = [path for path in disk.dirs if (disk.broker, path) not in covered]
@@ -251,9 +257,11 @@ def _outcomes(
     unknown: Mapping[int, Unknown],
     excess: Ints,
     dead: Ints,
+    leaving: Sequence[Leaving],
     result: WaterLevel,
     blockers: Mapping[int, Sequence[Blocker]],
 ) -> list[DiskOutcome]:
+    away = [*leaving, *(Leaving() for _ in disks)]
     return [
         DiskOutcome(
             disk=disk,
@@ -266,6 +274,8 @@ def _outcomes(
             short_bytes=0 if n in unknown else int(result.short[n]),
             level_ms=None if int(result.level_ms[n]) == NO_LEVEL else int(result.level_ms[n]),
             in_the_way=tuple(blockers.get(n, ())),
+            doubtful_bytes=away[n].uncertain_bytes,
+            unexplained_bytes=away[n].possible_bytes,
         )
         for n, disk in enumerate(disks)
     ]

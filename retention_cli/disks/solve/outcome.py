@@ -35,7 +35,8 @@ class DiskOutcome:
     are on their way already, ``other_rules_bytes`` go by other rules, ``freed_bytes`` by R6; ``short_bytes`` is what
     could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake. ``in_the_way`` is
     what stays, the most first; ``unnamed`` counts what is not in it. ``estimated`` says
-    that these bytes are no inventory's; ``doubtful_bytes`` may be dead then, and nothing goes in their stead.
+    that these bytes are no inventory's. ``doubtful_bytes`` may be dead or leaving, and nothing goes in their stead: of
+    them ``unexplained_bytes`` are in use by what no live replica explains, the others are live replicas'.
     ``growth`` is how fast the disk grows, None where its usage is unknown.
     """
 
@@ -52,6 +53,7 @@ class DiskOutcome:
     unnamed: int = 0
     estimated: bool = False
     doubtful_bytes: int = 0
+    unexplained_bytes: int = 0
     growth: Maybe[Growth] | None = None
 
     @property
@@ -59,13 +61,36 @@ class DiskOutcome:
         """All that the disk gets back: what is dead, and what the plan trims."""
         return self.dead_bytes + self.other_rules_bytes + self.freed_bytes
 
+    @property
+    def waits(self) -> Unknown | None:
+        """Why R6 takes less than the ceiling asks for: for which bytes it waits; None where it doesn't."""
+        left = self.excess_bytes - self.going_bytes
+        if self.unknown is not None or self.percent is None or not self.doubtful_bytes or left <= self.short_bytes:
+            return None
+        texts = []
+        if self.unexplained_bytes:
+            texts.append(
+                f"{format_bytes(self.unexplained_bytes)} in use are explained by no live replica and may be leaving "
+                "(files that were swept, deleted topics, replicas that were moved away): R6 waits for them. A scan "
+                "tells (kretain segments scan, --inventory); else run again later than a check and a delete delay take "
+                "(log.retention.check.interval.ms, file.delete.delay.ms)"
+            )
+        if doubted := self.doubtful_bytes - self.unexplained_bytes:
+            texts.append(
+                f"{format_bytes(doubted)} of live replicas may be dead, or go by other rules' trims: R6 waits for "
+                "them. A fresh scan tells (kretain segments scan, --inventory); else run again once brokers have swept "
+                "(log.retention.check.interval.ms)"
+            )
+        return Unknown(tuple(Reason("R6", text) for text in texts))
+
     def notes(self) -> list[Reason]:
         """Return what people must know: that it is short and who stands in the way, or why it can't be told."""
         name = self.disk.name
         if self.unknown is not None and self.percent is not None:
             return [Reason(one.code, f"{name}: {one.text}") for one in self.unknown.reasons]
+        waiting = [] if self.waits is None else [Reason(one.code, f"{name}: {one.text}") for one in self.waits.reasons]
         if not self.short_bytes:
-            return []
+            return waiting
         text = f"{name} stays above {self.percent:g} %, short by {format_bytes(self.short_bytes)}"
         most = [f"{format_bytes(one.size_bytes)} of {one.tp} ({one.text})" for one in self.in_the_way[:NAMED]]
         more = len(self.in_the_way) + self.unnamed - NAMED
@@ -75,7 +100,7 @@ class DiskOutcome:
         room = self.disk.room
         others = 0 if isinstance(room, Unknown) else room.used_bytes - room.kafka_bytes
         others_text = f"; {format_bytes(others)} are not Kafka's" if others > 0 else ""
-        return [Reason("R6", f"{text}{held}{others_text}")]
+        return [*waiting, Reason("R6", f"{text}{held}{others_text}")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Protocol
+from typing import Final
 
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.units import format_bytes
+from retention_cli.disks.solve.devices import NO_DEVICES, Devices, DirLike, group
 from retention_cli.policy.settings import DiskRules
 
-
-class ReplicaLike(Protocol):
-    """A replica's bytes in a log dir."""
-
-    @property
-    def tp(self) -> TopicPartition: ...  # noqa: D102
-    @property
-    def size_bytes(self) -> int: ...  # noqa: D102
-
-
-class DirLike(Protocol):
-    """A log dir as its broker describes it (``brokers/log_dirs.py``)."""
-
-    @property
-    def path(self) -> str: ...  # noqa: D102
-    @property
-    def total_bytes(self) -> Maybe[int]: ...  # noqa: D102
-    @property
-    def usable_bytes(self) -> Maybe[int]: ...  # noqa: D102
-    @property
-    def replicas(self) -> Sequence[ReplicaLike]: ...  # noqa: D102
-    @property
-    def error(self) -> str | None: ...  # noqa: D102
+_NAMED: Final = 3
+"""How many of an absent broker's topics a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +34,8 @@ class Room:
 class Disk:
     """One device of one broker, with one log dir or several. ``room`` is unknown where its usage is.
 
-    ``replicas`` are the bytes per replica (future copies of a replica added to it).
+    ``replicas`` are the bytes per replica (future copies of a replica added to it). A broker that does not answer is
+    one disk without ``dirs``, on which its replicas take nobody knows how much (0).
     """
 
     broker: int
@@ -65,16 +46,32 @@ class Disk:
     @property
     def name(self) -> str:
         """What people call it: the broker, and its dirs."""
-        return f"broker {self.broker}, {' + '.join(self.dirs)}"
+        return f"broker {self.broker}, {' + '.join(self.dirs)}" if self.dirs else f"broker {self.broker}"
 
     @property
     def key(self) -> str:
         """What it is remembered by."""
         return f"{self.broker}:{'+'.join(self.dirs)}"
 
+    @property
+    def unexplained_bytes(self) -> int:
+        """How many bytes are in use that no live replica's size explains; 0 where its usage is unknown."""
+        return 0 if isinstance(self.room, Unknown) else max(0, self.room.used_bytes - self.room.kafka_bytes)
 
-def disks_of(answers: Mapping[int, Sequence[DirLike] | Exception], rules: DiskRules) -> tuple[list[Disk], list[Reason]]:
-    """Return the disks of the brokers that answered, and what to tell people of those that can't be told."""
+
+def disks_of(
+    answers: Mapping[int, Sequence[DirLike] | Exception], rules: DiskRules, devices: Devices = NO_DEVICES
+) -> tuple[list[Disk], list[Reason]]:
+    """Return the disks of the brokers that answered, and what to tell people of those that can't be told.
+
+    Log dirs on one device are one disk: by ``disks.devices``, by the inventory, by identical totals and usables. Where
+    it can't be told whether they are, how full they are is unknown (R6).
+
+    Args:
+        answers: by broker, what it says of its log dirs, or why it could not be read.
+        rules: the policy's.
+        devices: the inventory's.
+    """
     disks: list[Disk] = []
     notes: list[Reason] = []
     for broker, answer in sorted(answers.items()):
@@ -82,9 +79,14 @@ def disks_of(answers: Mapping[int, Sequence[DirLike] | Exception], rules: DiskRu
             notes.append(Reason("disk", f"broker {broker}'s log dirs can't be read: {answer}"))
             continue
         by_path = {one.path: one for one in answer}
-        devices = _devices(sorted(by_path), broker, rules)
-        disks += [_disk(broker, [by_path[path] for path in paths], rules) for paths in devices]
-        notes += _same_volume(broker, answer, rules)
+        found = group(broker, answer, rules, devices)
+        notes += found.notes
+        for paths in found.groups:
+            disk = _disk(broker, [by_path[path] for path in paths], rules)
+            doubt = next((found.doubts[path] for path in paths if path in found.doubts), None)
+            disks.append(disk if doubt is None else replace(disk, room=doubt))
+    if rules.shared:
+        disks = _apart(disks, rules)
     notes += [
         Reason("disk", f"{disk.name}: {reason.text}")
         for disk in disks
@@ -92,6 +94,70 @@ def disks_of(answers: Mapping[int, Sequence[DirLike] | Exception], rules: DiskRu
         for reason in disk.room.reasons
     ]
     return disks, notes
+
+
+def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
+    """Return the disks, those without a room that may be one device of several brokers.
+
+    Where others use a disk, that brokers explain little of it says nothing.
+    """
+    alike: dict[tuple[int, int], set[int]] = {}
+    for one in disks:
+        if not isinstance(one.room, Unknown) and not _named_by_policy(one, rules):
+            alike.setdefault((one.room.total_bytes, one.room.used_bytes), set()).add(one.broker)
+    found = []
+    for one in disks:
+        brokers = (
+            set()
+            if isinstance(one.room, Unknown) or _named_by_policy(one, rules)
+            else alike[one.room.total_bytes, one.room.used_bytes] - {one.broker}
+        )
+        if brokers:
+            text = (
+                f"as large and as full, to the byte, as a disk of broker {', '.join(map(str, sorted(brokers)))}: with "
+                "disks.shared whether they are one device can't be told. Say it with disks.devices, a list for each "
+                f"device: [{one.broker}:{one.dirs[0]}] where it is this broker's alone"
+            )
+            one = replace(one, room=Unknown.because("disk", text))  # noqa: PLW2901
+        found.append(one)
+    return found
+
+
+def _named_by_policy(disk: Disk, rules: DiskRules) -> bool:
+    """Return whether the policy says what a disk's device is, or how large it is."""
+    named = {path for device in rules.devices for path in device}
+    dirs = {*disk.dirs, *(f"{disk.broker}:{path}" for path in disk.dirs)}
+    return bool(named & dirs) or sized_by_policy(disk, rules)
+
+
+def absent_disks(
+    disks: Sequence[Disk], answers: Mapping[int, object], replicas: Mapping[TopicPartition, Sequence[int]]
+) -> list[Disk]:
+    """Return a disk without dirs for each broker that holds replicas, and of whose disks nothing is known (R6).
+
+    Args:
+        disks: of the brokers that answered.
+        answers: all brokers that were asked.
+        replicas: the brokers of each partition's replicas, as the cluster's metadata has them.
+    """
+    there = {one.broker for one in disks}
+    held: dict[int, dict[TopicPartition, int]] = {}
+    for tp, brokers in replicas.items():
+        for broker in brokers:
+            if broker not in there:
+                held.setdefault(broker, {})[tp] = 0
+    return [
+        Disk(broker, (), Unknown.because("disk", _absent(broker in answers, lost)), lost)
+        for broker, lost in sorted(held.items())
+    ]
+
+
+def _absent(asked: bool, replicas: Mapping[TopicPartition, int]) -> str:
+    what = "it does not say what lies on its disks" if asked else "it is down: the cluster does not name it"
+    names = sorted({tp.topic for tp in replicas})
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    held = f"{len(replicas):,} replica{'s' if len(replicas) > 1 else ''} of {', '.join(names[:_NAMED])}{more}"
+    return f"{what}; it holds {held}, and how full its disks are is unknown until it is back"
 
 
 def excess_bytes(room: Room, percent: float) -> int:
@@ -102,18 +168,6 @@ def excess_bytes(room: Room, percent: float) -> int:
 def ceiling_bytes(room: Room, percent: float) -> int:
     """Return how many bytes may be in use."""
     return room.used_bytes - excess_bytes(room, percent)
-
-
-def _devices(paths: Sequence[str], broker: int, rules: DiskRules) -> list[list[str]]:
-    """Put the dirs that the policy says are on one device together."""
-    groups: list[list[str]] = []
-    left = list(paths)
-    for device in rules.devices:
-        together = [path for path in left if path in device or f"{broker}:{path}" in device]
-        if together:
-            groups.append(together)
-            left = [path for path in left if path not in together]
-    return sorted([*groups, *([path] for path in left)])
 
 
 def _disk(broker: int, dirs: Sequence[DirLike], rules: DiskRules) -> Disk:
@@ -153,6 +207,11 @@ def sized_by_policy(disk: Disk, rules: DiskRules) -> bool:
     return _rule(rules.capacity, disk.broker, disk.dirs) is not None
 
 
+def reserved_bytes(disk: Disk, reserved: Mapping[str, int]) -> int:
+    """Return what ``disks.reserved`` says of a disk."""
+    return _rule(reserved, disk.broker, disk.dirs) or 0
+
+
 def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:
     """Return why R6 can't tell what a trim would do: others than Kafka take most of the disk (R6)."""
     if rules.shared or 2 * room.kafka_bytes >= room.used_bytes:
@@ -173,22 +232,11 @@ def _rule(rule: Mapping[str, int], broker: int, paths: Sequence[str]) -> int | N
     return None
 
 
-def _same_volume(broker: int, dirs: Sequence[DirLike], rules: DiskRules) -> list[Reason]:
-    """Warn of dirs that may be on one device, and would then be counted twice."""
-    seen: dict[tuple[int, int], list[str]] = {}
-    grouped = {
-        path for paths in _devices([one.path for one in dirs], broker, rules) if len(paths) > 1 for path in paths
-    }
-    for one in dirs:
-        total, usable = one.total_bytes, one.usable_bytes
-        if one.path not in grouped and not isinstance(total, Unknown) and not isinstance(usable, Unknown):
-            seen.setdefault((total, usable), []).append(one.path)
-    return [
-        Reason(
-            "disk",
-            f"broker {broker}: {', '.join(paths)} have the same size and the same room: if they are on one device, "
-            "say so with disks.devices",
-        )
-        for paths in seen.values()
-        if len(paths) > 1
-    ]
+def named(disk: Disk, why: Unknown) -> Unknown:
+    """Return why something is unknown, with the disk's name before it."""
+    return Unknown(tuple(Reason(one.code, f"{disk.name}: {one.text}") for one in why.reasons))
+
+
+def unknown_room(disk: Disk) -> tuple[Reason, ...]:
+    """Return why a disk's usage is unknown, nothing where it is known."""
+    return disk.room.reasons if isinstance(disk.room, Unknown) else ()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from retention_cli.core.model import Maybe, Unknown, Usage, Watermark
+from retention_cli.core.model import Maybe, TopicPartition, Unknown, Usage, Watermark
+from retention_cli.disks.solve.room import Disk
 
 
 def reached(watermarks: Sequence[Watermark], used_bytes: int, total_bytes: int) -> Watermark | None:
@@ -41,3 +42,37 @@ def usage_for(
         if mark is not None and (highest is None or mark.percent > highest.mark.percent):
             highest = Usage(name, 100 * state[0] / state[1], mark)
     return unknown if highest is None and unknown is not None and watermarks else highest
+
+
+def usages(
+    watermarks: Sequence[Watermark],
+    disks: Sequence[Disk],
+    tps: Collection[TopicPartition],
+    replicas: Mapping[TopicPartition, Sequence[int]],
+) -> dict[TopicPartition, Maybe[Usage | None]]:
+    """Return R7's usage of each partition; nothing where the policy has no watermarks.
+
+    Args:
+        watermarks: the policy's.
+        disks: all that are known of.
+        tps: the partitions.
+        replicas: the brokers that hold each of them, as the cluster's metadata has them.
+    """
+    if not watermarks:
+        return {}
+    on: dict[TopicPartition, list[Disk]] = {}
+    for disk in disks:
+        for tp in disk.replicas:
+            on.setdefault(tp, []).append(disk)
+    return {tp: _usage(watermarks, on.get(tp, ()), replicas[tp]) for tp in tps}
+
+
+def _usage(watermarks: Sequence[Watermark], disks: Sequence[Disk], brokers: Sequence[int]) -> Maybe[Usage | None]:
+    states: list[tuple[str, Maybe[tuple[int, int]]]] = [
+        (one.name, one.room if isinstance(one.room, Unknown) else (one.room.used_bytes, one.room.total_bytes))
+        for one in disks
+    ]
+    for broker in {*brokers} - {one.broker for one in disks}:
+        why = f"how full broker {broker}'s disks are could not be read: the watermarks can't be told"
+        states.append((f"broker {broker}", Unknown.because("R7", why)))
+    return usage_for(watermarks, states)

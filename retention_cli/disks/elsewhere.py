@@ -1,0 +1,78 @@
+"""Logs that a run does not manage, on disks above their ceilings: what of them may be dead counts, too (R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.brokers.log_offsets import Spec
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown
+from retention_cli.disks.solve.room import Disk, excess_bytes
+from retention_cli.memory.lineage import ask_epochs
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.observe.recall import Remembered
+from retention_cli.observe.topic_facts import bare_facts, end_of, unread_facts
+from retention_cli.policy.settings import DiskRules
+
+_UNREAD: Final = Unknown.because("offsets", "not read")
+_ENDS: Final[tuple[Spec, ...]] = ("earliest", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Partitions that no entry matches, or that are never touched: S, H and topic ids alone, and their memories."""
+
+    facts: Mapping[TopicPartition, PartitionFacts] = field(default_factory=dict)
+    memories: Mapping[TopicPartition, PartitionMemory] = field(default_factory=dict)
+    leaders: Mapping[TopicPartition, PartitionMetadata] = field(default_factory=dict)
+
+
+def above_ceiling(disk: Disk, rules: DiskRules) -> bool:
+    """Return whether a disk is known to be above its ceiling."""
+    return (
+        rules.percent is not None and not isinstance(disk.room, Unknown) and excess_bytes(disk.room, rules.percent) > 0
+    )
+
+
+def read_elsewhere(
+    reader: ClusterReader,
+    disks: Collection[Disk],
+    rules: DiskRules,
+    managed: Collection[TopicPartition],
+    remembered: Remembered,
+    clock_ms: Callable[[], int],
+) -> Elsewhere:
+    """Read where the other logs on disks above their ceilings begin and end. What can't be read is missing.
+
+    Args:
+        reader: asks the brokers.
+        disks: as brokers have just described them: S comes after sizes, so that no dead byte is taken for a live one.
+        rules: the policy's.
+        managed: whose S and H are known.
+        remembered: the memory of this pass.
+        clock_ms: our wall clock.
+    """
+    wanted = {tp for disk in disks if above_ceiling(disk, rules) for tp in disk.replicas if tp not in managed}
+    if not wanted:
+        return Elsewhere()
+    try:
+        metadata = reader.metadata({tp.topic for tp in wanted})
+    except BrokerError:
+        return Elsewhere()
+    leaders = {tp: one for tp, one in metadata.places().items() if tp in wanted and one.leader is not None}
+    starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in _ENDS], leaders)
+    topics = {name: bare_facts(metadata.topics[name]) for name in {tp.topic for tp in leaders}}
+    facts = {
+        tp: unread_facts(topics[tp.topic], tp.partition, one, _UNREAD)._replace(
+            log_start=end_of("start", starts[tp]), high_watermark=end_of("high watermark", ends[tp])
+        )
+        for tp, one in leaders.items()
+    }
+    known = Remembered(remembered.memory, {}, leaders, clock_ms(), remembered.now_ms)
+    known.open({name: one.topic_id for name, one in topics.items()})
+    known.prove(ask_epochs(reader, known.epochs_to_check(facts), leaders), facts)
+    return Elsewhere(facts, known.partitions, leaders)

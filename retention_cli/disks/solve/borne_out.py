@@ -1,0 +1,162 @@
+"""An inventory is believed as far as the cluster bears it out: what of it is not, and why (R6). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from retention_cli.core.model import PartitionFacts, TopicPartition, Unknown, known
+from retention_cli.core.units import format_bytes
+from retention_cli.disks.solve.room import Disk
+
+_DENSER: Final = 2
+"""Records since the scan may be so many times as large as those before them on average."""
+_SLACK: Final = 1 << 16
+AGAIN: Final = "scan again"
+
+
+class ScannedReplica(NamedTuple):
+    """What an inventory says of one replica, over all its segments.
+
+    ``topic_id`` is None where it names none, or two. ``actives`` counts segments that are written to, ``active_base``
+    is the last one's base offset. ``end`` is the next offset, -1 where it is not known. ``log_bytes`` are all its
+    records', ``live_bytes`` those of closed segments that reach beyond S, ``active_bytes`` those of active ones.
+    ``index_bytes`` are what indexes take beside them, ``dead_index_bytes`` those of closed segments below S.
+    ``leader_epoch`` is that of its last record, None where the scan did not tell.
+    """
+
+    broker: int
+    dir: str
+    tp: TopicPartition
+    topic_id: str | None
+    actives: int
+    active_base: int
+    first_base: int
+    last_base: int
+    end: int
+    log_bytes: int
+    live_bytes: int
+    active_bytes: int
+    index_bytes: int
+    dead_index_bytes: int
+    leader_epoch: int | None
+
+
+EpochEnd = Callable[[TopicPartition, int], int | str]
+"""Where a leader epoch ends in a partition's log, as its leader says; or why that can't be told."""
+
+
+def not_borne_out(
+    scanned: Iterable[ScannedReplica],
+    disks: Iterable[Disk],
+    facts: Mapping[TopicPartition, PartitionFacts],
+    epoch_end: EpochEnd,
+) -> dict[tuple[int, str, int], str]:
+    """Return the replicas (broker, topic, partition) of which an inventory is not believed, and why.
+
+    Args:
+        scanned: a row per replica.
+        disks: as brokers describe them now, after S and H were read.
+        facts: of the partitions that may be touched; others are not looked at.
+        epoch_end: asked about the leader epochs of scanned replicas that :func:`epoch_to_ask` names.
+    """
+    known_disks = [one for one in disks if one.dirs and not isinstance(one.room, Unknown)]
+    on = {(one.broker, path): one for one in known_disks for path in one.dirs}
+    doubts: dict[tuple[int, str, int], str] = {}
+    rows: set[tuple[str, TopicPartition]] = set()
+    present: set[TopicPartition] = set()
+    dirs: set[tuple[int, str]] = set()
+    for one in scanned:
+        disk = on.get((one.broker, one.dir))
+        dirs.add((one.broker, one.dir))
+        present.add(one.tp)
+        if disk is not None:
+            rows.add((disk.name, one.tp))
+        if one.tp not in facts:
+            continue
+        size_bytes = None if disk is None else disk.replicas.get(one.tp, -1)
+        why = doubt(one, facts[one.tp], size_bytes) or _cut(one, facts[one.tp], epoch_end)
+        if why is not None:
+            doubts.setdefault((one.broker, *one.tp), why)
+    for disk in known_disks:
+        if not all((disk.broker, path) in dirs for path in disk.dirs):
+            continue  # nothing is said of that disk
+        for tp in disk.replicas:
+            if tp in facts and tp in present and (disk.name, tp) not in rows:
+                doubts.setdefault((disk.broker, *tp), f"its replica was not there yet: {AGAIN}")
+    return doubts
+
+
+def doubt(one: ScannedReplica, facts: PartitionFacts, size_bytes: int | None) -> str | None:
+    """Return why what is said of a replica is not believed, None where it is.
+
+    Args:
+        one: what the inventory says.
+        facts: what the cluster does.
+        size_bytes: what its broker says that it takes now, -1 where it has none on that disk, None where it can't tell.
+    """
+    topic_id, end, start = known(facts.topic.topic_id), known(facts.high_watermark), known(facts.log_start)
+    if one.topic_id is None:
+        return f"it has no topic id, or two: whether it is of the topic that has the name now can't be told; {AGAIN}"
+    if topic_id is None:
+        return "the topic's id is not known: whether it is of the topic that has the name now can't be told"
+    if one.topic_id != topic_id:
+        return f"it was scanned before the topic was recreated: {AGAIN}"
+    if one.actives != 1 or one.active_base != one.last_base:
+        found = "no active segment" if not one.actives else "more than one active segment"
+        if one.actives == 1:
+            found = "segments behind the active one"
+        return f"it has {found}, which no scan writes: {AGAIN}"
+    if end is not None and one.last_base > end:
+        return f"its segments reach to offset {one.last_base:,}, its log to {end:,}: it was cut, or is another; {AGAIN}"
+    if start is not None and one.first_base > start and not facts.topic.tiered:  # what is remote begins earlier
+        return f"its segments begin at offset {one.first_base:,}, its log at {start:,}, which no scan finds: {AGAIN}"
+    if size_bytes is None:
+        return None
+    if size_bytes < 0:
+        return f"its replica is not in {one.dir} any more: {AGAIN}"
+    live_bytes = one.live_bytes + (one.active_bytes if start is None or one.end > start or one.end < 0 else 0)
+    if live_bytes > size_bytes:
+        said = f"its segments beyond its log start take {format_bytes(live_bytes)}"
+        return f"{said}, and its broker says {format_bytes(size_bytes)} in all: {AGAIN}"
+    if end is not None and one.end > one.first_base:
+        span = max(end, one.end) - one.first_base
+        most = _DENSER * one.log_bytes * span // (one.end - one.first_base) + _SLACK
+        if size_bytes > most:
+            said = f"its segments take {format_bytes(one.log_bytes)}, and its broker says {format_bytes(size_bytes)}"
+            return f"{said}, which is more than was written since: {AGAIN}"
+    return None
+
+
+def epoch_to_ask(one: ScannedReplica, facts: PartitionFacts) -> int | None:
+    """Return the leader epoch whose end proves a scanned replica; None where there is nothing to ask (M1).
+
+    In the epoch in which it was scanned a log only grows.
+    """
+    return None if one.leader_epoch in (None, facts.leader_epoch) else one.leader_epoch
+
+
+def _cut(one: ScannedReplica, facts: PartitionFacts, epoch_end: EpochEnd) -> str | None:
+    """Return why a scanned replica may be of another log than the one that is there now, None where it is of it (M1).
+
+    Args:
+        one: what the inventory says.
+        facts: what the cluster does.
+        epoch_end: where its leader epoch ends by now.
+    """
+    if one.leader_epoch is None:
+        if facts.leader_epoch == 0:  # nobody else has ever led this log
+            return None
+        return f"it does not say under which leader epoch its log ended, and others have led since: {AGAIN}"
+    asked = epoch_to_ask(one, facts)
+    if asked is None:
+        return None
+    if facts.leader_epoch is not None and asked > facts.leader_epoch:
+        return f"it was scanned under leader epoch {asked}, which this log never had: {AGAIN}"
+    end = epoch_end(one.tp, asked)
+    if isinstance(end, str):
+        return f"{end}: {AGAIN}"
+    if end < one.end:
+        cut = f"leader epoch {asked} ends at {end:,} by now, and it was scanned up to {one.end:,}"
+        return f"{cut}: the log was cut since; {AGAIN}"
+    return None

@@ -1,0 +1,46 @@
+"""Replicas that are behind the others: how their bytes lie over the partition's offsets can't be told (R6). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.core.units import format_bytes
+from retention_cli.disks.solve.room import Disk
+
+_SEGMENTS: Final = 2
+"""By so many segments replicas of one log may differ: each rolls, and is swept, at its own time."""
+
+
+def smaller_replicas(
+    disks: Sequence[Disk], tps: Collection[TopicPartition], segment_bytes: Mapping[str, int]
+) -> dict[tuple[int, TopicPartition], Unknown]:
+    """Return, by disk number and partition, why nothing is estimated of a replica that lags, or is being filled.
+
+    An estimate spreads a replica's bytes over its partition's offsets. One that ends early holds older records alone:
+    it would be trimmed much too far. No broker tells how far a follower is, but its size does.
+
+    Args:
+        disks: as brokers describe them now.
+        tps: the partitions to look at.
+        segment_bytes: topics' ``segment.bytes``, where they could be read.
+    """
+    largest: dict[TopicPartition, int] = {}
+    for disk in disks:
+        for tp, size_bytes in disk.replicas.items():
+            if tp in tps:
+                largest[tp] = max(size_bytes, largest.get(tp, 0))
+    found = {}
+    for n, disk in enumerate(disks):
+        for tp, size_bytes in disk.replicas.items():
+            room = _SEGMENTS * segment_bytes.get(tp.topic, 0)
+            if tp in largest and size_bytes + room < largest[tp]:
+                found[n, tp] = Unknown.because(
+                    "R6",
+                    f"its replica on broker {disk.broker} takes {format_bytes(size_bytes)}, another "
+                    f"{format_bytes(largest[tp])}: it lags, or is being filled, and what of it is old can't be told; "
+                    "run again once they are as large as each other, or give an inventory (kretain segments scan, "
+                    "--inventory)",
+                )
+    return found
