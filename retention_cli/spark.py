@@ -1,4 +1,4 @@
-"""The name by which notebooks ask for kretain's data sources: ``from retention_cli.spark import register``."""
+"""The import path of kretain's data sources for notebooks: ``from retention_cli.spark import register``."""
 
 from __future__ import annotations
 

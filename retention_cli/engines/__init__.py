@@ -1,1 +1,1 @@
-"""Where a plan is computed besides this process: Spark, and fleets of clusters."""
+"""Other ways to compute a plan than in this process: Spark, and fleets of clusters."""

@@ -1,4 +1,4 @@
-"""``fleet.yaml``: the clusters of a fleet, how each is reached, and by which policy it is trimmed.
+"""``fleet.yaml``: the clusters of a fleet, how to reach each, and the policy that trims it.
 
 ::
 
@@ -26,6 +26,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
+from retention_cli.core.files import read_file
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.plan.saved import StrictModel
 from retention_cli.policy.errors import PolicyError, PolicyProblem
@@ -34,12 +35,12 @@ from retention_cli.policy.schema import keys_of
 from retention_cli.policy.yaml_file import Document, read_document
 
 CONNECTION: Final = ("bootstrap-server", "command-config", "settings")
-"""The keys that say how a cluster is reached where its entry names no context."""
+"""The keys that say how to reach a cluster whose entry names no context."""
 _PATHS: Final = ("command-config", "policy", "state-dir")
 
 
 class FleetFileError(Exception):
-    """The fleet file can't be used. ``problems`` are in the file's order, one at least."""
+    """The fleet file can't be used. ``problems`` are in the file's order, at least one."""
 
     def __init__(self, problems: list[PolicyProblem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
@@ -77,7 +78,7 @@ def _duration(value: object) -> int:
 
 
 def _settings(value: object) -> dict[str, str]:
-    """Connection keys as text. What is wrong is said without a value: it may be a password."""
+    """Connection keys as text. Errors never quote a value: it may be a password."""
     if not isinstance(value, dict):
         raise ValueError("is not a mapping of keys to values")  # noqa: TRY004  (pydantic's way)
     found = {}
@@ -120,7 +121,7 @@ class FleetModel(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class FleetEntry:
-    """One cluster of the file. ``values`` are a context's keys; paths in them lead from where we are."""
+    """One cluster of the file. ``values`` are a context's keys; paths in them are relative to the working directory."""
 
     name: str
     line: int | None
@@ -139,14 +140,14 @@ class FleetFile:
 
 
 def load_fleet(path: Path) -> FleetFile:
-    """Read and check a fleet file. What it names is not looked at.
+    """Read and check a fleet file. The files that it names are not read.
 
     Raises:
-        FleetFileError: it can't be read or isn't right; every problem that was found.
+        FleetFileError: it can't be read or is not valid; with every problem found.
     """
     source = str(path)
     try:
-        raw = path.read_bytes()
+        raw = read_file(path)
         text = raw.decode("utf-8-sig")
     except OSError as error:
         raise FleetFileError([PolicyProblem(source, None, "", f"cannot be read: {error.strerror}")]) from None
@@ -156,10 +157,10 @@ def load_fleet(path: Path) -> FleetFile:
 
 
 def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
-    """Check a fleet's text; relative paths in it lead from ``folder``. See :func:`load_fleet`."""
+    """Check a fleet's text; relative paths in it are relative to ``folder``. See :func:`load_fleet`."""
     try:
         document = read_document(text, source)
-    except PolicyError as error:  # a parser quotes what it can't read: here that may be a password
+    except PolicyError as error:  # a parser quotes what it can't read, which may be a password here
         problems = [PolicyProblem(one.source, one.line, one.key, _unquoted(one.text)) for one in error.problems]
         raise FleetFileError(problems) from None
     if not isinstance(document.data, dict):
@@ -192,7 +193,7 @@ def _unquoted(text: str) -> str:
 
 
 def _reworded(problem: PolicyProblem) -> PolicyProblem:
-    """The policy's schema speaks of topics where a list is none or empty."""
+    """Reword a problem: the policy's schema says "topics" where a list is missing or empty."""
     if problem.key == "clusters" and problem.text.startswith("is not a list"):
         return PolicyProblem(problem.source, problem.line, problem.key, "is not a list: each starts with '- name: …'")
     if problem.key == "clusters" and problem.text.startswith("is empty"):
@@ -219,7 +220,7 @@ def _hint(name: str, allowed: list[str], *, at_top: bool) -> str:
 
 
 def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:
-    """What each key allows and the whole does not: names and contexts given twice, two ways to one cluster, or none."""
+    """Check what no single key shows: names and contexts given twice, and a cluster reached in two ways or in none."""
     found = []
     names: dict[str, int | None] = {}
     contexts: dict[str, str] = {}

@@ -15,22 +15,22 @@ from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, j
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A cluster of which nothing came: why, in one line. ``cause`` is what was raised, where it was just now."""
+    """A cluster without a plan or a report: why, in one line. ``cause`` is the exception, if it was raised just now."""
 
     error: str
     cause: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return what an error says, on one line."""
+    """Return a failure with an error's text, on one line."""
     return Failure(" ".join(str(error).split()) or type(error).__name__, error)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """Plans by the clusters' names, in the fleet's order; a cluster that could not be planned holds no other.
+    """Plans by cluster name, in the fleet's order; a cluster that could not be planned does not hold the others.
 
-    ``source`` is the fleet's file (or ``context PATTERN``), ``digest`` its content's, None where there is no file.
+    ``source`` is the fleet's file (or ``context PATTERN``), ``digest`` its content's, None if there is no file.
     """
 
     created_at_ms: int
@@ -40,12 +40,12 @@ class FleetPlan:
 
     @property
     def plans(self) -> dict[str, Plan]:
-        """The clusters that were planned."""
+        """The plans of the clusters that were planned."""
         return {name: one for name, one in self.clusters.items() if isinstance(one, Plan)}
 
     @property
     def failures(self) -> dict[str, Failure]:
-        """The clusters that were not."""
+        """The failures of the clusters that were not planned."""
         return {name: one for name, one in self.clusters.items() if isinstance(one, Failure)}
 
     @property
@@ -72,7 +72,7 @@ def fleet_head(fleet: FleetPlan) -> dict[str, Any]:
 
 
 def fleet_heads(fleet: FleetPlan) -> dict[str, Any]:
-    """Return the fleet's JSON without rows: each cluster by its plan's head, or its error."""
+    """Return the fleet's JSON without rows: for each cluster its plan's head, or its error."""
     return {**fleet_head(fleet), "clusters": [_cluster_head(name, one) for name, one in fleet.clusters.items()]}
 
 
@@ -86,7 +86,7 @@ def fleet_as_json(fleet: FleetPlan) -> dict[str, Any]:
 
 
 def fleet_lines(fleet: FleetPlan) -> Iterator[str]:
-    """Write the fleet's JSON in pieces, a partition a line."""
+    """Yield the fleet's JSON in pieces, one partition per line."""
 
     def cluster(name: str, one: Plan | Failure) -> Iterator[str]:
         head = _cluster_head(name, one)
@@ -99,7 +99,7 @@ def fleet_lines(fleet: FleetPlan) -> Iterator[str]:
 
 
 def nested_lines(head: Mapping[str, Any], key: str, members: Iterator[Iterator[str]]) -> Iterator[str]:
-    """Write one JSON object of which ``key`` lists objects that are written in pieces themselves."""
+    """Yield the text of one JSON object whose ``key`` lists objects that are themselves yielded in pieces."""
     text = json.dumps(head, ensure_ascii=False, indent=1)
     yield text[: text.rindex("\n")] + f',\n "{key}": ['
     between = "\n"

@@ -1,4 +1,4 @@
-"""One plan over several clusters: an engine reads each, and one that fails holds no other."""
+"""One plan over several clusters: an engine reads each, and a failed cluster does not hold the others."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ CONCURRENT: Final = 4
 """How many clusters are read at a time."""
 
 Watch = Callable[[str], contextlib.AbstractContextManager[Progress]]
-"""Gives a cluster, by its name, somebody to report to for as long as it is being read."""
+"""Gives the progress to report to while a cluster, given by name, is being read."""
 
 
 class SameClusterError(Exception):
-    """Two names of a fleet lead to one cluster. Nothing was trimmed: it would be, under two policies."""
+    """Two names of a fleet lead to one cluster, which would be trimmed under two policies. Nothing was trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One cluster of a fleet: its name, how to reach it, and what may go there.
+    """One cluster of a fleet: its name, how to reach it, and what may be trimmed there.
 
-    ``selection`` gives the policy as it is now; ``state_dir`` is where audit logs, locks and memories lie.
+    ``selection`` gives the policy as it is now; ``state_dir`` holds audit logs, locks and ledgers.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Member:
         return ClusterReader(self.settings, self.timeout_s)
 
     def memories(self, reader: ClusterReader, kind: Kind) -> Memories:
-        """Return what is remembered of the cluster, unopened; ``kind`` is the policy's ``state``."""
+        """Return the cluster's ledgers, unopened; ``kind`` is the policy's ``state``."""
         if kind == "local":
             return Memories(self.state_dir)
         from retention_cli.memory.topics.state import StateTopic
@@ -62,7 +62,7 @@ class Member:
 
 
 class Engine(Protocol):
-    """Makes the plans of several clusters, in any order. What one cluster lacks is a :class:`Failure` of its own."""
+    """Makes the plans of several clusters, in any order. A cluster that fails gets a :class:`Failure` of its own."""
 
     def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
         """Yield each member's name with its plan as of ``now_ms`` (Unix ms), or why it has none.
@@ -74,10 +74,10 @@ class Engine(Protocol):
 
 
 def check_addresses(members: Sequence[Member]) -> None:
-    """Check, before anything is asked, that no two members are reached by one broker's address.
+    """Check, before any broker is asked, that no two members share a broker address.
 
     Raises:
-        SameClusterError: two are.
+        SameClusterError: two do.
     """
     seen: dict[str, str] = {}
     for one in members:
@@ -119,9 +119,9 @@ def make_fleet_plan(
 
 
 class LocalEngine:
-    """Reads a few clusters at a time, each in a thread of its own.
+    """Reads a few clusters at a time, each in its own thread.
 
-    Threads are left behind where the caller is interrupted: what they read is nobody's any more.
+    If the caller is interrupted, threads are abandoned, and what they read is discarded.
     """
 
     def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
@@ -144,7 +144,7 @@ def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progres
     selection = member.selection()
     check_without_inventory(selection.policy)
     with member.reader() as reader:
-        names.claim(reader.metadata([]).cluster_id, member.name)  # before two of us open one cluster's memory
+        names.claim(reader.metadata([]).cluster_id, member.name)  # before two threads open one cluster's ledger
         memories = member.memories(reader, selection.policy.state)
         try:
             return make_plan(
@@ -160,7 +160,7 @@ def plan_one(member: Member, now_ms: int, names: ClusterNames, progress: Progres
 
 
 class ClusterNames:
-    """Which of these names each cluster goes by; a cluster has one."""
+    """The name of each cluster; a cluster has only one."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._order = names

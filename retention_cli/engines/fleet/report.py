@@ -1,4 +1,4 @@
-"""What became of a fleet's trim: a report per cluster, or why there was none, and ``kretain.fleet-trim/v1``. Pure."""
+"""The results of a fleet's trim: a report per cluster, or its failure, and ``kretain.fleet-trim/v1``. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTCOMES: Final[tuple[OutcomeName, ...]] = ("trimmed", "unchanged", "held", "fai
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """What became of every cluster of a fleet, in its order: a report, or why there was no trim.
+    """The results of every cluster of a fleet, in its order: a report, or why there was no trim.
 
     ``source`` and ``digest`` are the fleet's, as in its plan.
     """
@@ -27,17 +27,17 @@ class FleetReport:
 
     @property
     def reports(self) -> dict[str, TrimReport]:
-        """The clusters that were trimmed, as far as they were."""
+        """The reports of the clusters that were trimmed, at least in part."""
         return {name: one for name, one in self.clusters.items() if isinstance(one, TrimReport)}
 
     @property
     def failures(self) -> dict[str, Failure]:
-        """The clusters that nothing was done to."""
+        """The failures of the clusters in which nothing was done."""
         return {name: one for name, one in self.clusters.items() if isinstance(one, Failure)}
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was ended before its time."""
+        """Whether it was interrupted."""
         return any(one.interrupted for one in self.reports.values()) or any(
             isinstance(one.cause, KeyboardInterrupt) for one in self.failures.values()
         )

@@ -1,4 +1,4 @@
-"""The saved plan of a fleet, JSON or Parquet, doubted as one cluster's is (:mod:`retention_cli.plan.saved`)."""
+"""The saved plan of a fleet, JSON or Parquet, validated like one cluster's (:mod:`retention_cli.plan.saved`)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class _Fleet(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class SavedFleet:
-    """A saved fleet plan: ``failures`` say why a cluster was not planned; ``plans`` read a cluster's afresh.
+    """A saved fleet plan: ``failures`` say why a cluster was not planned; ``plans`` read a cluster's plan.
 
-    Of Parquet, a plan is read when it is called for and every time anew, so that one cluster's rows are held at a time.
+    From Parquet, a plan is read each time it is called for, so that only one cluster's rows are in memory at a time.
     """
 
     path: Path
@@ -62,10 +62,10 @@ def write_fleet(path: Path, fleet: FleetPlan) -> None:
 
 
 def read_fleet(path: Path) -> SavedFleet:
-    """Open a fleet's saved plan. Of a Parquet plan heads and counts are checked here, rows when a plan is read.
+    """Open a fleet's saved plan. For Parquet, heads and counts are checked here, rows when a plan is read.
 
     Raises:
-        SavedPlanError: it is not one that can be carried out, or the plan of one cluster.
+        SavedPlanError: it can't be executed, or is the plan of one cluster.
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
     if is_parquet(path):
@@ -86,10 +86,10 @@ def read_fleet(path: Path) -> SavedFleet:
 
 
 def read_one(path: Path, name: str) -> Plan:
-    """Read one cluster's plan out of a fleet's, or a plan of that cluster alone (whose id is checked on connecting).
+    """Read one cluster's plan out of a fleet's, or a plan of only that cluster (its id is checked on connecting).
 
     Raises:
-        SavedPlanError: there is none that can be carried out.
+        SavedPlanError: there is none that can be executed.
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
     if _format(path) != FLEET_FORMAT:
@@ -132,7 +132,7 @@ def _read_parquet(path: Path) -> SavedFleet:
 
 
 def _clusters(content: Mapping[str, Any], path: Path) -> list[tuple[str, str, str | None, dict[str, Any]]]:
-    """Return each cluster's place in the JSON, its name, its error (None: it was planned) and all that stands there."""
+    """Return each cluster's place in the JSON, its name, its error (None: it was planned) and its whole entry."""
     found = content.get("format")
     if found == FORMAT:
         raise SavedPlanError(f"{path} is the plan of one cluster: say which of the fleet with --cluster NAME")

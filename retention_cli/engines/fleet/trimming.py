@@ -1,4 +1,4 @@
-"""A fleet's plan is carried out cluster by cluster, each as if it were alone."""
+"""Executing a fleet's plan cluster by cluster, each as if it were alone."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def trim_member(
     progress: Progress = silent,
     on_report: Callable[[TrimReport], None] = lambda _report: None,
 ) -> tuple[TrimReport, list[Reason]]:
-    """Carry one cluster's plan out under its own lock and audit log; return the report, and notes of its memory.
+    """Execute one cluster's plan under its own lock and audit log; return the report, and notes of its ledger.
 
-    ``on_report`` is given the report before anything behind it can fail.
+    ``on_report`` gets the report before anything later can fail.
 
     Raises:
-        PlanRefusedError: the plan is for another cluster than the member's connection leads to.
+        PlanRefusedError: the plan is for another cluster than the one that the member connects to.
         PolicyError: the policy names an inventory, which is of one cluster.
         Exception: as :func:`retention_cli.trim.run.run_trim`.
     """

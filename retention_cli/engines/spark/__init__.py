@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _FOLDERS: Final[list[tempfile.TemporaryDirectory[str]]] = []
-"""What sessions send to executors, for as long as this process lives: executors may ask for it at any time."""
+"""What sessions send to executors. Kept until this process ends: executors may ask for it at any time."""
 
 
 def register(session: Any) -> None:

@@ -1,7 +1,7 @@
-"""Archiving on executors: tasks copy partitions, the client looks at what they say is there, and it alone trims.
+"""Archiving on executors: tasks copy partitions, the client checks what they report, and only the client trims.
 
-A task reads a cluster and writes an archive's files; it has nothing that could delete. What it is told (URLs
-included) is part of its code, and stands in no setting, plan or page of Spark's.
+A task reads a cluster and writes an archive's files; it has nothing that can delete. What it is told (URLs
+included) is part of its code, and is in no setting, plan or page of Spark's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from retention_cli.archive.archiver import LastArchived, as_copied, failed, with
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.interface import Copied
 from retention_cli.archive.layout import Source
-from retention_cli.archive.remote_check import NotingStore, RemoteReport, ReportedSegment, StoppedError, look
+from retention_cli.archive.remote_check import NotingStore, RemoteReport, StoppedError, look
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range
 from retention_cli.brokers.errors import BrokerError
@@ -33,47 +33,27 @@ from retention_cli.core.units import timestamp
 from retention_cli.engines.spark.at_once import as_they_end
 from retention_cli.engines.spark.connections import ConnectionRef, Readers
 from retention_cli.engines.spark.fact_rows import Row
-from retention_cli.engines.spark.prepare import leader_of
 from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.session import SparkError, last_words
-from retention_cli.engines.spark.slices import NO_BROKER
+from retention_cli.engines.spark.slices import NO_BROKER, leader_of
 from retention_cli.plan.target import Target
 
 TASKS_A_LEADER: Final = 4
-"""So many tasks read from one leader at a time, each over a connection of its own."""
+"""At most this many tasks read from one leader at a time, each over its own connection."""
 RECORDS_A_TASK: Final = 200_000
-"""Up to so many records a leader's partitions are one task's."""
+"""A leader's partitions with at most this many records in total are one task's."""
 _TASKS_AT_ONCE: Final = 64
 _SHARED: Final = "An archive must be storage that this machine and all executors share"
 
 WORDS: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("error", pa.string()),
-        ("start", pa.int64()),
-        ("notes", pa.list_(pa.string())),
-        (
-            "segments",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("start", pa.int64()),
-                        ("end", pa.int64()),
-                        ("manifest", pa.string()),
-                        ("files", pa.list_(pa.struct([("path", pa.string()), ("digest", pa.string())]))),
-                    ]
-                )
-            ),
-        ),
-    ]
+    [("topic", pa.string()), ("partition", pa.int32()), ("error", pa.string()), ("report", pa.string())]
 )
-"""One row a partition: :class:`retention_cli.archive.remote_check.RemoteReport`, or why there is none."""
+"""One row per partition: :class:`retention_cli.archive.remote_check.RemoteReport` as JSON, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRequest:
-    """One partition's records, to be archived up to ``end`` (exclusive)."""
+    """One partition's records to archive, up to ``end`` (exclusive)."""
 
     source: Source
     url: str
@@ -82,19 +62,19 @@ class ArchiveRequest:
 
     @property
     def tp(self) -> TopicPartition:
-        """Whose they are."""
+        """The partition."""
         return TopicPartition(self.source.topic, self.source.partition)
 
 
 @dataclass(slots=True)
 class SparkArchiver:
-    """Has Spark's tasks copy partitions (:class:`retention_cli.archive.interface.Archiver`), and believes what it sees.
+    """Has Spark's tasks copy partitions (:class:`retention_cli.archive.interface.Archiver`), and checks their reports.
 
     Args:
         reader: the cluster, read-only.
         cluster_id: its id.
-        connect: opens Spark where it is not open yet; gives a session, and where tasks find the cluster's settings.
-        size: when a segment is full.
+        connect: opens Spark if it is not open yet; gives a session, and where tasks find the cluster's settings.
+        size: when a segment counts as full.
     """
 
     reader: ClusterReader
@@ -145,21 +125,17 @@ class SparkArchiver:
     def differing(
         self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, Reason]:
-        """Return those whose log no longer has the last record that was archived, or where that can't be asked."""
+        """Return partitions whose log no longer has the last archived record, or for which that can't be checked."""
         return self._last.differing(self.reader, copied, leaders)
 
     def _leaders(self, requests: Iterable[ArchiveRequest]) -> dict[TopicPartition, int]:
-        topics = self.reader.metadata({one.source.topic for one in requests}).topics
-        return {
-            TopicPartition(name, number): leader_of(partition)
-            for name, topic in topics.items()
-            for number, partition in topic.partitions.items()
-        }
+        places = self.reader.metadata({one.source.topic for one in requests}).places()
+        return {tp: leader_of(one) for tp, one in places.items()}
 
     def _job(
         self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]
     ) -> dict[TopicPartition, Copied | Reason]:
-        """Have one task copy its partitions, and look at each."""
+        """Have one task copy its partitions, and check each."""
         task = copier(requests, self.cluster_id, connection, self.reader.timeout_s, self.size)
         try:
             told = _told(session, task)
@@ -168,12 +144,12 @@ class SparkArchiver:
         return {one.tp: self._looked_at(one, told.get(one.tp), stopped) for one in requests}
 
     def _looked_at(self, request: ArchiveRequest, row: Row | None, stopped: Callable[[], bool]) -> Copied | Reason:
-        """Believe a task's row as far as what it says is seen from here."""
+        """Accept a task's row only as far as this machine sees what it reports."""
         if row is None:
             return failed(request.tp, request.url, "Spark's task said nothing of it")
         if row["error"] is not None:
             return failed(request.tp, request.url, row["error"])
-        word = word_of(row)
+        word = RemoteReport.from_json(row["report"])
         try:
             store = self._stores.get(request.url) or self._stores.setdefault(request.url, Store(request.url))
             seen = look(store, request.source, request.end, word, stopped)
@@ -200,13 +176,13 @@ def _told(session: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> dict[
         rows = session.range(0, 1, 1, 1).mapInArrow(task, ddl(WORDS)).collect()
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
         raise SparkError(f"Spark's task failed: {last_words(error)}") from None
-    return {TopicPartition(row["topic"], row["partition"]): row.asDict(recursive=True) for row in rows}
+    return {TopicPartition(row["topic"], row["partition"]): row.asDict() for row in rows}
 
 
 def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, int]) -> list[list[ArchiveRequest]]:
-    """Return what each task is to copy: partitions of one leader, :data:`TASKS_A_LEADER` tasks a leader at most. Pure.
+    """Return each task's partitions: of one leader, with at most :data:`TASKS_A_LEADER` tasks per leader. Pure.
 
-    The largest partitions come first, and each goes to the task that has least.
+    The largest partitions come first, and each goes to the task that has the fewest records.
     """
     by_leader: dict[int, list[ArchiveRequest]] = {}
     for one in requests:
@@ -227,7 +203,7 @@ def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, 
 def copier(
     requests: Sequence[ArchiveRequest], cluster: str, connection: ConnectionRef, timeout_s: float, size: SegmentSize
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task for ``mapInArrow``: whatever comes in, a row of :data:`WORDS` for each wish."""
+    """Return the task for ``mapInArrow``: if there is any input, one row of :data:`WORDS` per request."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         stores: dict[str, NotingStore] = {}
@@ -236,9 +212,10 @@ def copier(
                 try:
                     store = stores.get(one.url) or stores.setdefault(one.url, NotingStore(one.url))
                     done = archive_range(readers.get(cluster), store, one.source, one.end, _now, size)
-                    row = row_of(one.tp, store.word_on(done))
+                    said: Row = {"report": store.word_on(done).as_json()}
                 except (ArchiveError, BrokerError, MissingPartError) as error:
-                    row = {"topic": one.tp.topic, "partition": one.tp.partition, "error": str(error)}
+                    said = {"error": str(error)}
+                row = {"topic": one.tp.topic, "partition": one.tp.partition, **said}
                 yield pa.RecordBatch.from_pylist([row], schema=WORDS)
 
     return run
@@ -246,37 +223,3 @@ def copier(
 
 def _now() -> str:
     return timestamp(time.time_ns() // 1_000_000)
-
-
-def row_of(tp: TopicPartition, word: RemoteReport) -> Row:
-    """Return a task's word as a row of :data:`WORDS`."""
-    return {
-        "topic": tp.topic,
-        "partition": tp.partition,
-        "error": None,
-        "start": word.start,
-        "notes": list(word.notes),
-        "segments": [
-            {
-                "start": one.start,
-                "end": one.end,
-                "manifest": one.manifest,
-                "files": [{"path": path, "digest": digest} for path, digest in one.files.items()],
-            }
-            for one in word.segments
-        ],
-    }
-
-
-def word_of(row: Row) -> RemoteReport:
-    """Return a task's word from its row."""
-    return RemoteReport(
-        row["start"],
-        tuple(
-            ReportedSegment(
-                one["start"], one["end"], one["manifest"], {file["path"]: file["digest"] for file in one["files"]}
-            )
-            for one in row["segments"]
-        ),
-        tuple(row["notes"]),
-    )

@@ -1,4 +1,4 @@
-"""Several jobs of Spark at once, and their end where somebody stops them."""
+"""Running several Spark jobs at once, and ending them when somebody stops them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ASKED_EVERY_S: Final = 0.25
 def as_they_end(
     session: Any, jobs: Iterable[Callable[[], T]], most: int, stop: Callable[[], bool] = lambda: False
 ) -> Generator[Future[T], None, None]:
-    """Run jobs, so many at a time, and yield each when it has ended, until all have or somebody stops it.
+    """Run jobs, at most ``most`` at a time, and yield each when it has ended, until all have or somebody stops it.
 
-    Close it (``contextlib.closing``) where it may be left early, a Ctrl-C included: what still runs on Spark is
-    interrupted then, and waited for.
+    Close it (``contextlib.closing``) if it may be left early, e.g. by Ctrl-C: jobs still running on Spark are then
+    interrupted, and waited for.
     """
     with ThreadPoolExecutor(most, "kretain-spark") as pool:
         waiting: set[Future[T]] = set()

@@ -1,13 +1,11 @@
-"""What batches take in logs, for R5, over Spark: tasks read pieces of logs, the client puts their runs together."""
+"""The bytes of batches in logs, for R5, over Spark: tasks read pieces of logs, the client joins their runs."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-
-import pyarrow as pa
 
 from retention_cli.brokers.batch_runs import RunsWanted
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -21,7 +19,7 @@ from retention_cli.engines.spark.connections import ConnectionRef, Readers
 from retention_cli.engines.spark.fact_rows import Row
 from retention_cli.engines.spark.record_slices import OFFSETS_A_SLICE, cut_records, packed
 from retention_cli.engines.spark.schemas import BATCH_RUNS
-from retention_cli.engines.spark.slice_jobs import Task, read_slices
+from retention_cli.engines.spark.slice_jobs import read_slices
 
 _COLUMNS: Final = ("base_offset", "next_offset", "size_bytes", "largest_timestamp")
 
@@ -35,7 +33,7 @@ class SparkRuns:
     Args:
         session: an open one.
         connection: where tasks find the cluster's settings.
-        most: how many offsets a task reads.
+        most: the most offsets that a task reads.
     """
 
     session: Any
@@ -52,20 +50,16 @@ class SparkRuns:
         """Read logs; return per partition its runs, or why they could not be read to the end.
 
         Raises:
-            SparkError: Spark could not carry it out.
-            BrokerError: the client itself was not answered.
+            SparkError: Spark could not run it.
+            BrokerError: the client itself got no answer.
         """
         cut = cut_records(reader, {tp: Range(one.start, one.end) for tp, one in wanted.items()}, self.most)
         slices: list[Mapping[TopicPartition, Piece]] = [
             {tp: (_piece(wanted[tp], one), leaders[tp]) for tp, one in some.items()} for some in packed(cut, self.most)
         ]
-        cluster, timeout_s = reader.metadata(()).cluster_id, reader.timeout_s
+        cluster = (reader.metadata(()).cluster_id, self.connection, reader.timeout_s)
         read: dict[tuple[TopicPartition, int], Runs | RequestFailedError] = {}
-
-        def task_of(some: Sequence[Mapping[TopicPartition, Piece]]) -> Task:
-            return run_reader(some, cluster, self.connection, timeout_s)
-
-        for row in read_slices(self.session, slices, task_of, BATCH_RUNS):
+        for row in read_slices(self.session, cluster, slices, _rows, BATCH_RUNS):
             runs = _runs_of(row)
             read[TopicPartition(row["topic"], row["partition"]), row["start"]] = runs
             if isinstance(runs, Runs):
@@ -73,26 +67,13 @@ class SparkRuns:
         return {tp: _together(read[tp, one.start] for one in cut.pieces.get(tp, ())) for tp in wanted}
 
 
-def run_reader(
-    slices: Sequence[Mapping[TopicPartition, Piece]], cluster: str, connection: ConnectionRef, timeout_s: float
-) -> Task:
-    """Return the task for ``mapInArrow``: numbers of slices to rows of ``schemas.BATCH_RUNS``, one a piece."""
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        with Readers({cluster: (connection, timeout_s)}) as readers:
-            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-                rows = list(_rows(readers, cluster, slices[number]))
-                yield pa.RecordBatch.from_pylist(rows, schema=BATCH_RUNS)
-
-    return run
-
-
-def _rows(readers: Readers, cluster: str, pieces: Mapping[TopicPartition, Piece]) -> Iterator[Row]:
+def _rows(readers: Readers, pieces: Mapping[TopicPartition, Piece]) -> Iterator[Row]:
+    """Read a slice in a task; yield rows of ``schemas.BATCH_RUNS``, one per piece."""
     wanted = {tp: one for tp, (one, _) in pieces.items()}
     leaders = {tp: leader for tp, (_, leader) in pieces.items()}
     read: Mapping[TopicPartition, Runs | RequestFailedError]
     try:
-        read = readers.get(cluster).batch_runs(wanted, leaders, lambda _: None)
+        read = readers.only().batch_runs(wanted, leaders, lambda _: None)
     except BrokerError as error:
         read = dict.fromkeys(wanted, RequestFailedError(str(error), retriable=True))
     for tp, one in wanted.items():

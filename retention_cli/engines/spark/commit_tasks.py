@@ -34,11 +34,11 @@ GROUPS: Final = pa.schema(
         ("memory", pa.binary()),
     ]
 )
-"""The groups that count, and which slice reads each. ``memory`` is what the ledger has of it."""
+"""The groups that count, and which slice reads each. ``memory`` is the ledger's record of the group."""
 
 
 class _Batches(CommitRows):
-    """Packs rows into Arrow batches as they come: a fraction of what they take as Python's own values."""
+    """Packs rows into Arrow batches as they arrive: a fraction of the memory of Python objects."""
 
     def __init__(self, job: ClusterJob) -> None:
         super().__init__(job.partitions, job.latest)
@@ -51,7 +51,7 @@ class _Batches(CommitRows):
             self.pack()
 
     def pack(self) -> None:
-        """Pack what is there."""
+        """Pack the rows that have arrived."""
         if rows := self.take():
             self.batches.append(commit_batch(self._cluster, rows))
 
@@ -65,10 +65,10 @@ def commit_batch(cluster: str, rows: list[CommitRow]) -> pa.RecordBatch:
 
 
 def commit_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task for ``mapInArrow``: rows of :data:`GROUPS`, a slice's together, to rows of ``schemas.COMMITS``.
+    """Return the task for ``mapInArrow``: from rows of :data:`GROUPS`, a slice's together, to ``schemas.COMMITS``.
 
-    Rows of kind ``memory`` have in ``text`` what the ledger is to have of the group from now on (base64); null:
-    it stands where it stood, and was seen.
+    In rows of kind ``memory``, ``text`` is the group's new record for the ledger (base64); null: nothing changed, and
+    the group was seen.
     A slice that fails is unknown: F3, for each of its groups.
     """
 
@@ -81,16 +81,16 @@ def commit_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], I
 
 
 def _read(job: ClusterJob, readers: Readers, rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    memory = SliceMemory({row["name"]: GroupMemory.from_bytes(row["memory"]) for row in rows if row["memory"]})
+    memory = SliceMemory(groups={row["name"]: GroupMemory.from_bytes(row["memory"]) for row in rows if row["memory"]})
     memory.begin(job.topic_ids)
     groups = [ListedGroup(row["name"], row["kind"], row["protocol_type"], row["state"]) for row in rows]
     sink = _Batches(job)
     try:
         reader = readers.get(job.cluster)
-        recall = Recall(memory, job.policy.groups, SYSTEM.wall_ms())
+        recall = Recall(memory, job.policy.groups, max(SYSTEM.wall_ms(), job.now_ms))
         read_groups(reader, groups, sink, job.timeout_s, silent, None, recall)
     except BrokerError as error:
-        sink = _Batches(job)  # what part of the slice was read proves nothing of the rest: all of it is unknown
+        sink = _Batches(job)  # a part of the slice proves nothing about the rest: all of it is unknown
         memory.seen.clear()
         for group in groups:
             sink.fail(group.name, str(error), None)

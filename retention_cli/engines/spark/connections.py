@@ -1,6 +1,6 @@
-"""How executors come to the connection's settings: a file that they open themselves, never a value in the code.
+"""How executors get the connection's settings: from a file that they open themselves, never from a value in the code.
 
-Plans, logs and Spark's own pages show code and its arguments; a file's content they don't show.
+Plans, logs and Spark's own pages show code and its arguments, but no file's content.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 class ConnectionRef:
     """Where an executor finds a cluster's settings.
 
-    ``shipped`` is a file that Spark distributed (by its name), ``path`` one that lies where the task runs: our own
-    JSON, or, with ``bootstrap``, a client's properties file (``--executor-command-config``): its own
-    ``bootstrap.servers``, where executors reach the brokers by other addresses, else this one.
+    ``shipped`` is the name of a file that Spark distributed, ``path`` one on the machine where the task runs: our own
+    JSON or, with ``bootstrap``, a client's properties file (``--executor-command-config``), whose ``bootstrap.servers``
+    is used if executors reach the brokers at other addresses, otherwise ``bootstrap``.
     """
 
     path: str | None = None
@@ -36,7 +36,7 @@ class ConnectionRef:
         """Read the settings, on an executor.
 
         Raises:
-            SettingsError: the file is not there, or is wrong.
+            SettingsError: the file is missing or not valid.
         """
         if self.bootstrap is not None and self.path is not None:
             given = read_properties(Path(self.path))
@@ -51,7 +51,7 @@ class ConnectionRef:
             return ConnectionSettings(**content)
         except OSError as error:
             raise SettingsError(f"the connection's file {file.name} can't be read here: {error.strerror}") from None
-        except (ValueError, TypeError):  # never with its text: it would quote a secret
+        except (ValueError, TypeError):  # without its text, which would quote a secret
             raise SettingsError(f"the connection's file {file.name} can't be understood here") from None
 
 
@@ -62,7 +62,7 @@ def _shipped(name: str) -> Path:
 
 
 def write_connection(settings: ConnectionSettings, folder: Path, name: str) -> Path:
-    """Write a cluster's settings for executors to a file that only we may read; return its path."""
+    """Write a cluster's settings for executors to a file that only this user may read; return its path."""
     path = folder / name
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -71,12 +71,12 @@ def write_connection(settings: ConnectionSettings, folder: Path, name: str) -> P
 
 
 def check_cluster(reader: ClusterReader, cluster: str) -> None:
-    """Check that a reader has come to this cluster: an address may mean another one on another machine.
+    """Check that a reader has reached this cluster: on another machine an address may lead to another one.
 
-    A group that the other cluster doesn't have would seem to be gone, and protect nothing (F1).
+    A group that the other cluster doesn't have would seem to be gone, and would protect nothing (F1).
 
     Raises:
-        BrokerError: it has come to another.
+        BrokerError: it has reached another cluster.
     """
     found = reader.metadata(()).cluster_id
     if found != cluster:
@@ -84,7 +84,7 @@ def check_cluster(reader: ClusterReader, cluster: str) -> None:
 
 
 class Readers:
-    """The readers of one task: each cluster's, opened at its first use. A context manager."""
+    """The readers of one task, one per cluster, opened at first use. A context manager."""
 
     def __init__(self, jobs: Mapping[str, tuple[ConnectionRef, float]]) -> None:
         self._jobs = jobs
@@ -103,7 +103,7 @@ class Readers:
         """Return the reader of a cluster, by its id.
 
         Raises:
-            BrokerError: the cluster can't be reached from here, or another one is.
+            BrokerError: the cluster can't be reached from here, or another cluster answers.
         """
         if cluster in self._failed:
             raise BrokerError(self._failed[cluster])
@@ -117,3 +117,8 @@ class Readers:
                 self._failed[cluster] = str(error)
                 raise BrokerError(str(error)) from None
         return self._open[cluster]
+
+    def only(self) -> ClusterReader:
+        """Return the reader of the only cluster; see :meth:`get`."""
+        (cluster,) = self._jobs
+        return self.get(cluster)

@@ -1,4 +1,4 @@
-"""What R6 could not reach on Spark's disks, and could not look at, with the words for it (R6)."""
+"""What R6 could not reach on Spark's disks, and what it could not judge, with the reasons (R6)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import pyarrow as pa
 
 from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.solve.oldest_first import NO_SEGMENTS, UNMANAGED, blocker, concerned, named
+from retention_cli.disks.solve.oldest_first import NO_SEGMENTS, UNMANAGED, blocker, concerned
 from retention_cli.disks.solve.outcome import SHOWN, Blocker, DiskOutcome
+from retention_cli.disks.solve.room import named
 from retention_cli.engines.spark.disk_rows import TP, DiskRows
 from retention_cli.engines.spark.fact_rows import reason_rows
-from retention_cli.engines.spark.frames import as_frame
+from retention_cli.engines.spark.frames import frame_of
 from retention_cli.engines.spark.schemas import REASON
 
 _UNTOLD: Final = Unknown.because("R6", "how far it may go is not known")
 
 
 def in_the_way(work: DiskRows, after: Any, short: Sequence[int]) -> dict[int, tuple[list[Blocker], int]]:
-    """Return, by disk, the most of what stays, the largest first, and how many more there are.
+    """Return, by disk, the largest of what stays, and how many more there are.
 
     Args:
         work: the segments.
@@ -51,19 +52,15 @@ def _allowed(work: DiskRows, chosen: set[TopicPartition]) -> dict[TopicPartition
     """Return how far R6 may go of some partitions."""
     from pyspark.sql import functions as f
 
-    names = pa.table(
-        {
-            "topic": pa.array([tp.topic for tp in chosen], pa.string()),
-            "partition": pa.array([tp.partition for tp in chosen], pa.int32()),
-        }
-    )
-    rows = work.partitions.where("managed").join(f.broadcast(as_frame(work.session, names)), [*TP]).collect()
+    places = ({"topic": tp.topic, "partition": tp.partition} for tp in chosen)
+    names = frame_of(work.session, places, pa.schema([("topic", pa.string()), ("partition", pa.int32())]))
+    rows = work.partitions.where("managed").join(f.broadcast(names), [*TP]).collect()
     found = {TopicPartition(row["topic"], row["partition"]): _limit(row) for row in rows}
     return {tp: work.broken.get(tp) or found.get(tp, UNMANAGED) for tp in chosen}
 
 
 def unknown_partitions(work: DiskRows, outcomes: Sequence[DiskOutcome]) -> Any:
-    """Return, of managed partitions on disks that R6 has to do with, why it could not look at them."""
+    """Return, for managed partitions on the disks of R6, why R6 could not judge them."""
     from pyspark.sql import functions as f
 
     numbers = [n for n, one in enumerate(outcomes) if concerned(one)]
@@ -72,7 +69,16 @@ def unknown_partitions(work: DiskRows, outcomes: Sequence[DiskOutcome]) -> Any:
         for n, one in enumerate(outcomes)
         if one.unknown is not None
     ]
-    of_disks = pa.Table.from_pylist(untold, pa.schema([("disk", pa.int32()), ("of_disk", pa.list_(REASON))]))
+    untold += [
+        {"disk": n, "waits": reason_rows(named(one.disk, one.waits))}
+        for n, one in enumerate(outcomes)
+        if one.waits is not None
+    ]
+    of_disks = frame_of(
+        work.session,
+        untold,
+        pa.schema([("disk", pa.int32()), ("of_disk", pa.list_(REASON)), ("waits", pa.list_(REASON))]),
+    )
     present = work.inventory.replicas.select(*TP).distinct().withColumn("present", f.lit(True))
     limit_unknown = (
         f.when(f.size("limit_reasons") > 0, f.col("limit_reasons"))
@@ -81,13 +87,13 @@ def unknown_partitions(work: DiskRows, outcomes: Sequence[DiskOutcome]) -> Any:
     )
     managed = work.partitions.where("managed").select(*TP, limit_unknown.alias("stopped"))
     absent = f.when(f.col("present").isNull(), _as_array(NO_SEGMENTS))
-    why = f.coalesce("of_disk", absent, "why", "stopped")
+    why = f.coalesce("of_disk", absent, "why", "stopped", "waits")
     return (
         work.sizes(numbers)
         .join(managed, [*TP])
         .join(present, [*TP], "left")
         .join(work.broken_rows(), [*TP], "left")
-        .join(f.broadcast(as_frame(work.session, of_disks)), "disk", "left")
+        .join(f.broadcast(of_disks), "disk", "left")
         .select(*TP, "disk", why.alias("reasons"))
         .where("reasons is not null")
         .groupBy(*TP)

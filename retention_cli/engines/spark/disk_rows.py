@@ -1,4 +1,4 @@
-"""The segments on a cluster's disks as frames: what lies there before R6's walk, what goes and what stays."""
+"""The segments on a cluster's disks as frames: before R6's walk, what is trimmed, and what stays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retention_cli.core.model import TopicPartition, Unknown
 from retention_cli.disks.inventory.inventory import InventoryError
 from retention_cli.disks.solve.room import Disk
 from retention_cli.engines.spark.fact_rows import reason_rows
-from retention_cli.engines.spark.frames import as_frame
+from retention_cli.engines.spark.frames import as_frame, frame_of
 from retention_cli.engines.spark.inventory import SparkInventory
 from retention_cli.engines.spark.schemas import REASON
 from retention_cli.engines.spark.walk import age, at_most, going, in_reach, plain
@@ -20,15 +20,15 @@ from retention_cli.engines.spark.walk import age, at_most, going, in_reach, plai
 TP: Final = ("topic", "partition")
 _ROWS_A_TASK: Final = 250_000
 SIEVE_FROM: Final = 1_000_000
-"""From so many candidates on it pays to leave those out that the walk can't come to, before they are sorted."""
+"""With at least this many candidates, it pays to leave out those that the walk can't reach before sorting them."""
 _REPLICAS_A_BATCH: Final = 100_000
 _NOWHERE: Final = -1
-"""A log dir that no broker names (any more)."""
+"""A log dir that no broker names (any longer)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtFirst:
-    """Per disk: bytes that are dead, that go by the other rules, and how many segments may go."""
+    """Per disk: dead bytes, bytes that the other rules trim, and the number of segments that may be trimmed."""
 
     dead: int = 0
     gone: int = 0
@@ -37,10 +37,10 @@ class AtFirst:
 
 @dataclass(frozen=True, slots=True)
 class DiskRows:
-    """The segments of an inventory, and what is to be known of the disks that they lie on.
+    """The segments of an inventory, and what is needed of the disks that hold them.
 
-    ``partitions`` are as :func:`retention_cli.engines.spark.oldest_first.oldest_first` takes them, ``broken`` those
-    that can't be looked at, with why.
+    ``partitions`` are as :func:`retention_cli.engines.spark.oldest_first.oldest_first` takes them, ``broken`` are those
+    that can't be judged, with the reasons.
     """
 
     inventory: SparkInventory
@@ -50,11 +50,11 @@ class DiskRows:
 
     @property
     def session(self) -> Any:
-        """Whose frames these are."""
+        """The session that the frames belong to."""
         return self.inventory.frame.sparkSession
 
     def on_disks(self, walks: bool) -> Any:
-        """Return the segments by disk, each with what its partition says of it, and its place in time."""
+        """Return the segments by disk, each with its partition's limits, and its place in time."""
         from pyspark.sql import functions as f
 
         known = {(disk.broker, path): n for n, disk in enumerate(self.disks) for path in disk.dirs}
@@ -95,7 +95,7 @@ class DiskRows:
         )
 
     def _limits(self) -> Any:
-        """Return the partitions, with how far each may go: null where it may not, or nobody knows."""
+        """Return the partitions, with how far each may be trimmed: null if it must not be, or if that is unknown."""
         from pyspark.sql import functions as f
 
         known = f.col("managed") & f.col("limit_reasons").isNull() & f.col("why").isNull()
@@ -108,17 +108,17 @@ class DiskRows:
         )
 
     def broken_rows(self) -> Any:
-        """Return topic, partition and why (an array of reasons) of those that can't be looked at."""
+        """Return topic, partition and why (an array of reasons) of those that can't be judged."""
         from pyspark.sql import functions as f
 
         rows = [
             {"topic": tp.topic, "partition": tp.partition, "why": reason_rows(one)} for tp, one in self.broken.items()
         ]
         schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("why", pa.list_(REASON))])
-        return f.broadcast(as_frame(self.session, pa.Table.from_pylist(rows, schema)))
+        return f.broadcast(frame_of(self.session, rows, schema))
 
     def sizes(self, numbers: Iterable[int]) -> Any:
-        """Return disk, topic, partition and what brokers say that the replica takes there."""
+        """Return disk, topic, partition and the replica's size there in bytes, as brokers say."""
         schema = pa.schema(
             [("disk", pa.int32()), ("topic", pa.string()), ("partition", pa.int32()), ("now", pa.int64())]
         )
@@ -158,7 +158,7 @@ class DiskRows:
         return self.session.createDataFrame([], "topic string, partition int, bound bigint")
 
     def walked(self, rows: Any, over: Mapping[int, int], candidates: int) -> Any:
-        """Return how far each replica goes for its disk's sake: disk, topic, partition, next and age."""
+        """Return how far each replica is trimmed because of its disk: disk, topic, partition, next and age."""
         from pyspark.sql import functions as f
 
         table = pa.table(
@@ -172,13 +172,13 @@ class DiskRows:
         return each.agg(f.max("next").alias("next"), f.max("age").alias("age"))
 
     def levels(self, gone: Any) -> dict[int, int]:
-        """Return the newest time that went of each disk for its own sake."""
+        """Return, per disk, the newest time that is trimmed because of that disk."""
         from pyspark.sql import functions as f
 
         return {row["disk"]: row["age"] for row in gone.groupBy("disk").agg(f.max("age").alias("age")).collect()}
 
     def replicas_after(self, rows: Any, bounds: Any) -> Any:
-        """Return what of each replica goes with the bounds, and what stays, by why: null where no segment does."""
+        """Return each replica's bytes that these bounds free, and those that stay, by reason; null if it has none."""
         from pyspark.sql import functions as f
 
         below = f.col("gone") | (~f.col("active") & (f.col("next") <= f.coalesce("bound", f.lit(-1))))
@@ -192,7 +192,7 @@ class DiskRows:
         return rows.where("not dead").join(bounds, [*TP], "left").groupBy("disk", *TP).agg(*sums)
 
     def freed(self, after: Any) -> list[int]:
-        """Return the bytes that go of each disk, those of the other rules' trims included."""
+        """Return the bytes freed on each disk, including those of the other rules' trims."""
         from pyspark.sql import functions as f
 
         rows = after.groupBy("disk").agg(f.sum("freed").alias("freed")).collect()
@@ -201,7 +201,7 @@ class DiskRows:
 
 
 def _batches(disk: int, replicas: Mapping[TopicPartition, int], schema: Any) -> Iterator[pa.RecordBatch]:
-    """Yield a disk's replicas' sizes, some at a time: a large cluster has millions."""
+    """Yield a disk's replicas' sizes, in batches: a large cluster has millions."""
     topics: list[str] = []
     partitions: list[int] = []
     sizes: list[int] = []
@@ -218,5 +218,5 @@ def _batches(disk: int, replicas: Mapping[TopicPartition, int], schema: Any) -> 
         if len(sizes) == _REPLICAS_A_BATCH:
             yield packed()
             topics, partitions, sizes = [], [], []
-    if sizes:  # behind an empty batch PySpark loses all others
+    if sizes:  # after an empty batch PySpark loses all others
         yield packed()

@@ -1,56 +1,55 @@
 """R5, R6, R7 and whole segments over Spark (R5 to R7).
 
-The client looks at the disks: how full they are, which replicas lie on them, where logs begin and end. That is
+The client reads the disks: how full they are, which replicas they hold, where logs begin and end. That is
 proportional to partitions. An inventory's segments, which are many more, stay with Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
-from retention_cli.brokers.log_offsets import Answer, Found, Spec
+from retention_cli.brokers.log_offsets import Spec
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress
 from retention_cli.decide.decision import Limit
-from retention_cli.disks.measure import BYTES, TOPIC_BYTES, DiskState, sized_topics
-from retention_cli.disks.solve.outcome import DiskOutcome, Space
-from retention_cli.engines.spark.fact_rows import Row, disk_facts_row, reason_rows, unknown_of
-from retention_cli.engines.spark.frames import PLACE, as_frame
+from retention_cli.disks.batch_sizes import tails_without_inventory
+from retention_cli.disks.decide import Measured
+from retention_cli.disks.measure import DiskState
+from retention_cli.disks.solve.leaving import Leaving
+from retention_cli.disks.solve.oldest_first import OldestFirst
+from retention_cli.disks.tiered import tiered_topics
+from retention_cli.engines.spark.fact_rows import Row, reason_rows, unknown_of
+from retention_cli.engines.spark.frames import PLACE, frame_of
 from retention_cli.engines.spark.inventory import SparkInventory, read_inventory
 from retention_cli.engines.spark.oldest_first import oldest_first
 from retention_cli.engines.spark.prepare import Prepared
-from retention_cli.engines.spark.schemas import BASES, DISK_ASKED, REASON
-from retention_cli.engines.spark.segment_rules import bases, log_bytes, tails
+from retention_cli.engines.spark.scanned_replicas import scanned_replicas
+from retention_cli.engines.spark.schemas import ASKED, BASES, REASON
+from retention_cli.engines.spark.segment_rules import LED, bases, log_bytes
+from retention_cli.engines.spark.segment_rules import tails as exact_tails
+from retention_cli.engines.spark.values import to_bytes
 from retention_cli.memory.lineage import ask_epochs
 from retention_cli.observe.recall import Remembered
-from retention_cli.observe.topic_facts import bare_facts, configured
-from retention_cli.policy.disks import needs_disks
+from retention_cli.observe.topic_facts import bare_facts, configured, end_of, unread_facts
+from retention_cli.policy.disks import needs_disks, sized_topics
 
-_UNREAD: Final = Unknown.because("offsets", "not read")
-_LED: Final = [
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("topic_id", pa.string()),
-    ("leader", pa.int32()),
-]
-_SIZED: Final = pa.schema(
+PARTITION: Final = ("topic", "partition")
+_ELSEWHERE: Final = pa.schema(
     [
-        *_LED,
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("topic_id", pa.string()),
+        ("managed", pa.bool_()),
         ("log_start", pa.int64()),
-        ("log_start_reasons", pa.list_(REASON)),
-        ("max_bytes", pa.int64()),
-        ("max_topic_bytes", pa.int64()),
     ]
 )
-_ASKED: Final = pa.schema(
-    [("cluster", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("asked", DISK_ASKED)]
-)
+_UNREAD: Final = Unknown.because("offsets", "not read")
 
 
 @dataclass(slots=True)
@@ -61,7 +60,7 @@ class ClusterDisks:
         session: Spark's.
         prepared: the cluster, as far as the client has read it.
         state: what was seen of its disks.
-        inventory: its segments, where somebody has scanned them.
+        inventory: its segments, if they were scanned.
     """
 
     session: Any
@@ -69,49 +68,37 @@ class ClusterDisks:
     state: DiskState
     inventory: SparkInventory | None
     _leaders: Mapping[TopicPartition, PartitionMetadata]
-    _topics: set[str] = field(default_factory=set)
-
-    @property
-    def outcomes(self) -> Sequence[DiskOutcome]:
-        """What each disk comes to, once it is decided."""
-        return self.state.outcomes
-
-    @property
-    def space(self) -> Space | None:
-        """What brokers give back after the plan, and when; None where no disk is decided about."""
-        return self.state.space(self._topics)
 
     def close(self) -> None:
-        """Let go of what Spark keeps."""
+        """Free what Spark keeps."""
         if self.inventory is not None:
             self.inventory.close()
 
-    def disk_facts(self, progress: Progress) -> dict[TopicPartition, Row]:
-        """Return what each partition's own rules want to know of disks (``schemas.DISK_FACTS``)."""
-        facts, settings = self.state.facts, self.prepared.settings
-        usages = self.state.usages(facts.keys(), self._leaders)
-        sized = sized_topics(settings)
-        chosen = {tp: one for tp, one in facts.items() if tp.topic in sized}
-        found: Mapping[TopicPartition, Mapping[str, Maybe[Tail]]] = {}
-        target = self.prepared.target
-        if chosen and self.inventory is not None:
-            found = self._exact_tails(self.inventory, chosen)
-        elif chosen and target.batches is not None:
-            sizes = self.state.leading_bytes(chosen.keys())
-            found = target.batches.tails(target.reader, chosen, settings, self._leaders, sizes, progress)
-        elif chosen:
-            found = self.state.estimated_tails(target.reader, chosen, settings, self.prepared.job.now_ms)
-        return {tp: disk_facts_row(usages.get(tp), found.get(tp, {})) for tp in facts}
+    def disk_facts(self, progress: Progress) -> dict[TopicPartition, bytes]:
+        """Return, for tasks, what each partition's own rules need to know of disks: usage and tails."""
+        state, settings, target = self.state, self.prepared.settings, self.prepared.target
+        usages, sized = state.usages(state.facts.keys(), self._leaders), sized_topics(settings)
+        tails: Mapping[TopicPartition, Mapping[str, Maybe[Tail]]] = {}
+        if chosen := {tp: one for tp, one in state.facts.items() if tp.topic in sized}:
+            if self.inventory is not None:
+                tails = exact_tails(self.inventory, chosen, settings, state.leading(), state.topic_ids())
+            else:
+                now_ms = self.prepared.job.now_ms
+                tails = tails_without_inventory(
+                    target.reader, state, chosen, settings, self._leaders, target.batches, now_ms, progress
+                )
+        told = usages.keys() | tails.keys()
+        return {tp: to_bytes((usages.get(tp), tails.get(tp, {}))) for tp in state.facts if tp in told}
 
     def bases(self) -> Any | None:
-        """Return a frame of each partition's base offsets (``schemas.BASES``); None where nobody wants any."""
+        """Return a frame of each partition's base offsets (``schemas.BASES``); None if no rule needs them."""
         whole = {name for name, one in self.prepared.settings.items() if one.whole_segments}
         rows = [self._led(tp) for tp in self.state.facts if tp.topic in whole]
         if self.inventory is None or not rows:
             return None
         from pyspark.sql import functions as f
 
-        found = bases(self.inventory, self._frame(rows, pa.schema(_LED)))
+        found = bases(self.inventory, frame_of(self.session, rows, LED))
         return found.select(
             f.lit(self.prepared.cluster).alias("cluster"),
             "topic",
@@ -121,64 +108,61 @@ class ClusterDisks:
         )
 
     def bytes_of(self, decided: Any) -> Any | None:
-        """Return a frame of what goes by rows of ``schemas.DECIDED``; None where there is no inventory."""
+        """Return a frame of the bytes trimmed by rows of ``schemas.DECIDED``; None if there is no inventory."""
         if self.inventory is None:
             return None
         from pyspark.sql import functions as f
 
-        leaders = self._frame([self._led(tp) for tp in self.state.facts], pa.schema(_LED))
+        leaders = frame_of(self.session, [self._led(tp) for tp in self.state.facts], LED)
         mine = decided.where((decided.cluster == self.prepared.cluster) & decided.trim_to.isNotNull())
         trims = mine.select("topic", "partition", "log_start", "trim_to").join(leaders, ["topic", "partition"])
         found = log_bytes(self.inventory, trims)
         return found.withColumn("cluster", f.lit(self.prepared.cluster))
 
     def decide(self, limits: Any, now_ms: int) -> Iterator[Row]:
-        """Carry out R6; yield what it asks of partitions. ``outcomes`` and ``space`` are then known.
+        """Decide R6; yield what it asks of partitions (``schemas.ASKED``). The state's outcomes are then known.
 
         Args:
             limits: this cluster's rows of ``schemas.LIMITS``.
             now_ms: the clock of all cutoffs.
         """
-        state, settings = self.state, self.prepared.settings
-        self._topics = {row["topic"] for row in limits.where("not skipped").select("topic").distinct().collect()}
+        state, reader = self.state, self.prepared.target.reader
+        state.topics = {row["topic"] for row in limits.where("not skipped").select("topic").distinct().collect()}
         if (missing := state.without_numpy(state.facts.keys())) is not None:
-            yield from (self._asked(tp, None, why) for tp, why in missing.items())
-            return
-        tiered, left_alone = state.tiered(self.prepared.target.reader, self._topics, settings)
-        if self.inventory is None:
-            trims, most = _collected(limits, tiered)
-            found = state.estimated(self.prepared.target.reader, trims, most, now_ms)
-            outcomes, asked, unknown = found.outcomes, found.bounds, found.unknown
+            measured = Measured(unknown=missing)
         else:
-            state.say_age(self.inventory.age_ms(now_ms))
-            partitions = self._walkable(limits, tiered)
-            leaving = state.leaving_bytes()
-            with oldest_first(self.inventory, state.disks, state.rules, partitions, leaving) as walked:
-                outcomes = walked.outcomes
-                asked = {_place(row): row["bound"] for row in walked.bounds.toLocalIterator()}
-                unknown = {
-                    _place(row): why
-                    for row in walked.unknown.toLocalIterator()
-                    if (why := unknown_of(row["reasons"])) is not None
-                }
-        state.settle(outcomes)
-        for tp in asked.keys() | unknown.keys():
-            yield self._asked(tp, asked.get(tp), None if tp.topic in left_alone else unknown.get(tp))
+            tiered, left_alone = tiered_topics(reader, state.topics, self.prepared.settings)
+            if self.inventory is None:
+                found = state.estimated(reader, *_collected(limits, tiered), now_ms)
+            else:
+                found = self._walked(self.inventory, self._walkable(limits, tiered), now_ms)
+            measured = state.measured(reader, found, {}, left_alone)
+        for tp in measured.asked.keys() | measured.unknown.keys():
+            asked = to_bytes((measured.asked.get(tp), measured.unknown.get(tp)))
+            yield {"cluster": self.prepared.cluster, "topic": tp.topic, "partition": tp.partition, "asked": asked}
 
-    def _asked(self, tp: TopicPartition, bound: int | None, stopped: Unknown | None) -> Row:
-        asked: Row = {"bound": bound}
-        if bound is not None:
-            asked["why"] = self.state.why(tp).text
-        if stopped is not None:
-            asked["reasons"] = reason_rows(stopped)
-        return {"cluster": self.prepared.cluster, "topic": tp.topic, "partition": tp.partition, "asked": asked}
+    def _walked(self, inventory: SparkInventory, partitions: Any, now_ms: int) -> OldestFirst:
+        """Walk the inventory's segments; what R6 asks of partitions is collected to the client."""
+        state = self.state
+        state.say_age(inventory.age_ms(now_ms))
+        trims = partitions.where("trim_to is not null").select(*PARTITION, "trim_to")
+        decided = {_place(row): row["trim_to"] for row in trims.toLocalIterator(prefetchPartitions=True)}
+        partitions = partitions.unionByName(self._elsewhere(), allowMissingColumns=True)
+
+        def walk(leaving: Sequence[Leaving], held: Mapping[TopicPartition, Unknown]) -> OldestFirst:
+            with oldest_first(inventory, state.disks, state.rules, partitions, leaving, held) as walked:
+                bounds = {_place(row): row["bound"] for row in walked.bounds.toLocalIterator()}
+                unknown = {_place(row): unknown_of(row["reasons"]) for row in walked.unknown.toLocalIterator()}
+            return OldestFirst(bounds, walked.outcomes, {tp: why for tp, why in unknown.items() if why is not None})
+
+        return state.walked(decided, walk)
 
     def _walkable(self, limits: Any, tiered: Mapping[str, Unknown]) -> Any:
-        """Return the limits as the walk wants them; topics with remote storage may not be touched."""
+        """Return the limits in the walk's form; topics with remote storage must not be trimmed."""
         from pyspark.sql import functions as f
 
         rows = [{"topic": name, "tiered": reason_rows(why)} for name, why in tiered.items()]
-        stopped = self._frame(rows, pa.schema([("topic", pa.string()), ("tiered", pa.list_(REASON))]))
+        stopped = frame_of(self.session, rows, pa.schema([("topic", pa.string()), ("tiered", pa.list_(REASON))]))
         free = f.col("tiered").isNull()
         return limits.join(f.broadcast(stopped), "topic", "left").select(
             "topic",
@@ -191,27 +175,20 @@ class ClusterDisks:
             f.coalesce("tiered", "limit_reasons").alias("limit_reasons"),
         )
 
-    def _exact_tails(
-        self, inventory: SparkInventory, facts: Mapping[TopicPartition, PartitionFacts]
-    ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
-        rows = []
-        for tp, one in facts.items():
-            settings, start = self.prepared.settings[tp.topic], one.log_start
-            row = self._led(tp) | {"max_bytes": settings.max_bytes, "max_topic_bytes": settings.max_topic_bytes}
-            said = {"log_start_reasons": reason_rows(start)} if isinstance(start, Unknown) else {"log_start": start}
-            rows.append(row | said)
-        found: dict[TopicPartition, dict[str, Maybe[Tail]]] = {}
-        for row in tails(inventory, self._frame(rows, _SIZED)).toLocalIterator():
-            here = found.setdefault(_place(row), {})
-            for key, tail, reasons in (
-                (BYTES, row["bytes_tail"], row["bytes_reasons"]),
-                (TOPIC_BYTES, row["topic_tail"], row["topic_reasons"]),
-            ):
-                if (why := unknown_of(reasons)) is not None:
-                    here[key] = why
-                elif tail is not None:
-                    here[key] = Tail(tail, exact=True)
-        return found
+    def _elsewhere(self) -> Any:
+        """Return the partitions that are not managed, in the walk's form: of them it counts what is dead."""
+        starts, ids = self.state.log_starts(), self.state.topic_ids()
+        rows = (
+            {
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "topic_id": ids.get(tp),
+                "managed": False,
+                "log_start": starts.get(tp),
+            }
+            for tp in self.state.elsewhere.facts
+        )
+        return frame_of(self.session, rows, _ELSEWHERE)
 
     def _led(self, tp: TopicPartition) -> Row:
         topic_id = known(self.state.facts[tp].topic.topic_id)
@@ -222,17 +199,14 @@ class ClusterDisks:
             "leader": self._leaders[tp].leader,
         }
 
-    def _frame(self, rows: Sequence[Row], schema: pa.Schema) -> Any:
-        return as_frame(self.session, pa.Table.from_pylist(list(rows), schema))
-
 
 def looks_at_disks(prepared: Prepared) -> bool:
-    """Return whether a rule speaks of disks, or an inventory is given."""
+    """Return whether there are disk rules, or an inventory is given."""
     return bool(prepared.target.inventory) or needs_disks(prepared.selection.policy)
 
 
 def look(session: Any, prepared: Prepared) -> ClusterDisks:
-    """Look at a cluster's disks, after its commits were read (:func:`looks_at_disks`).
+    """Read a cluster's disks, after its commits were read (:func:`looks_at_disks`).
 
     Raises:
         BrokerError: the brokers could not be asked.
@@ -251,13 +225,16 @@ def look(session: Any, prepared: Prepared) -> ClusterDisks:
     remembered.prove(ask_epochs(target.reader, remembered.epochs_to_check(facts), there), facts)
     prepared.before_cuts = {tp: before[tp] for tp in remembered.cuts}
     prepared.cuts = remembered.cuts
-    state = DiskState(policy.disks, exact=inventory is not None)
+    state = DiskState.of(policy.disks, inventory)
     state.look(target.reader, facts, prepared.settings, leaders, remembered, SYSTEM.wall_ms)
+    if inventory is not None:
+        doubts = state.unproven(target.reader, list(scanned_replicas(inventory, state.log_starts())))
+        inventory = replace(inventory, incomplete={**doubts, **inventory.incomplete})
     return ClusterDisks(session, prepared, state, inventory, leaders)
 
 
 def with_bases(slices: Any, disks: Iterable[ClusterDisks]) -> Any:
-    """Return rows of ``schemas.SLICES`` with the segments' base offsets, where rules want them."""
+    """Return rows of ``schemas.SLICES`` with the segments' base offsets, if rules need them."""
     for one in disks:
         if (found := one.bases()) is not None:  # an inventory is of one cluster
             return slices.drop(*(name for name, _ in BASES)).join(found, [*PLACE], "left")
@@ -265,7 +242,7 @@ def with_bases(slices: Any, disks: Iterable[ClusterDisks]) -> Any:
 
 
 def with_bytes(decided: Any, disks: Iterable[ClusterDisks]) -> Any:
-    """Return rows of ``schemas.DECIDED`` with the bytes that an inventory says; persist them first, for two reads."""
+    """Return rows of ``schemas.DECIDED`` with an inventory's bytes; persist them first, as they are read twice."""
     from pyspark.sql import functions as f
 
     for one in disks:
@@ -277,60 +254,43 @@ def with_bytes(decided: Any, disks: Iterable[ClusterDisks]) -> Any:
 
 
 def with_asked(session: Any, facts: Any, limits: Any, disks: Sequence[ClusterDisks], now_ms: int) -> Any:
-    """Return facts with what R6 asks of them (``schemas.DISK_ASKED``).
+    """Return facts with what R6 asks of them (``schemas.ASKED``).
 
     Args:
         session: Spark's.
-        facts: rows of ``schemas.FACTS`` with their standing.
+        facts: rows of ``schemas.FACTS``.
         limits: rows of ``schemas.LIMITS``.
-        disks: of the clusters whose policy has a ceiling.
+        disks: those of the clusters whose policy has a ceiling.
         now_ms: the clock of all cutoffs.
     """
     rows = [row for one in disks for row in one.decide(limits.where(limits.cluster == one.prepared.cluster), now_ms)]
     if not rows:
         return facts
-    return facts.join(as_frame(session, pa.Table.from_pylist(rows, _ASKED)), [*PLACE], "left")
+    return facts.join(frame_of(session, rows, ASKED), [*PLACE], "left")
 
 
 def _ends(
     prepared: Prepared,
 ) -> tuple[dict[TopicPartition, PartitionFacts], dict[TopicPartition, PartitionMetadata]]:
-    """Read S and H of the partitions that may be touched."""
+    """Read S and H of the partitions that may be trimmed."""
     job, topics = prepared.job, prepared.metadata.topics
-    leaders = {
-        TopicPartition(name, number): one
-        for name in job.partitions
-        for number, one in sorted(topics[name].partitions.items())
-    }
+    leaders = prepared.metadata.places(job.partitions)
     specs: tuple[Spec, ...] = ("earliest", "latest")
     starts, ends = prepared.target.reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
     about = {name: configured(bare_facts(topics[name]), job.configs.get(name)) for name in job.partitions}
     facts = {
-        tp: PartitionFacts(
-            topic=about[tp.topic],
-            partition=tp.partition,
-            log_start=_end("start", starts[tp]),
-            high_watermark=_end("high watermark", ends[tp]),
-            last_stable_offset=_UNREAD,
-            floor=_UNREAD,
-            has_leader=one.leader is not None,
+        tp: unread_facts(about[tp.topic], tp.partition, one, _UNREAD)._replace(
+            log_start=end_of("start", starts[tp]), high_watermark=end_of("high watermark", ends[tp])
         )
         for tp, one in leaders.items()
     }
     return facts, leaders
 
 
-def _end(name: str, answer: Answer) -> Maybe[int]:
-    if isinstance(answer, Found):
-        return answer.offset
-    error = answer if isinstance(answer, Exception) else "the broker names none"
-    return Unknown.because("offsets", f"the {name} could not be read: {error}")
-
-
 def _collected(
     limits: Any, tiered: Mapping[str, Unknown]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Maybe[Limit]]]:
-    """Return where other rules trim to, and how far R6 may go."""
+    """Return where other rules trim to, and how far R6 may trim."""
     trims: dict[TopicPartition, int] = {}
     most: dict[TopicPartition, Maybe[Limit]] = {}
     for row in limits.toLocalIterator(prefetchPartitions=True):

@@ -1,4 +1,4 @@
-"""What executors need, asked of them before any work is sent: a missing part is named with its machine."""
+"""What executors need, checked on them before any work is sent: a missing part is named with its machine."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ NEEDED: Final = {
     "cryptography": "cryptography",
     "javaproperties": "javaproperties",
     "pydantic": "pydantic",
+    "re2": "google-re2",
     "yaml": "PyYAML",
 }
-"""What is imported on an executor, and the distribution that has it. Some are native: a zip can't carry them."""
+"""What executors import, and the distribution that provides it. Some are native: a zip can't carry them."""
 
 _ENDED: Final = "SparkContext was shut down"
-"""An application that somebody ended: YARN's administrator, or a queue that wants its room back."""
+"""An application that somebody ended: YARN's administrator, or a queue that reclaims its resources."""
 _FAILS: Final = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
-"""What a part that is missing, broken, or of another version raises when it is imported."""
+"""What importing a part raises if it is missing, broken, or of another version."""
 
 
 def probe(_batches: Iterator[Any]) -> Iterator[Any]:
-    """Say, on an executor, what is missing there: one row."""
+    """Return, on an executor, what is missing there: one row."""
     import pyarrow as pa
 
     missing = []
@@ -49,7 +50,7 @@ def probe(_batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def check_executors(session: Any, tasks: int) -> list[str]:
-    """Return the machines that answered.
+    """Check that executors have what they need; return the machines that answered.
 
     Raises:
         SparkError: one of them lacks something; the text names it, and how to get it there.
@@ -57,7 +58,7 @@ def check_executors(session: Any, tasks: int) -> list[str]:
     frame = session.range(0, tasks, 1, tasks).mapInArrow(probe, "host string, python string, missing string")
     try:
         rows = frame.collect()
-    except Exception as error:  # noqa: BLE001  (not even the probe can run)
+    except Exception as error:  # noqa: BLE001  (not even the probe runs)
         said = last_words(error)
         if _ENDED in said and (ended := as_spark_error(error)) is not None:
             raise ended from None

@@ -1,4 +1,4 @@
-"""What goes wrong in Spark while it works, in one line for people: what happened, and what to do."""
+"""Errors of Spark at work, in one line of text: what happened, and what to do."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _REMEDIES: Final = (
 
 
 def as_spark_error(error: BaseException) -> SparkError | None:
-    """Return what an error of Spark's means for people; None where it is somebody else's.
+    """Return an error of Spark's with a text for people; None if the error is not Spark's.
 
-    PySpark, Py4J and gRPC have errors of their own; where Spark's process is gone they raise the system's.
+    PySpark, Py4J and gRPC have errors of their own; if Spark's process is gone, they raise the system's.
     """
     theirs = type(error).__module__.partition(".")[0] in _THEIRS
     if not theirs and not (isinstance(error, OSError | EOFError) and _raised_by_spark(error)):
@@ -40,7 +40,7 @@ def as_spark_error(error: BaseException) -> SparkError | None:
 
 
 def _raised_by_spark(error: BaseException) -> bool:
-    """Look whether any of the code that an error came through is Spark's."""
+    """Return whether the error passed through any of Spark's code."""
     at = error.__traceback__
     while at is not None:
         if str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0] in _THEIRS:

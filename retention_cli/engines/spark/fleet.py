@@ -1,4 +1,4 @@
-"""Spark as a fleet's engine: one analysis over all clusters (:class:`retention_cli.engines.fleet.planning.Engine`)."""
+"""Spark as a fleet's engine: one job over all clusters (:class:`retention_cli.engines.fleet.planning.Engine`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.history import past_day
 
 Connect = Callable[[ConnectionSettings], ConnectionRef]
-"""Gives where executors find a cluster's settings, once they are there."""
+"""Brings a cluster's settings to executors, and gives where they find them."""
 
 
 class SparkEngine:

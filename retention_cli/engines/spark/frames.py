@@ -1,22 +1,25 @@
-"""Commits to standings: the least of millions of rows, by groupBy, with what is unknown kept (F1–F6)."""
+"""Commits to standings: the minimum of millions of rows, by groupBy, keeping what is unknown (F1–F6)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
+from retention_cli.core.model import Reason
 from retention_cli.engines.spark.schemas import ddl
-from retention_cli.observe.floors.standing import NAMED_AT_MOST
+from retention_cli.observe.floors.standing import NAMED_AT_MOST, Best, GoneCommit, Refused, Standing
 
+ROWS_A_BATCH: Final = 5_000
 PLACE: Final = ("cluster", "topic", "partition")
 
 
 def as_frame(session: Any, table: Any) -> Any:
     """Return a pyarrow table as a frame.
 
-    Of an empty one Connect can't tell the columns by itself; and behind an empty batch PySpark loses all others.
+    Connect can't tell an empty table's columns by itself; and after an empty batch PySpark loses all others.
     """
     if not len(table):
         return session.createDataFrame([], ddl(table.schema))
@@ -24,10 +27,22 @@ def as_frame(session: Any, table: Any) -> Any:
     return session.createDataFrame(pa.Table.from_batches(some, table.schema))
 
 
-def standings(commits: Any, required: Sequence[str] = ()) -> Any:
-    """Return one row for each partition that any row of ``schemas.COMMITS`` names, with ``schemas.STANDING``'s columns.
+def frame_of(session: Any, rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Any:
+    """Return rows as a frame, packed into columns as they arrive."""
+    return as_frame(session, pa.Table.from_batches(batches_of(rows, schema), schema))
 
-    All but ``failed`` and ``failed_topic``, which :func:`with_failures` adds: they hold for more than a partition.
+
+def batches_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield rows as Arrow batches, as they arrive; none is empty."""
+    waiting = iter(rows)
+    while some := list(itertools.islice(waiting, ROWS_A_BATCH)):
+        yield pa.RecordBatch.from_pylist(some, schema=schema)
+
+
+def standings(commits: Any, required: Sequence[str] = ()) -> Any:
+    """Return one row for each partition that any row of ``schemas.COMMITS`` names, as input of :func:`standing_of`.
+
+    It lacks ``failed`` and ``failed_topic``, which :func:`with_failures` adds: they concern more than one partition.
 
     Args:
         commits: the rows.
@@ -69,9 +84,9 @@ def _highest() -> Any:
 
 
 def _odd(commits: Any) -> Any:
-    """Return what is refused of a partition's commits (F5), and the lowest that is gone (F6), by leader epoch.
+    """Return a partition's refused commits (F5), and the lowest commit of groups that are gone (F6), by leader epoch.
 
-    There are few: one aggregation takes both.
+    There are few: one aggregation covers both.
     """
     from pyspark.sql import functions as f
 
@@ -120,3 +135,34 @@ def with_failures(rows: Any, commits: Any) -> Any:
 def join_commits(places: Any, commits: Any, required: Sequence[str] = ()) -> Any:
     """Return every partition of ``places`` (``schemas.SLICES`` or ``OFFSETS``) with its standing."""
     return with_failures(places.join(standings(commits, required), [*PLACE], "left"), commits)
+
+
+def standing_of(row: Mapping[str, Any], require: Iterable[str]) -> Standing:
+    """Return a partition's standing from a row of :func:`join_commits`; ``require`` are the groups that F4 wants."""
+    best = None if row["low"] is None else Best(row["low"], row["low_by"], row["high"], row["high_by"])
+    missing, now = row["missing"], row["leader_epoch"]
+    refused = [Refused(one["offset"], one["leader_epoch"], one["group"]) for one in row["refused"] or ()]
+    ahead = [one for one in refused if one.epoch is not None and one.epoch > now]
+    return Standing(
+        leader_epoch=now,
+        best=best,
+        failed=_reasons(row["failed"]),
+        failed_topic=_reasons(row["failed_topic"]),
+        epochs={one["leader_epoch"]: (one["offset"], one["group"]) for one in row["epochs"] or ()},
+        refused=min(refused, key=lambda one: one.rank, default=None),
+        ahead=min(ahead, key=lambda one: one.rank, default=None),
+        missing=[(one["group"], one["text"]) for one in missing] if missing else (),
+        missing_count=row["missing_count"] or 0,
+        absent=[group for group in require if group not in (row["present"] or ())],
+        gone={one["leader_epoch"]: _gone(one) for one in row["gone"] or ()},
+        unproven=None if row["unproven"] is None else _gone(row["unproven"]),
+        bare=bool(row["bare"]),
+    )
+
+
+def _gone(row: Mapping[str, Any]) -> GoneCommit:
+    return GoneCommit(row["offset"], row["group"], row["seen"])
+
+
+def _reasons(rows: Iterable[Mapping[str, str]] | None) -> set[Reason]:
+    return {Reason(one["code"], one["text"]) for one in rows} if rows else set()

@@ -1,4 +1,4 @@
-"""An inventory of segments, read by Spark: this process reads the files' ends, and never a row."""
+"""An inventory of segments, read by Spark: this process reads only the files' footers, never a row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from retention_cli.disks.inventory.doubts import DISORDER, OVERLAP
+from retention_cli.disks.inventory.doubts import DISORDER, GAP, OVERLAP
 from retention_cli.disks.inventory.inventory import (
     Footer,
     InventoryError,
@@ -36,12 +36,12 @@ _SEEN: Final = "it must lie, by the same path, where this process and every exec
 
 @dataclass(frozen=True, slots=True)
 class SparkInventory(Scanned):
-    """What lies on the disks of brokers of one cluster. A context manager: it lets go of what Spark keeps.
+    """What is on the disks of one cluster's brokers. A context manager: on exit it frees what Spark keeps.
 
-    ``frame`` has the columns of :data:`~retention_cli.disks.inventory.table.COLUMNS`, as Spark reads them anew for
-    every use, and ``rows`` rows. ``incomplete`` are replicas (broker, topic, partition) of which something is unknown,
-    with why: rows may be missing, or hold nulls. ``replicas`` is a frame of broker, dir, topic and partition, a row per
-    replica that has any segment; ``dirs`` are the (broker, dir) of these.
+    ``frame`` has the columns of :data:`~retention_cli.disks.inventory.table.COLUMNS`, which Spark reads again for every
+    use, and ``rows`` rows. ``incomplete`` are replicas (broker, topic, partition) of which something is unknown, with
+    why: rows may be missing, or have nulls. ``replicas`` is a frame of broker, dir, topic and partition, a row per
+    replica that has any segment; ``dirs`` are the (broker, dir) that were scanned.
     """
 
     frame: Any
@@ -57,12 +57,12 @@ class SparkInventory(Scanned):
         self.close()
 
     def close(self) -> None:
-        """Let go of what Spark keeps."""
+        """Free what Spark keeps."""
         self.replicas.unpersist()
 
 
 def read_inventory(session: Any, paths: Sequence[str | Path]) -> SparkInventory:
-    """Read inventories: files, or folders of ``*.parquet``. Spark reads their rows once, to doubt them.
+    """Read inventories: files, or folders of ``*.parquet``. Spark reads their rows once, to validate them.
 
     Raises:
         InventoryError: as :func:`retention_cli.disks.inventory.inventory.read_inventory`; or Spark can't read them, or
@@ -95,23 +95,24 @@ def _read(session: Any, files: Sequence[Path], footers: Sequence[Footer]) -> Spa
     except BaseException:
         replicas.unpersist()
         raise
+    abouts = tuple(one.about for one in footers)
     return SparkInventory(
-        tuple(one.about for one in footers),
+        abouts,
         frame,
         incomplete,
         replicas,
-        dirs,
+        dirs | Scanned(abouts).scanned_dirs,
         sum(one.rows for one in footers),
     )
 
 
 def file_address(path: Path) -> str:
-    """Return a file's address as Spark wants it: none of its characters is a wildcard."""
+    """Return a file's address for Spark, with its wildcard characters escaped."""
     return "file://" + re.sub(r"([\\*?\[\]{}])", r"\\\1", os.path.abspath(path))  # noqa: PTH100
 
 
 def _encoded(session: Any, frame: Any, numbers: Mapping[str, int], footers: Sequence[Footer]) -> Any:
-    """Return the rows with their file's number and broker. A file of whose name Spark makes something else has none."""
+    """Return the rows with their file's number and broker. A file whose name Spark changes has none."""
     from pyspark.sql import functions as f
 
     known: dict[str, tuple[int, int]] = {}
@@ -132,7 +133,7 @@ def _encoded(session: Any, frame: Any, numbers: Mapping[str, int], footers: Sequ
 
 
 def _replicas(rows: Any) -> Any:
-    """Return a row per replica: where it first stands, its rows, and what is wrong with it."""
+    """Return a row per replica: its first position, its rows, and what is wrong with it."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -147,6 +148,7 @@ def _replicas(rows: Any) -> Any:
         .when(apart, _problem(APART, f.lit("")))
         .when(f.col("first_base") <= before["last_base"], _problem(DISORDERED, f.concat(where, f.lit(DISORDER))))
         .when(f.col("first_base") < before["last_next"], _problem(DISORDERED, f.concat(where, f.lit(OVERLAP))))
+        .when(f.col("first_base") > before["last_next"], _problem(DISORDERED, f.concat(where, f.lit(GAP))))
     )
     return (
         rows.mapInArrow(runs, ddl(RUNS))
@@ -167,7 +169,7 @@ def _problem(rank: int, text: Any) -> Any:
 
 
 def _checked(replicas: Any, files: Sequence[Path], footers: Sequence[Footer]) -> frozenset[tuple[int, str]]:
-    """Refuse what can't be; return the brokers' dirs that have rows."""
+    """Refuse invalid inventories; return the brokers' dirs that have rows."""
     from pyspark.sql import functions as f
 
     worst = f.min(f.when(f.col("wrong").isNotNull(), f.struct("wrong", "dir", "topic", "partition")))

@@ -1,6 +1,6 @@
-"""An inventory's rows looked at where Spark reads them: a row per run of a replica's segments comes back.
+"""Checks an inventory's rows where Spark reads them: one row per run of a replica's segments comes back.
 
-A run is what stands together in one batch. What is wrong inside a run is told here; runs are laid against each other by
+A run is what is adjacent in one batch. Errors inside a run are found here; runs are compared with each other by
 :mod:`retention_cli.engines.spark.inventory`.
 """
 
@@ -16,7 +16,7 @@ from retention_cli.disks.inventory import doubts
 from retention_cli.disks.inventory.table import COLUMNS
 
 READ: Final = ("file", "row", "file_broker", *(name for name, _, null in COLUMNS if not null), "next_offset")
-"""What the rows must have: beside the inventory's columns the file's number, the row's in it, and whose the file is."""
+"""The required columns: the inventory's, and the file's number, the row's number in it, and the file's broker."""
 
 RUNS: Final = pa.schema(
     [
@@ -34,8 +34,8 @@ RUNS: Final = pa.schema(
         ("problem", pa.string()),
     ]
 )
-"""``last_next`` is null where it is not known. ``problem`` says what is wrong with one of the rows; problems of a
-smaller ``rank`` are told first, as where one process reads the file."""
+"""``last_next`` is null if it is not known. ``problem`` says what is wrong with one of the rows; problems of a
+smaller ``rank`` are reported first, in the same order as where one process reads the file."""
 
 LACKING, WRONG, DISORDERED, APART = range(4)
 

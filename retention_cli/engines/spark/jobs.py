@@ -1,4 +1,4 @@
-"""What a task is told of a cluster: values that travel with the code. No secret is among them.
+"""What a task is told of a cluster: values that travel with the code. None of them is a secret.
 
 How to reach the cluster is a *reference*: the name of a file with the connection's settings, which the task
 opens where it runs (:mod:`retention_cli.engines.spark.connections`).
@@ -20,10 +20,10 @@ from retention_cli.policy.settings import Settings
 class ClusterJob:
     """One cluster's part of a plan.
 
-    ``partitions`` gives how many partitions each managed topic has that may be touched, ``latest`` the groups
-    that start at the end where they have no commit (F2). ``topic_ids`` are those of all topics, managed or
-    not: a group is remembered whole (F5, F6). ``configs`` are what the client read first. ``now_ms`` is the clock of
-    all cutoffs. ``ends_only``: nothing is to be decided, so that no time is looked up, and no size.
+    ``partitions`` gives the partition count of each managed topic that may be trimmed, ``latest`` the groups that
+    start at the end where they have no commit (F2). ``topic_ids`` are those of all topics, managed or not: a
+    group is remembered whole (F5, F6). ``configs`` are what the client read first. ``now_ms`` is the clock of
+    all cutoffs. ``ends_only``: nothing is decided, so no times or sizes are looked up.
     """
 
     cluster: str
@@ -40,14 +40,14 @@ class ClusterJob:
     ends_only: bool = False
 
     def settings_for(self, topic: str) -> Settings | None:
-        """Return a topic's settings, None where it is not chosen or not managed."""
+        """Return a topic's settings, None if it is not chosen or not managed."""
         if self.topics and not matches(self.topics, topic):
             return None
         return self.policy.settings_for(topic)
 
 
 class SettingsCache:
-    """Each topic's settings, worked out once a task."""
+    """Each topic's settings, computed once per task."""
 
     def __init__(self, jobs: Mapping[str, ClusterJob]) -> None:
         self._jobs = jobs
@@ -59,3 +59,9 @@ class SettingsCache:
         if key not in self._known:
             self._known[key] = self._jobs[cluster].settings_for(topic)
         return self._known[key]
+
+    def managed(self, cluster: str, topic: str) -> Settings:
+        """Return the settings of a slice's topic, which is managed."""
+        found = self(cluster, topic)
+        assert found is not None, f"{topic} is not managed"  # noqa: S101  (no slice has it)
+        return found

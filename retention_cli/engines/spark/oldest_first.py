@@ -1,7 +1,7 @@
-"""R6 with an inventory, over Spark: what :mod:`retention_cli.disks.solve.oldest_first` comes to, by windows (R6).
+"""R6 with an inventory, over Spark: the result of :mod:`retention_cli.disks.solve.oldest_first`, by windows (R6).
 
-Segments are shuffled twice: all of them by partition, for the running maximum of their times, and kept so; those that
-the walk can come to by disk, for the running sum. What comes to this process is a row per disk, and the most that is in
+Segments are shuffled twice: all of them by partition, for the running maximum of their times, and kept that way; those
+that the walk can reach by disk, for the running sum. This process gets one row per disk, and the largest replicas in
 its way.
 """
 
@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from retention_cli.disks.solve.oldest_first import above_ceilings, broken_partitions
+from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.disks.solve.leaving import Leaving
+from retention_cli.disks.solve.oldest_first import NOTHING_HELD, above_ceilings, broken_partitions
 from retention_cli.disks.solve.outcome import Blocker, DiskOutcome
 from retention_cli.disks.solve.room import Disk
 from retention_cli.engines.spark.disk_reasons import in_the_way, unknown_partitions
@@ -25,7 +27,7 @@ class SparkOldestFirst:
     """As :class:`~retention_cli.disks.solve.oldest_first.OldestFirst`. A context manager: it frees what Spark keeps.
 
     ``bounds`` is a frame of topic, partition and bound; ``unknown`` one of topic, partition and reasons
-    (array<struct<code,text>>). Of what is in a disk's way the outcomes name the most
+    (array<struct<code,text>>). Of the replicas in a disk's way the outcomes name the largest
     (:data:`~retention_cli.disks.solve.outcome.SHOWN`), and count the others.
     """
 
@@ -40,7 +42,7 @@ class SparkOldestFirst:
         self.close()
 
     def close(self) -> None:
-        """Let go of what Spark keeps."""
+        """Free what Spark keeps."""
         self.bounds.unpersist()
 
 
@@ -49,7 +51,8 @@ def oldest_first(
     disks: Sequence[Disk],
     rules: DiskRules,
     partitions: Any,
-    leaving_bytes: Sequence[int] = (),
+    leaving: Sequence[Leaving] = (),
+    held: Mapping[TopicPartition, Unknown] = NOTHING_HELD,
 ) -> SparkOldestFirst:
     """Return the bounds that bring each disk under its ceiling, the oldest segments first.
 
@@ -60,22 +63,23 @@ def oldest_first(
         partitions: topic, partition, topic_id, managed (bool: R6 may touch it), log_start, trim_to (where other rules
             trim to), limit_offset, limit_guard, limit_text (how far R6 may go), limit_reasons
             (array<struct<code,text>>: why that is unknown); all but the first two may be null. One row each; read
-            several times, so persist it first. What the inventory has and this has not is not managed.
-        leaving_bytes: per disk, what brokers have swept lately and may not have deleted yet.
+            several times, so persist it first. What is only in the inventory is not managed.
+        leaving: per disk, what is leaving it other than a live replica's bytes.
+        held: partitions that must not be trimmed, and why.
 
     Raises:
         InventoryError: it changed while it was read, or ``partitions`` has one twice.
     """
     unknown, excess = above_ceilings(disks, rules, inventory.dirs)
-    work = DiskRows(inventory, disks, partitions, broken_partitions(inventory.incomplete))
+    work = DiskRows(inventory, disks, partitions, {**broken_partitions(inventory.incomplete), **held})
     kept: list[Any] = []
     try:
         rows = work.on_disks(walks=any(one > 0 for one in excess)).persist()
         kept.append(rows)
         start = work.at_first(rows)
-        leaving = [*leaving_bytes, *(0 for _ in disks)]
-        dead = [one.dead + leaving[n] for n, one in enumerate(start)]
-        remaining = [excess[n] - dead[n] - one.gone for n, one in enumerate(start)]
+        away = [*leaving, *(Leaving() for _ in disks)]
+        dead = [one.dead + away[n].known_bytes for n, one in enumerate(start)]
+        remaining = [excess[n] - dead[n] - away[n].uncertain_bytes - one.gone for n, one in enumerate(start)]
         over = {n: size_bytes for n, size_bytes in enumerate(remaining) if size_bytes > 0}
         ends = _End(work.nothing(), [one.gone for one in start])
         if over:
@@ -96,6 +100,8 @@ def oldest_first(
             level_ms=ends.levels.get(n),
             in_the_way=ends.stays.get(n, _NOTHING)[0],
             unnamed=ends.stays.get(n, _NOTHING)[1],
+            doubtful_bytes=away[n].uncertain_bytes,
+            unexplained_bytes=away[n].possible_bytes,
         )
         for n, disk in enumerate(disks)
     ]
@@ -107,7 +113,7 @@ _NOTHING: Final[tuple[Sequence[Blocker], int]] = ((), 0)
 
 @dataclass(slots=True)
 class _End:
-    """What it comes to. By disk: all bytes that go, the newest time that went for its own sake, and what stays."""
+    """The result. By disk: all bytes freed, the newest time that was trimmed because of it, and what stays."""
 
     bounds: Any
     gone: Sequence[int]
@@ -116,7 +122,7 @@ class _End:
 
 
 def _walk(work: DiskRows, rows: Any, over: Mapping[int, int], start: Sequence[AtFirst], kept: list[Any]) -> _End:
-    """Walk, for the disks that have so many bytes to lose. Frames that need not be kept any longer join ``kept``."""
+    """Walk, for disks that must free this many bytes. Frames that can be freed afterwards are added to ``kept``."""
     from pyspark.sql import functions as f
 
     walked = work.walked(rows, over, sum(start[n].candidates for n in over)).persist()

@@ -1,4 +1,4 @@
-"""An archive of what executors need, native parts included: one virtual environment, to send along with a job."""
+"""An archive of what executors need, native parts included: a virtual environment, to send along with a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from retention_cli.engines.spark.session import SparkError
 
 
 def requirement() -> str:
-    """Return what pip is to install: this very kretain, without PySpark, which executors have by themselves."""
+    """Return the requirement for pip: this very kretain, without PySpark, which executors have already."""
     try:
         origin = importlib.metadata.distribution("kretain").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:

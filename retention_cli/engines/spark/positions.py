@@ -1,28 +1,26 @@
-"""Where consumers stand, over Spark: rows come to the client one by one (:mod:`retention_cli.reports.offsets`)."""
+"""Where consumers stand, over Spark: rows are collected one by one (:mod:`retention_cli.reports.offsets`)."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
-
-import pyarrow as pa
 
 from retention_cli.core.grouping import SameReasons
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
-from retention_cli.engines.spark.engine import by_leader, frame_of, read_commits, tasks_for
-from retention_cli.engines.spark.fact_tasks import fact_reader, floored
-from retention_cli.engines.spark.frames import PLACE, join_commits
-from retention_cli.engines.spark.jobs import ClusterJob, SettingsCache
-from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, recall, slice_rows, topic_ids
+from retention_cli.engines.spark.engine import by_leader, read_commits, tasks_for
+from retention_cli.engines.spark.fact_tasks import slice_reader
+from retention_cli.engines.spark.frames import PLACE, batches_of, frame_of, join_commits
+from retention_cli.engines.spark.jobs import ClusterJob
+from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, recall, slice_rows
 from retention_cli.engines.spark.schemas import FLOORS, SLICES, ddl
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import check_matches
 from retention_cli.reports.offsets import ListedRows, Positions, Row, Rows, floor_row, is_shown
 
 IN_MEMORY: Final = 50_000
-"""So many rows are put in order by the client."""
+"""At most this many rows are sorted by the client."""
 
 
 @contextlib.contextmanager
@@ -34,9 +32,9 @@ def read_positions(
     groups: Collection[str] = (),
     progress: Progress = silent,
 ) -> Iterator[Positions]:
-    """Read floors and ends, as :func:`retention_cli.reports.offsets.read_positions` does. Nothing is remembered of it.
+    """Read floors and ends, as :func:`retention_cli.reports.offsets.read_positions` does. Nothing is remembered.
 
-    The rows are Spark's for as long as the context is open: those that somebody wants to see come to the client.
+    Spark keeps the rows as long as the context is open: only rows to be shown come to the client.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
@@ -49,7 +47,7 @@ def read_positions(
     jobs = {prepared.cluster: prepared.job}
     required = sorted({group for item in prepared.settings.values() for group in item.require_groups})
     slices = frame_of(session, slice_rows(prepared, {}), SLICES)
-    leaders = {one.leader for name in prepared.settings for one in prepared.metadata.topics[name].partitions.values()}
+    leaders = {one.leader for one in prepared.metadata.places(prepared.settings).values()}
     floors = _floors(join_commits(slices, commits, required), jobs, tasks_for(len(leaders))).persist()
     kept.append(floors)
     progress("log ends")
@@ -67,7 +65,7 @@ def read_positions(
 
 
 def _prepare(target: Target, now_ms: int) -> Prepared:
-    """Read the metadata and list the groups: of every topic that is looked at, whatever may be done to it."""
+    """Read the metadata and list the groups: for every topic shown, whether or not it may be trimmed."""
     reader, selection = target.reader, target.selection
     metadata = reader.metadata()
     check_matches(selection, metadata.topics.keys())
@@ -84,7 +82,7 @@ def _prepare(target: Target, now_ms: int) -> Prepared:
         topics=selection.topics,
         now_ms=now_ms,
         partitions={name: max(metadata.topics[name].partitions) + 1 for name in settings},
-        topic_ids=topic_ids(metadata),
+        topic_ids=metadata.topic_ids,
         ends_only=True,
     )
     prepared = Prepared(target, selection, metadata, job, settings, before=metadata)
@@ -94,26 +92,17 @@ def _prepare(target: Target, now_ms: int) -> Prepared:
 
 
 def _floors(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
-    """Read ends where their partitions are led, a leader's slices one after the other: rows of ``schemas.FLOORS``."""
-    read, floor = fact_reader(jobs), _floor_reader(jobs)
-    return by_leader(rows, tasks).mapInArrow(lambda batches: floor(read(batches)), ddl(FLOORS))
+    """Read log ends at their leaders, a leader's slices one after the other: rows of ``schemas.FLOORS``."""
+    read = slice_reader(jobs)
 
-
-def _floor_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def run(batches: Iterator[Any]) -> Iterator[Any]:
-        settings = SettingsCache(jobs)
-        for batch in batches:
-            rows = []
-            for row in batch.to_pylist():
-                found = settings(row["cluster"], row["topic"])
-                rows.append(floor_row(floored(row, () if found is None else found.require_groups)))
-            yield pa.RecordBatch.from_pylist(rows, schema=FLOORS)
+        return batches_of((floor_row(one.facts) for one in read(batches)), FLOORS)
 
-    return run
+    return by_leader(rows, tasks).mapInArrow(run, ddl(FLOORS))
 
 
 def _groups(floors: Any, commits: Any, prepared: Prepared, patterns: Collection[str]) -> Any:
-    """Return the positions of groups that are asked for, as :func:`~retention_cli.reports.offsets.group_row` does."""
+    """Return the positions of the groups asked for, like :func:`~retention_cli.reports.offsets.group_row`."""
     from pyspark.sql import functions as f
 
     mine = commits.where("kind = 'commit'")
@@ -132,7 +121,7 @@ class FrameRows:
 
     Args:
         frame: what Spark keeps.
-        order: the columns that they are in order of.
+        order: the columns that they are sorted by.
     """
 
     def __init__(self, frame: Any, order: Sequence[str]) -> None:

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata
+from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.engines.spark.connections import ConnectionRef
-from retention_cli.engines.spark.fact_rows import memory_row, proof_row
 from retention_cli.engines.spark.jobs import ClusterJob
-from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, PARTITIONS_A_SLICE, sliced
+from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, partition_slices, sliced
+from retention_cli.memory.documents import memory_as_bytes
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
-from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
-from retention_cli.plan.make import PastDay
+from retention_cli.plan.make import PastDay, with_live
 from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import Settings
 
@@ -38,8 +36,8 @@ _AGAIN_AFTER_S: Final = 0.5
 class Target:
     """A cluster to plan: its open reader, what is wanted of it, and where executors find its settings.
 
-    ``name`` is what a fleet calls it. ``inventory`` are files of its segments, for the rules that speak of disks;
-    without them ``batches`` reads for R5 what batches take in logs.
+    ``name`` is its name in a fleet. ``inventory`` are files of its segments, for the disk rules; without them
+    ``batches`` reads the bytes of batches in logs, for R5.
     """
 
     name: str
@@ -56,8 +54,8 @@ class Target:
 class Prepared:
     """A target, as far as the client has read it.
 
-    ``before_cuts`` is what was remembered of the partitions that this client has already seen to be cut: tasks, which
-    say what is made of commits, must see that, too; ``cuts`` is where.
+    ``before_cuts`` is what was remembered of partitions whose logs this client already found to be cut: tasks, which
+    judge commits, must see that state, too; ``cuts`` says where they were cut.
     """
 
     target: Target
@@ -88,14 +86,13 @@ def prepare(target: Target, now_ms: int) -> Prepared:
         NothingMatchesError: there is nothing to decide about.
     """
     reader = target.reader
-    selection = replace(target.selection, policy=policy_topic.with_live(reader, target.selection.policy))
+    selection = with_live(reader, target.selection)
     metadata = reader.metadata()
     settings = {name: found for name in sorted(metadata.topics) if (found := selection.settings_for(name)) is not None}
     bare = {name: bare_facts(metadata.topics[name]) for name in settings}
     asked = [name for name, topic in bare.items() if not never_touched(topic, settings[name])]
     configs = reader.topic_configs(asked) if asked else {}
     touched = [name for name in asked if not never_touched(configured(bare[name], configs.get(name)), settings[name])]
-    ids = topic_ids(metadata)
     job = ClusterJob(
         cluster=metadata.cluster_id,
         connection=target.connection,
@@ -104,34 +101,29 @@ def prepare(target: Target, now_ms: int) -> Prepared:
         topics=selection.topics,
         now_ms=now_ms,
         partitions={name: max(metadata.topics[name].partitions) + 1 for name in touched},
-        topic_ids=ids,
+        topic_ids=metadata.topic_ids,
         configs=configs,
     )
     notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
-    prepared = Prepared(target, selection, metadata, job, settings, notes, before=metadata)
+    prepared = Prepared(target, selection.decided_alone, metadata, job, settings, notes, before=metadata)
     if touched:
         list_groups(prepared)
     return prepared
 
 
 def recall(prepared: Prepared) -> None:
-    """Open what is remembered of the cluster: in the thread that goes on with it."""
+    """Open the cluster's ledger, in the thread that will use it."""
     if prepared.target.memories is not None:
         prepared.memory = prepared.target.memories(prepared.cluster)
-    prepared.memory.begin(topic_ids(prepared.metadata))
+    prepared.memory.begin(prepared.metadata.topic_ids)
     lost = prepared.memory.lost
     prepared.job = replace(prepared.job, lost=None if lost is None else lost.reasons[0].text)
 
 
-def topic_ids(metadata: ClusterMetadata) -> dict[str, str]:
-    """Return the ids that the cluster's topics have now, where it gives any."""
-    return {name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None}
-
-
 def list_groups(prepared: Prepared) -> None:
-    """List the groups that count, again while that may help; ``doubt`` then says why the listing is not whole."""
+    """List the groups that count, again while that may help; ``doubt`` then says why the listing is incomplete."""
     reader, rules = prepared.target.reader, prepared.selection.policy.groups
-    deadline = time.monotonic() + reader.timeout_s
+    deadline = reader.clock.monotonic() + reader.timeout_s
     attempts = 0
     while True:
         attempts += 1
@@ -146,20 +138,19 @@ def list_groups(prepared: Prepared) -> None:
             prepared.job = replace(prepared.job, latest=tuple(found.latest(rules)))
             return
         prepared.listing, prepared.doubt, prepared.before = None, found, None
-        late = attempts > 1 and (found.again == "once" or time.monotonic() > deadline)
-        if found.again == "no" or late:
+        if not found.allows_another(attempts, late=reader.clock.monotonic() > deadline):
             return
-        time.sleep(_AGAIN_AFTER_S)
+        reader.clock.sleep(_AGAIN_AFTER_S)
 
 
 def group_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
-    """Yield the groups that count with the slice that reads each: a coordinator's together."""
+    """Yield the groups that count with the slice that reads each; a coordinator's groups are adjacent."""
     if prepared.listing is None:
         return
     groups = prepared.listing.counted
     try:
         coordinators = prepared.target.reader.coordinators([group.name for group in groups])
-    except BrokerError:  # the tasks look them up, too, and say what is wrong
+    except BrokerError:  # the tasks look them up, too, and report the error
         coordinators = {}
     for number, group in sliced(groups, lambda one: coordinators.get(one.name, NO_BROKER), GROUPS_A_SLICE):
         name, memory = group.name, None
@@ -178,7 +169,7 @@ def group_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
 
 
 def own_rows(prepared: Prepared) -> list[CommitRow]:
-    """Return what the client itself knows of commits: groups that are gone (F6), and why none can be told (F8, F9)."""
+    """Return the client's own rows of commits: groups that are gone (F6), or why the listing is incomplete (F8, F9)."""
     sink = CommitRows(prepared.job.partitions, prepared.job.latest)
     if prepared.doubt is not None:
         sink.fail_all(prepared.doubt.reason)
@@ -188,43 +179,33 @@ def own_rows(prepared: Prepared) -> list[CommitRow]:
     return sink.take()
 
 
-def slice_rows(prepared: Prepared, disk_facts: Mapping[TopicPartition, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield every managed partition, with the slice that reads it: a leader's together.
+def slice_rows(prepared: Prepared, disk_facts: Mapping[TopicPartition, bytes]) -> Iterator[dict[str, Any]]:
+    """Yield every managed partition with the slice that reads it; a leader's partitions are adjacent.
 
     Args:
         prepared: the cluster.
-        disk_facts: what was seen of disks (``schemas.DISK_FACTS``), of the partitions whose rules speak of them.
+        disk_facts: what was seen of disks (``schemas.SLICES``), for partitions that disk rules apply to.
     """
-    partitions = [
-        (topic, number, one)
-        for topic in prepared.settings
-        for number, one in sorted(prepared.metadata.topics[topic].partitions.items())
-    ]
-    for slice_number, (topic, number, one) in sliced(partitions, lambda item: leader_of(item[2]), PARTITIONS_A_SLICE):
-        about, settings = prepared.metadata.topics[topic], prepared.settings[topic]
+    for slice_number, tp, one in partition_slices(prepared.metadata.places(prepared.settings)):
+        about, settings = prepared.metadata.topics[tp.topic], prepared.settings[tp.topic]
         memory = proof = None
         if about.topic_id is not None:
-            known = prepared.before_cuts.get(TopicPartition(topic, number))
-            known = known or prepared.memory.partition(topic, about.topic_id, number)
+            known = prepared.before_cuts.get(tp)
+            known = known or prepared.memory.partition(tp.topic, about.topic_id, tp.partition)
             if (settings.event_time_ms, settings.min_wallclock_ms) != (None, None):
-                memory = memory_row(known)
-            else:
-                proof = proof_row(known)
+                memory = memory_as_bytes(known)
+            elif (proven := known.proof) is not None:
+                proof = memory_as_bytes(proven)
         yield {
             "cluster": prepared.cluster,
             "slice": slice_number,
-            "topic": topic,
-            "partition": number,
+            "topic": tp.topic,
+            "partition": tp.partition,
             "topic_id": about.topic_id,
             "internal": about.internal,
             "leader": one.leader,
             "leader_epoch": one.leader_epoch,
             "memory": memory,
             "proof": proof,
-            "disk_facts": disk_facts.get(TopicPartition(topic, number)),
+            "disk_facts": disk_facts.get(tp),
         }
-
-
-def leader_of(partition: PartitionMetadata) -> int:
-    """Return who is asked about a partition, :data:`NO_BROKER` where nobody can be."""
-    return NO_BROKER if partition.leader is None else partition.leader

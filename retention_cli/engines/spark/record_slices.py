@@ -1,4 +1,4 @@
-"""Cutting what records are to be read into slices: a large partition's over many, small ones' of a leader together."""
+"""Cutting records into slices: a large partition over many slices, a leader's small partitions into one."""
 
 from __future__ import annotations
 
@@ -10,37 +10,31 @@ from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark.prepare import leader_of
-from retention_cli.engines.spark.slices import NO_BROKER, PARTITIONS_A_SLICE
+from retention_cli.engines.spark.slices import NO_BROKER, PARTITIONS_A_SLICE, leader_of
 from retention_cli.profile.front import STEPS_AT_MOST
 
 Ranges = dict[TopicPartition, Range]
 
 OFFSETS_A_SLICE: Final = STEPS_AT_MOST
-"""So many offsets a task: some seconds of reading. No piece is larger than what a profile's front holds, so that
-hours of pieces merge to exact ones."""
+"""At most this many offsets per task: some seconds of reading. No piece is larger than what a profile's front
+holds, so that pieces of hours merge exactly."""
 
 
 class Cut(NamedTuple):
-    """Pieces of partitions, in the order of offsets, and who leads each partition (:data:`NO_BROKER`: nobody)."""
+    """Pieces of partitions, in offset order, and each partition's leader (:data:`NO_BROKER`: none)."""
 
     pieces: Mapping[TopicPartition, list[Range]]
     leaders: Mapping[TopicPartition, int]
 
 
 def cut_records(reader: ClusterReader, ranges: Mapping[TopicPartition, Range], most: int = OFFSETS_A_SLICE) -> Cut:
-    """Cut ranges into pieces of ``most`` offsets; where there is nothing to read there is no piece.
+    """Cut ranges into pieces of ``most`` offsets; an empty range gives no piece.
 
     Raises:
-        BrokerError: nobody answered.
+        BrokerError: no broker answered.
     """
     wanted = {tp: one for tp, one in ranges.items() if one.start < one.end}
-    metadata = reader.metadata({tp.topic for tp in wanted})
-    places = {
-        TopicPartition(name, number): one
-        for name, topic in metadata.topics.items()
-        for number, one in topic.partitions.items()
-    }
+    places = reader.metadata({tp.topic for tp in wanted}).places()
     long = [tp for tp, one in wanted.items() if one.end - one.start > most and tp in places]
     answers = reader.list_offsets([dict.fromkeys(long, "last-stable")], places)[0] if long else {}
     stable = {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
@@ -53,8 +47,8 @@ def cut_records(reader: ClusterReader, ranges: Mapping[TopicPartition, Range], m
 def pieces(span: Range, stable: int | None, most: int = OFFSETS_A_SLICE) -> Iterator[Range]:
     """Cut a range at multiples of ``most``, so that pieces are the same wherever the range begins.
 
-    ``stable`` is the last stable offset, None where it is not known: nothing is cut there and behind it. A broker
-    says nothing, not even that this is the end, to who begins to read behind an open transaction.
+    ``stable`` is the last stable offset, None if unknown: nothing is cut at or after it. To a reader that begins
+    after the start of an open transaction, a broker returns nothing, not even that this is the end.
     """
     start = span.start
     for cut in range((start // most + 1) * most, min(span.end, 0 if stable is None else stable), most):
@@ -64,9 +58,9 @@ def pieces(span: Range, stable: int | None, most: int = OFFSETS_A_SLICE) -> Iter
 
 
 def packed(cut: Cut, most: int = OFFSETS_A_SLICE) -> list[Ranges]:
-    """Put pieces into slices: of one leader, of each partition one at the most, ``most`` offsets where none has more.
+    """Put pieces into slices: of one leader, at most one piece of each partition, ``most`` offsets unless one has more.
 
-    The first pieces of all partitions come before the second ones: retention takes those.
+    The first pieces of all partitions come before the second ones: retention deletes those first.
     """
     found: list[Ranges] = []
     current: dict[int, tuple[Ranges, int]] = {}

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from retention_cli.brokers.errors import BrokerError, SettingsError
-from retention_cli.brokers.log_offsets import Answer, Found
+from retention_cli.brokers.log_offsets import Found
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.record_columns import Columns, Ended
@@ -25,7 +25,7 @@ from retention_cli.engines.spark.schemas import RECORDS
 from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource
 from retention_cli.memory.event_scan import read_time
 from retention_cli.policy.settings import event_source
-from retention_cli.profile.reading import Wanted, choose, locate
+from retention_cli.profile.reading import Wanted, choose, locate, starts_now
 
 _OWN: Final = ("event.time", "from.offset", "to.offset", "from.time", "to.time", "slice.offsets", "gone")
 
@@ -36,13 +36,13 @@ class _RecordSlice(Slice):
 
 
 class RecordsError(BrokerError):
-    """Records that were asked for could not be read: what was read of them is no answer."""
+    """Requested records could not be read completely: what was read is not a valid answer."""
 
 
 class RecordsReader(SlicedReader):
-    """Reads data records from the log starts to the ends as they are when it is planned. Rows as ``schemas.RECORDS``.
+    """Reads data records from log start to log end, as of planning. Rows as ``schemas.RECORDS``.
 
-    Committed records alone. A slice that can't be read to its end fails: a part of a frame is never taken for all.
+    Only committed records. A slice that can't be read to its end fails: a partial frame is never taken for a whole one.
     """
 
     pushed_columns = ("topic", "partition", "offset", "timestamp")
@@ -60,12 +60,12 @@ class RecordsReader(SlicedReader):
         self._from_ms, self._to_ms = (None if one is None else parse_time_ms(one) for one in times)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Cut what is to be read into slices of a leader each, and of a bounded number of offsets.
+        """Cut what is to be read into slices of one leader each, and of a bounded number of offsets.
 
         Raises:
-            SettingsError: no topic is named, by an option or a filter.
-            NothingMatchesError: the option names topics that there are not.
-            BrokerError: a partition's ends can't be read, or nobody answered.
+            SettingsError: no topic is named by an option or a filter.
+            NothingMatchesError: the option names topics that do not exist.
+            BrokerError: a partition's ends can't be read, or no broker answered.
         """
         low, _ = self.pushed.bounds("timestamp")
         earliest = [one for one in (self._from_ms, low) if one is not None]
@@ -85,7 +85,7 @@ class RecordsReader(SlicedReader):
         return [_RecordSlice(metadata.cluster_id, one) for one in packed(cut, self._most)]
 
     def read_slice(self, one: _RecordSlice) -> Iterator[pa.RecordBatch]:
-        """Yield a slice's records as they come.
+        """Yield a slice's records as they arrive.
 
         Raises:
             RecordsError: not all of them could be read.
@@ -101,32 +101,24 @@ class RecordsReader(SlicedReader):
                 todo = self._left(reader, one.ranges, ended)
 
     def _left(self, reader: ClusterReader, ranges: Ranges, ended: Mapping[TopicPartition, Ended]) -> Ranges:
-        """Return what stands behind records that went while they were come to, where they may be left out.
+        """Return what is left after records that were deleted before they could be read, if those may be left out.
 
         Raises:
-            RecordsError: a range was not read to its end, and that is not why, or they may not.
+            RecordsError: a range was not read to its end for another reason, or they must not be left out.
         """
         gone = {tp: how for tp, how in ended.items() if how.out_of_range and self._skips_gone}
-        starts: Mapping[TopicPartition, Answer] = {}
-        if gone:
-            topics = reader.metadata({tp.topic for tp in gone}).topics
-            leaders = {
-                tp: topics[tp.topic].partitions[tp.partition]
-                for tp in gone
-                if tp.topic in topics and tp.partition in topics[tp.topic].partitions
-            }
-            starts = reader.list_offsets([dict.fromkeys(leaders, "earliest")], leaders)[0]
+        starts = starts_now(reader, gone) if gone else {}
         left = {}
         for tp, how in ended.items():
             start = starts.get(tp)
-            if isinstance(start, Found) and start.offset > how.offset:  # else the log is another one, or was cut short
+            if isinstance(start, Found) and start.offset > how.offset:  # else the log was replaced, or cut short
                 left[tp] = Range(min(start.offset, ranges[tp].end), ranges[tp].end)
             elif how.error is not None:
                 raise RecordsError(_why(tp, ranges[tp], how))
         return {tp: one for tp, one in left.items() if one.start < one.end}
 
     def _names(self, metadata: ClusterMetadata) -> list[str]:
-        """Return the topics to read: internal ones only where they are named in full."""
+        """Return the topics to read: internal ones only if named in full."""
         pushed = self.pushed.values.get("topic")
         if self.options.topics:
             return [name for name in choose(metadata, self.options.topics) if self.pushed.allows("topic", name)]
@@ -193,7 +185,7 @@ def _why(tp: TopicPartition, span: Range, how: Ended) -> str:
     whole = f"{tp}: of the records from offset {span.start:,} to {span.end:,}"
     if how.out_of_range:
         return (
-            f"{whole} those from {how.offset:,} on went before they could be read (retention or a trim took them): "
+            f"{whole} those from {how.offset:,} on were deleted before they could be read (by retention or a trim): "
             "read again, from.time or from.offset set to what stays meanwhile, or with the option gone: skip"
         )
     return f"{whole} only those before {how.offset:,} could be read: {how.error}; read again, with a longer timeout"

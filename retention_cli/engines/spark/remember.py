@@ -1,4 +1,4 @@
-"""What tasks have seen, put into the ledger: by the client, which holds it (docs/memory.md)."""
+"""What tasks have seen, written to the ledger by the client, which holds it (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
-from retention_cli.engines.spark.fact_rows import memory_of
 from retention_cli.engines.spark.prepare import Prepared
+from retention_cli.memory.documents import memory_from_bytes
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.ledger import Ledger
@@ -26,7 +26,7 @@ _SEEN: Final = (
 
 
 def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
-    """Take in the groups whose commits have changed, and that the others were seen again (F6)."""
+    """Record the groups whose commits have changed, and that the others were seen again (F6)."""
     ledgers = {one.cluster: one.memory for one in prepared if isinstance(one.memory, Ledger)}
     if not ledgers:
         return
@@ -41,7 +41,7 @@ def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
 
 
 def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
-    """Add each high watermark and when it was that, judge the commits that were seen (F5, F6), and save."""
+    """Record each high watermark and when it was read, judge the commits that were seen (F5, F6), and save."""
     remembering = {one.cluster: one for one in prepared if one.target.memories is not None}
     if not remembering:
         return
@@ -72,7 +72,7 @@ def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
 
 
 def note_create_time(one: Prepared) -> None:
-    """Note which topics are CreateTime, also where a log could not be read or asked: that only holds (G3)."""
+    """Note which topics are CreateTime, even if a log could not be read: that can only hold records (G3)."""
     for name, config in one.job.configs.items():
         about = one.metadata.topics[name]
         if isinstance(config, TopicConfig) and config.timestamp_type == "CreateTime" and about.topic_id is not None:
@@ -87,7 +87,7 @@ def _last_epoch(one: Prepared, row: Any) -> int | None:
 
 
 def _remember(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> Maybe[Cut | None]:
-    """Add what was seen of a partition; return where its log was cut, unknown where that could not be proven."""
+    """Record what was seen of a partition; return where its log was cut, unknown if that could not be proven."""
     cut = one.cuts.get(TopicPartition(row["topic"], row["partition"]))
     mine = one.memory.partition(row["topic"], row["topic_id"], row["partition"])
     epoch, start, end = row["leader_epoch"], row["log_start"], row["high_watermark"]
@@ -96,10 +96,10 @@ def _remember(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> Maybe[Cut 
         if isinstance(proven, Unknown):
             return proven
         cut = cut or proven
-    if row["memory"] is not None:  # a task has brought up to date what we had
-        mine.take(memory_of(row["memory"].asDict(recursive=True)))
+    if row["memory"] is not None:  # a task has updated our record
+        mine.take(memory_from_bytes(row["memory"]))
         mine.changed = True
-    mine.add_sample(Sample(row["read_ms"], end))
+    mine.add_sample(Sample(max(row["read_ms"], SYSTEM.wall_ms()), end))  # a later moment is as true (G3)
     config = one.job.configs.get(row["topic"])
     if isinstance(config, TopicConfig) and config.timestamp_type is not None:
         mine.saw_stamps(end, append_time=config.timestamp_type == "LogAppendTime")

@@ -1,6 +1,6 @@
 """The columns of every frame, as Arrow schemas: what readers yield and notebooks see.
 
-Times are Unix ms, sizes bytes. A null is never a number: where a value could not be read, ``unknown`` names the
+Times are Unix ms, sizes bytes. A null is never a number: if a value could not be read, ``unknown`` names the
 column with the reason's code and text.
 """
 
@@ -29,102 +29,10 @@ COMMITS: Final = pa.schema(
         ("text", pa.string()),
     ]
 )
-"""One row a group and partition; ``kind`` as :class:`retention_cli.observe.floors.rows.CommitRow` has it."""
-
-EPOCH_COMMIT: Final = pa.struct([("leader_epoch", pa.int32()), ("offset", pa.int64()), ("group", pa.string())])
-
-STANDING: Final = pa.schema(
-    [
-        ("low", pa.int64()),
-        ("low_by", pa.string()),
-        ("high", pa.int64()),
-        ("high_by", pa.string()),
-        ("bare", pa.bool_()),
-        ("epochs", pa.list_(EPOCH_COMMIT)),
-        ("refused", pa.list_(EPOCH_COMMIT)),
-        ("gone", pa.list_(pa.struct([*EPOCH_COMMIT, ("seen", pa.string())]))),
-        ("unproven", pa.struct([("offset", pa.int64()), ("group", pa.string()), ("seen", pa.string())])),
-        ("ends", pa.list_(pa.struct([("leader_epoch", pa.int32()), ("end", pa.int64()), ("text", pa.string())]))),
-        ("cut", pa.struct([("offset", pa.int64()), ("leader_epoch", pa.int32())])),
-        ("missing", pa.list_(pa.struct([("group", pa.string()), ("text", pa.string())]))),
-        ("missing_count", pa.int64()),
-        ("present", pa.list_(pa.string())),
-        ("failed", pa.list_(REASON)),
-        ("failed_topic", pa.list_(REASON)),
-    ]
-)
-"""What a partition's commits come to (:class:`retention_cli.observe.floors.standing.Standing`).
-
-``ends`` and ``cut`` are null until the partition's leader was asked. An end of null is an epoch that it does not know;
-with a ``text``, one that could not be asked about. A cut without an offset could not be asked about either.
-"""
-
-MEMORY: Final = pa.struct(
-    [
-        ("packed", pa.binary()),
-        ("newest_time", pa.int64()),
-        ("newest_offset", pa.int64()),
-        ("newest_exact", pa.bool_()),
-        ("data_at", pa.list_(pa.int64())),
-        ("scan", pa.binary()),
-        ("replicas", pa.binary()),
-        ("leader_epoch", pa.int32()),
-        ("last_epoch", pa.int32()),
-        ("earlier", pa.binary()),
-        ("log_start", pa.int64()),
-        ("created", pa.bool_()),
-        ("created_below", pa.int64()),
-        ("front", pa.int64()),
-        ("front_append", pa.bool_()),
-    ]
-)
-
-PROOF: Final = pa.struct(
-    [
-        ("leader_epoch", pa.int32()),
-        ("last_epoch", pa.int32()),
-        ("earlier", pa.binary()),
-        ("log_start", pa.int64()),
-        ("high_watermark", pa.int64()),
-    ]
-)
-"""Where a partition stood when it was last looked at: by that it is told whether its log was cut (M2)."""
-
-DISK_FACTS: Final = pa.struct(
-    [
-        (
-            "usage",
-            pa.struct(
-                [
-                    ("disk", pa.string()),
-                    ("percent", pa.float64()),
-                    ("mark", pa.float64()),
-                    ("factor", pa.float64()),
-                    ("minimum_ms", pa.int64()),
-                ]
-            ),
-        ),
-        ("usage_reasons", pa.list_(REASON)),
-        (
-            "tails",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("key", pa.string()),
-                        ("offset", pa.int64()),
-                        ("exact", pa.bool_()),
-                        ("by", pa.string()),
-                        ("reasons", pa.list_(REASON)),
-                    ]
-                )
-            ),
-        ),
-    ]
-)
-"""What the client has seen of disks, for a partition's own rules (R5, R7). Null where no rule speaks of disks."""
+"""One row per group and partition; ``kind`` as in :class:`retention_cli.observe.floors.rows.CommitRow`."""
 
 BASES: Final = [("bases", pa.list_(pa.int64())), ("bases_reasons", pa.list_(REASON))]
-"""The base offsets of the leader's segments by an inventory; both null where none is wanted."""
+"""The base offsets of the leader's segments from an inventory; both null if none are needed."""
 
 SLICES: Final = pa.schema(
     [
@@ -136,13 +44,19 @@ SLICES: Final = pa.schema(
         ("internal", pa.bool_()),
         ("leader", pa.int32()),
         ("leader_epoch", pa.int32()),
-        ("memory", MEMORY),
-        ("proof", PROOF),
-        ("disk_facts", DISK_FACTS),
+        ("memory", pa.binary()),
+        ("proof", pa.binary()),
+        ("disk_facts", pa.binary()),
         *BASES,
     ]
 )
-"""The partitions as the first metadata read named them, and which slice reads each."""
+"""The partitions in the first metadata read, and the slice that reads each.
+
+``memory`` is what is remembered of a partition, if a rule needs it; otherwise ``proof`` is the part of it that shows
+whether its log was cut (M2). Both as :func:`retention_cli.memory.documents.memory_as_bytes` writes them. ``disk_facts``
+is R7's usage and R5's tails as the client has seen them (:mod:`retention_cli.engines.spark.values`); null if there
+are no disk rules.
+"""
 
 OFFSETS: Final = pa.schema(
     [
@@ -196,11 +110,13 @@ OFFSETS: Final = pa.schema(
         ("read_ms", pa.int64()),
     ]
 )
-"""One row a partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null where it is unknown."""
+"""One row per partition: S, H, L and look-ups. ``lookups.offset`` is ``offset_at(time)``; null if unknown."""
 
 FACTS: Final = pa.schema(
-    [*OFFSETS, ("memory", MEMORY), ("doubt", pa.bool_()), ("note", pa.string()), ("disk_facts", DISK_FACTS), *BASES]
+    [("cluster", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("read", pa.binary())]
 )
+"""One row per partition that was read, for later tasks: ``read`` is a
+:class:`retention_cli.engines.spark.fact_tasks.ReadPartition`."""
 
 LIMITS: Final = pa.schema(
     [
@@ -217,10 +133,13 @@ LIMITS: Final = pa.schema(
         ("limit_reasons", pa.list_(REASON)),
     ]
 )
-"""Where the other rules trim a partition to, and how far its guards let R6 go; ``limit_reasons`` where they don't."""
+"""Where the other rules trim a partition to, and how far its guards let R6 trim; ``limit_reasons`` if unknown."""
 
-DISK_ASKED: Final = pa.struct([("bound", pa.int64()), ("why", pa.string()), ("reasons", pa.list_(REASON))])
-"""What R6 asks of a partition, and why; ``reasons`` where it is unknown."""
+ASKED: Final = pa.schema(
+    [("cluster", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("asked", pa.binary())]
+)
+"""What R6 asks of a partition and why, and why that is unknown, as measured by the client, for tasks
+(:class:`retention_cli.disks.decide.Measured`)."""
 
 FLOORS: Final = pa.schema(
     [
@@ -235,7 +154,7 @@ FLOORS: Final = pa.schema(
         ("reasons", pa.list_(REASON)),
     ]
 )
-"""One row a partition: :func:`retention_cli.reports.offsets.floor_row`."""
+"""One row per partition: :func:`retention_cli.reports.offsets.floor_row`."""
 
 SIZES: Final = pa.schema(
     [
@@ -252,7 +171,7 @@ SIZES: Final = pa.schema(
         ("unknown", UNKNOWN),
     ]
 )
-"""One row a replica in a log dir; a dir with none, one that is offline and a broker that says nothing are one, too."""
+"""One row per replica in a log dir; an empty or offline dir, and a broker that does not answer, have one row each."""
 
 RECORDS: Final = pa.schema(
     [
@@ -266,7 +185,7 @@ RECORDS: Final = pa.schema(
         ("tombstone", pa.bool_()),
     ]
 )
-"""One row a data record. A time that it does not have, or that can't be read, is null."""
+"""One row per data record. A time that is missing, or can't be read, is null."""
 
 PIECES: Final = pa.schema(
     [
@@ -280,7 +199,7 @@ PIECES: Final = pa.schema(
         ("hours", pa.binary()),
     ]
 )
-"""One row a piece of a partition that was read for a profile (:class:`retention_cli.brokers.record_columns.Ended`)."""
+"""One row per piece of a partition read for a profile (:class:`retention_cli.brokers.record_columns.Ended`)."""
 
 BATCH_RUNS: Final = pa.schema(
     [
@@ -292,23 +211,30 @@ BATCH_RUNS: Final = pa.schema(
         *((name, pa.list_(pa.int64())) for name in ("base_offset", "next_offset", "size_bytes", "largest_timestamp")),
     ]
 )
-"""One row a piece of a log that was read for its bytes (:class:`retention_cli.brokers.wire.runs.Runs`)."""
+"""One row per piece of a log read for its bytes (:class:`retention_cli.brokers.wire.runs.Runs`)."""
 
 PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_schema((CLUSTER, *SAVED))])
 """The plan's rows (docs/plan.md, The plan)."""
 
-DECIDED: Final = pa.schema(
+TOLD: Final = pa.schema(
     [
-        *(one.with_nullable(True) for one in plan_schema((CLUSTER, *COLUMNS))),
         ("read_ms", pa.int64()),
-        ("memory", MEMORY),
+        ("memory", pa.binary()),
         ("doubt", pa.bool_()),
-        ("ends", STANDING.field("ends").type),
-        ("cut", STANDING.field("cut").type),
+        ("ends", pa.list_(pa.struct([("leader_epoch", pa.int32()), ("end", pa.int64()), ("text", pa.string())]))),
         ("note", pa.string()),
     ]
 )
-"""The plan's rows, with what goes between our own processes alone, and what the client remembers of each."""
+"""What the client is told of a partition besides its decision, to remember it.
+
+``memory`` is the record that a task was sent, updated; null if it is unchanged. ``ends`` are the ends of the leader
+epochs that it has asked about: a null end is an epoch that the leader does not know; one with a ``text`` could not
+be asked about. ``doubt`` says that whether the log was cut is unknown (M4); ``note`` why sizes are missing, once per
+slice.
+"""
+
+DECIDED: Final = pa.schema([*(one.with_nullable(True) for one in plan_schema((CLUSTER, *COLUMNS))), *TOLD])
+"""The plan's rows, with the columns of our own processes, and what the client remembers of each partition."""
 
 
 def ddl(schema: Any) -> str:

@@ -1,25 +1,34 @@
-"""R5 and whole segments by an inventory, over Spark: :mod:`retention_cli.disks.solve.inventory_view`, in rows."""
+"""R5 and whole segments by an inventory, over Spark: :mod:`retention_cli.disks.solve.inventory_view`, on frames."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
+from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
+from retention_cli.disks.solve.inventory_view import InventoryView, missing_replica, tails_by_key, unknown_logs
 from retention_cli.disks.solve.tails import MOST_OFFSETS
-from retention_cli.engines.spark.frames import as_frame
+from retention_cli.engines.spark.frames import as_frame, frame_of
 from retention_cli.engines.spark.inventory import SparkInventory
 from retention_cli.engines.spark.walk import age, at_most, going, plain
+from retention_cli.policy.settings import Settings
 
 TP: Final = ("topic", "partition")
+LED: Final = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("topic_id", pa.string()), ("leader", pa.int32())]
+)
+_SIZED: Final = pa.schema([*LED, ("log_start", pa.int64()), ("max_bytes", pa.int64()), ("max_topic_bytes", pa.int64())])
 
 
 def bases(inventory: SparkInventory, partitions: Any) -> Any:
-    """Return topic, partition, bases (array<bigint>, sorted; null: unknown) and reasons (null: known), a row each.
+    """Return topic, partition, bases (array<bigint>, sorted; null: unknown) and reasons (null: known), one row each.
 
     Args:
         inventory: of this cluster.
-        partitions: topic, partition, topic_id (null: not known), leader (null: it has none); a row each.
+        partitions: topic, partition, topic_id (null: not known), leader (null: it has none); one row each.
     """
     from pyspark.sql import functions as f
 
@@ -31,45 +40,50 @@ def bases(inventory: SparkInventory, partitions: Any) -> Any:
     return found.select(*TP, known.alias("bases"), f.col("missing").alias("reasons"))
 
 
-def tails(inventory: SparkInventory, partitions: Any) -> Any:
-    """Return topic, partition, bytes_tail, bytes_reasons, topic_tail and topic_reasons, a row each (R5).
-
-    Where a rule is not asked for both its columns are null, else one of them is. Offsets are exact to the segment.
-
-    Args:
-        inventory: of this cluster.
-        partitions: as for :func:`bases`, and log_start (null: unknown), log_start_reasons (array<struct<code,text>>),
-            max_bytes, max_topic_bytes (null: not asked for). All partitions of a topic that has the latter; it is
-            read several times, so persist it first.
-    """
+def tails(
+    inventory: SparkInventory,
+    facts: Mapping[TopicPartition, PartitionFacts],
+    settings: Mapping[str, Settings],
+    leaders: Mapping[TopicPartition, int | None],
+    ids: Mapping[TopicPartition, str],
+) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
+    """Return R5's bounds, exact to the segment, by the policy's key, like ``InventoryView.tails``."""
     from pyspark.sql import functions as f
 
+    rows = (
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "topic_id": ids.get(tp),
+            "leader": leaders.get(tp),
+            "log_start": known(one.log_start),
+            "max_bytes": settings[tp.topic].max_bytes,
+            "max_topic_bytes": settings[tp.topic].max_topic_bytes,
+        }
+        for tp, one in facts.items()
+    )
+    partitions = frame_of(inventory.frame.sparkSession, rows, _SIZED)
     wanted = ("log_start", "max_bytes", "max_topic_bytes")
-    rows = plain(_of_leaders(inventory, partitions, *wanted), f.lit(True)).withColumn("bytes", f.col("log_bytes"))
-    held = rows.groupBy(*TP).agg(f.lit(True).alias("held"))
-    start = f.coalesce("log_start_reasons", _reason("R5", "its log start is not known"))
-    found = _with_missing(inventory, partitions.join(held, [*TP], "left"), f.col("held").isNotNull())
-    missing = f.coalesce("missing", f.when(f.col("log_start").isNull(), start))
-    found = (
-        found.withColumn("missing", missing).join(_tails(rows), [*TP], "left").join(_topic_tails(rows), [*TP], "left")
-    )
-    text = f.concat(
-        "topic", f.lit("-"), "partition", f.lit(" of the topic is not known ("), f.col("missing")[0]["text"], f.lit(")")
-    )
-    first = f.min(f.when(f.col("missing").isNotNull(), f.struct("partition", _reason("R5", text).alias("why"))))
-    broken = found.groupBy("topic").agg(first["why"].alias("broken"))
-    each, together = f.col("max_bytes").isNotNull(), f.col("max_topic_bytes").isNotNull()
-    return found.join(broken, "topic", "left").select(
-        *TP,
-        f.when(each & f.col("missing").isNull(), f.greatest("log_start", "earliest")).alias("bytes_tail"),
-        f.when(each, f.col("missing")).alias("bytes_reasons"),
-        f.when(together & f.col("broken").isNull(), f.greatest("log_start", "bound")).alias("topic_tail"),
-        f.when(together, f.col("broken")).alias("topic_reasons"),
-    )
+    segments = plain(_of_leaders(inventory, partitions, *wanted), f.lit(True)).withColumn("bytes", f.col("log_bytes"))
+    held = segments.select(*TP).distinct()
+    told = held.join(_tails(segments), [*TP], "left").join(_topic_tails(segments), [*TP], "left")
+    found = {
+        TopicPartition(row["topic"], row["partition"]): {"each": row["earliest"], "together": row["bound"]}
+        for row in told.toLocalIterator()
+    }
+
+    def missing(tp: TopicPartition) -> Unknown | None:
+        return missing_replica(inventory.incomplete, tp, leaders.get(tp), held=tp in found)
+
+    def tail(rule: str, tp: TopicPartition) -> int:
+        return max(known(facts[tp].log_start) or 0, found[tp][rule] or 0)
+
+    unknown = unknown_logs(facts, missing)
+    return tails_by_key(settings, unknown, facts, partial(tail, "each"), partial(tail, "together"), InventoryView.by)
 
 
 def log_bytes(inventory: SparkInventory, trims: Any) -> Any:
-    """Return topic, partition, size and exact: as ``Stock.log_bytes``, a row for each that the inventory knows.
+    """Return topic, partition, size and exact: like ``InventoryView.log_bytes``, a row for each that the inventory has.
 
     Args:
         inventory: of this cluster.
@@ -94,7 +108,7 @@ def log_bytes(inventory: SparkInventory, trims: Any) -> Any:
 
 
 def _of_leaders(inventory: SparkInventory, partitions: Any, *more: str) -> Any:
-    """Return the segments of leaders' replicas, of the topics that have the names now. One without an id is not."""
+    """Return the segments of leaders' replicas, for the topics that have these names now; none without a topic id."""
     from pyspark.sql import functions as f
 
     chosen = partitions.select(*TP, "topic_id", f.col("leader").cast("int").alias("broker"), *more)
@@ -102,7 +116,7 @@ def _of_leaders(inventory: SparkInventory, partitions: Any, *more: str) -> Any:
 
 
 def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
-    """Add ``missing``: why the inventory does not tell of a partition's leader replica; null where it does."""
+    """Add ``missing``: why the inventory lacks a partition's leader replica; null if it does not."""
     from pyspark.sql import functions as f
 
     table = pa.table(
@@ -116,7 +130,7 @@ def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
     incomplete = f.broadcast(as_frame(inventory.frame.sparkSession, table))
     broken = f.concat(f.lit("broker "), "leader", f.lit("'s inventory: "), "problem_there")
     absent = f.concat(
-        f.lit("the inventory has no segments of it on broker "), "leader", f.lit(", its leader: scan there anew")
+        f.lit("the inventory has no segments of it on broker "), "leader", f.lit(", its leader: scan it again")
     )
     missing = (
         f.when(f.col("leader").isNull(), _reason("inventory", f.lit("it has no leader")))
@@ -127,7 +141,7 @@ def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
 
 
 def _tails(rows: Any) -> Any:
-    """Return where each partition's tail begins that fits; the active segment, or the last, always does."""
+    """Return the start of each partition's largest tail that fits; the active segment, or the last, always does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -141,7 +155,7 @@ def _tails(rows: Any) -> Any:
 
 
 def _topic_tails(rows: Any) -> Any:
-    """Return where each partition must begin so that its topic fits: R6's walk, with a topic for a disk."""
+    """Return where each partition must begin for its topic to fit: R6's walk, with a topic in place of a disk."""
     from pyspark.sql import functions as f
 
     chosen = rows.where("max_topic_bytes >= 0").withColumns(

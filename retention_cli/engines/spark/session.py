@@ -17,12 +17,12 @@ from typing import Any, Final
 import retention_cli
 
 LOG: Final = "spark.log"
-"""What Spark itself has to say, in the run's folder."""
+"""Spark's own output, in the run's folder."""
 REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential|sasl|jaas|ssl[.]key|[.]pem"
-"""Names of settings whose values Spark shows nowhere."""
+"""Names of settings whose values Spark must not show."""
 _NAMED: Final = re.compile(r"(?!.*PythonException)[\w.]*(Error|Exception|Interrupt)\b: ")
 _CONNECT_RETRIES: Final = 5
-"""Some 20 seconds."""
+"""About 20 seconds."""
 _DETAILS: Final = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)
 _TASK: Final = "most recent failure: "
 _CALLED: Final = "An error occurred while calling "
@@ -50,7 +50,7 @@ _SQL: Final = {
     # ours takes it ten times as long as all else it does with them. Batches have at most 10,000 rows anyway.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
-"""What queries run under, unless somebody says otherwise."""
+"""Settings of queries, unless the user sets others."""
 
 
 class SparkError(Exception):
@@ -63,7 +63,7 @@ def is_connect(master: str | None) -> bool:
 
 
 def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
-    """Return a session, with kretain's own code on its way to the executors.
+    """Return a session, with kretain's own code sent to the executors.
 
     Args:
         master: ``local[2]``, ``spark://…``, ``yarn``, ``k8s://…``, ``sc://…``; None: Spark's own configuration, else
@@ -72,7 +72,7 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
         folder: a temporary folder of this run.
 
     Raises:
-        SparkError: PySpark or Java is not there, or the master does not answer.
+        SparkError: PySpark or Java is missing, or the master does not answer.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise SparkError("--spark needs PySpark: pip install 'kretain[spark]'")
@@ -99,15 +99,15 @@ def _connect(url: str, conf: Mapping[str, str]) -> Any:
 
 
 def _try_again(session: Any, times: int) -> None:
-    """Let a Connect client ask so often: by default it would ask a server that is gone for ten minutes."""
+    """Limit a Connect client to this many retries: by default it would ask a server that is gone for ten minutes."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # what comes of it is said
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the resulting error is reported
     session.client.set_retry_policies([DefaultPolicy(max_retries=times)])
 
 
 def stop_session(session: Any) -> None:
-    """Let go of Spark, also where it is gone already."""
+    """Stop using Spark, even if it is gone already."""
     from py4j.protocol import Py4JError
 
     if _over_connect(session):
@@ -129,7 +129,7 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         "spark.app.name": "kretain",
         "spark.redaction.regex": REDACTED,
         "spark.ui.showConsoleProgress": "false",
-        # What a task has read is not read again by another one that was meant to be quicker.
+        # Speculative copies of a task would read everything again.
         "spark.speculation": "false",
     }
     if master.startswith("local"):
@@ -140,7 +140,7 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
             "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 2)),
         }
     if (python := given.get("spark.pyspark.python")) is not None:
-        os.environ["PYSPARK_PYTHON"] = python  # the only place where PySpark itself looks
+        os.environ["PYSPARK_PYTHON"] = python  # the only place where PySpark looks
     elif master.startswith(("local", "spark://")):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     driver = f"-Dlog4j2.configurationFile={log.as_uri()} {given.get(_DRIVER_OPTIONS, '')}".strip()
@@ -151,14 +151,14 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
     server = getattr(session.sparkContext, "_accumulatorServer", None)
-    if server is not None:  # it would print a traceback where the JVM is gone, which what waits for a job says in words
+    if server is not None:  # it would print a traceback if the JVM is gone; whoever waits for a job reports that
         server.handle_error = lambda *_: None
     return session
 
 
 @contextmanager
 def _stderr_to(file: Path) -> Iterator[None]:
-    """Let the JVM that is started meanwhile say what it has to say to a file, for as long as it lives."""
+    """Redirect the stderr of a JVM that is started meanwhile to a file, for the JVM's lifetime."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -172,7 +172,7 @@ def _stderr_to(file: Path) -> Iterator[None]:
 
 
 def runs_here(session: Any) -> bool:
-    """Return whether the tasks run on this very machine, in this process's own Spark."""
+    """Return whether tasks run on this machine, in this process's own Spark."""
     return not _over_connect(session) and str(session.sparkContext.master).startswith("local")
 
 
@@ -181,7 +181,7 @@ def _over_connect(session: Any) -> bool:
 
 
 def ship_code(session: Any, folder: Path) -> None:
-    """Send the engine to the executors, as a zip: they need no kretain of their own. The same one is sent once."""
+    """Send the engine to the executors, as a zip: they need no kretain of their own. The same code is sent once."""
     path = zip_engine(folder)
     if _over_connect(session):
         session.addArtifacts(str(path), pyfile=True)
@@ -198,7 +198,7 @@ def ship_file(session: Any, path: Path) -> None:
 
 
 def zip_engine(folder: Path) -> Path:
-    """Zip ``retention_cli`` as it runs here; return the file, which is called by what is in it."""
+    """Zip ``retention_cli`` as it runs here; return the file, which is named after its content."""
     root = Path(retention_cli.__file__).parent
     made = folder / "kretain-engine.zip"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -210,14 +210,14 @@ def zip_engine(folder: Path) -> Path:
 
 
 def start_failure(log: Path) -> str | None:
-    """Return why Spark's JVM did not come up: no such master, no ``HADOOP_CONF_DIR`` for YARN, no Java."""
+    """Return why Spark's JVM did not start: no such master, no ``HADOOP_CONF_DIR`` for YARN, no Java."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     said = [line.strip() for line in lines if line.strip() and not line.startswith("WARNING: ")]
     return next((found[1] for line in said if (found := _AT_START.match(line))), said[0] if said else None)
 
 
 def last_words(error: BaseException) -> str:
-    """Return the line of Spark's many that says what went wrong: of a worker's traceback, its last."""
+    """Return the line of Spark's many that says what went wrong: the last one of a worker's traceback."""
     if grpc := _DETAILS.search(str(error)):
         return grpc[1]
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]

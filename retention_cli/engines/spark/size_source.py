@@ -1,4 +1,4 @@
-"""The data source ``kretain.sizes``: what lies in brokers' log dirs, and how full their volumes are (docs/spark.md)."""
+"""The data source ``kretain.sizes``: replicas in brokers' log dirs, and how full volumes are (docs/spark.md)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from retention_cli.brokers.log_dirs import LogDirState
 from retention_cli.core.model import Maybe, Reason, Unknown, known
 from retention_cli.engines.spark.connections import check_cluster
 from retention_cli.engines.spark.fact_rows import Row, unknown_rows
+from retention_cli.engines.spark.frames import batches_of
 from retention_cli.engines.spark.schemas import SIZES
 from retention_cli.engines.spark.source_options import Slice, SlicedReader, SlicedSource
-
-_ROWS_A_BATCH: Final = 10_000
 
 
 @dataclass
@@ -27,15 +26,15 @@ class _BrokerSlice(Slice):
 
 
 class SizesReader(SlicedReader):
-    """Asks each broker for its log dirs, one task a broker. Rows as ``schemas.SIZES``."""
+    """Asks each broker for its log dirs, one task per broker. Rows as ``schemas.SIZES``."""
 
     pushed_columns = ("broker", "topic", "partition")
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Make a slice of each broker that is there, or that should be: replicas are assigned to it.
+        """Make a slice for each broker that exists, or should exist because replicas are assigned to it.
 
         Raises:
-            BrokerError: nobody answered.
+            BrokerError: no broker answered.
         """
         with self.options.reader() as reader:
             metadata = reader.metadata()
@@ -49,7 +48,7 @@ class SizesReader(SlicedReader):
         ]
 
     def read_slice(self, one: _BrokerSlice) -> Iterator[pa.RecordBatch]:
-        """Read one broker's dirs. One that can't be read is a row without a dir, and ``unknown`` says why."""
+        """Read one broker's dirs. If that fails, it is a row without a dir, and ``unknown`` says why."""
         if not one.alive:
             found: Sequence[LogDirState] | BrokerError = BrokerError(
                 "the broker has replicas assigned, and is not among the cluster's live brokers: is it down?"
@@ -57,16 +56,10 @@ class SizesReader(SlicedReader):
         else:
             found = self._ask(one.cluster, one.broker)
         place = {"cluster": one.cluster, "broker": one.broker}
-        rows: list[Row] = []
-        for row in self._rows(found):
-            rows.append(place | row)
-            if len(rows) == _ROWS_A_BATCH:
-                yield pa.RecordBatch.from_pylist(rows, schema=SIZES)
-                rows = []
-        yield pa.RecordBatch.from_pylist(rows, schema=SIZES)
+        yield from batches_of((place | row for row in self._rows(found)), SIZES)
 
     def _ask(self, cluster: str, broker: int) -> Sequence[LogDirState] | BrokerError:
-        reader = self.options.reader()  # a file that is not there or wrong is an error of the frame, not of a broker
+        reader = self.options.reader()  # a missing or invalid file is the frame's error, not a broker's
         try:
             with reader:
                 check_cluster(reader, cluster)

@@ -1,32 +1,36 @@
-"""Slices of records, read by tasks: some jobs at a time, their rows as each job ends."""
+"""Slices of records, read by tasks: a few jobs at a time, yielding rows as each job ends."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
 from retention_cli.engines.spark.at_once import as_they_end
+from retention_cli.engines.spark.connections import ConnectionRef, Readers
 from retention_cli.engines.spark.fact_rows import Row
+from retention_cli.engines.spark.fact_tasks import Task
+from retention_cli.engines.spark.frames import batches_of
 from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.session import SparkError, last_words
 
 T = TypeVar("T")
-Task = Callable[[Iterator[Any]], Iterator[Any]]
-"""For ``mapInArrow``: batches of slices' numbers to batches of rows."""
+ReadSlice = Callable[[Readers, T], Iterable[Row]]
+"""Reads a slice in a task."""
 
 SLICES_A_JOB: Final = 64
 JOBS_AT_ONCE: Final = 4
-"""So that no core waits for a job's last task; and no more than so many times 64 tasks read at a time."""
+"""Several, so that no core waits for a job's last task; at most this many times 64 tasks read at a time."""
 
 
 def read_slices(
     session: Any,
+    cluster: tuple[str, ConnectionRef, float],
     slices: Sequence[T],
-    task_of: Callable[[Sequence[T]], Task],
+    read: ReadSlice[T],
     schema: pa.Schema,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Row]:
@@ -34,21 +38,36 @@ def read_slices(
 
     Args:
         session: an open one.
-        slices: what is to be read, a task each.
-        task_of: returns what reads some of them, by their numbers among these.
+        cluster: its id, where tasks find its settings, and how long a request may take (seconds).
+        slices: what to read, one task each.
+        read: reads a slice.
         schema: of the rows.
-        stop: says whether to leave off.
+        stop: says whether to stop.
 
     Raises:
-        SparkError: Spark could not carry it out.
+        SparkError: Spark could not run it.
     """
     some = [slices[first : first + SLICES_A_JOB] for first in range(0, len(slices), SLICES_A_JOB)]
-    jobs = [functools.partial(_job, session, len(one), task_of(one), schema) for one in some]
+    jobs = [functools.partial(_job, session, len(one), _task(cluster, one, read, schema), schema) for one in some]
     with contextlib.closing(as_they_end(session, jobs, JOBS_AT_ONCE, stop)) as ended:
         for one in ended:
             if one.exception() is not None and stop():
                 return  # a Ctrl-C reaches the tasks on this machine, too
             yield from one.result()
+
+
+def _task(
+    cluster: tuple[str, ConnectionRef, float], slices: Sequence[T], read: ReadSlice[T], schema: pa.Schema
+) -> Task:
+    """Return the task for ``mapInArrow``: from slice numbers to the rows read."""
+    name, connection, timeout_s = cluster
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        with Readers({name: (connection, timeout_s)}) as readers:
+            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+                yield from batches_of(read(readers, slices[number]), schema)
+
+    return run
 
 
 def _job(session: Any, count: int, task: Task, schema: pa.Schema) -> list[Row]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-Row = dict[str, Any]
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.core.model import TopicPartition
+from retention_cli.engines.spark.fact_rows import Row
+
 T = TypeVar("T")
 
 GROUPS_A_SLICE: Final = 50
 PARTITIONS_A_SLICE: Final = 1_000
 NO_BROKER: Final = -1
-"""Stands for a coordinator or a leader that there is not, where work is cut: never a broker's id."""
+"""Stands for a missing coordinator or leader when work is cut: never a broker's id."""
 
 
 def sliced(items: Iterable[T], broker_of: Callable[[T], int], size: int) -> Iterator[tuple[int, T]]:
-    """Yield each item with its slice's number: of one broker alone, ``size`` items at the most, numbered from 1."""
+    """Yield each item with the number of its slice: one broker's items, at most ``size`` of them, numbered from 1."""
     numbers = itertools.count(1)
     current: dict[int, tuple[int, int]] = {}
     for item in items:
@@ -28,7 +31,20 @@ def sliced(items: Iterable[T], broker_of: Callable[[T], int], size: int) -> Iter
         yield number, item
 
 
+def partition_slices(
+    places: Mapping[TopicPartition, PartitionMetadata],
+) -> Iterator[tuple[int, TopicPartition, PartitionMetadata]]:
+    """Yield each partition with the slice that reads it: a leader's together."""
+    for number, (tp, one) in sliced(places.items(), lambda place: leader_of(place[1]), PARTITIONS_A_SLICE):
+        yield number, tp, one
+
+
+def leader_of(partition: PartitionMetadata) -> int:
+    """Return the broker to ask about a partition, :data:`NO_BROKER` if there is none."""
+    return NO_BROKER if partition.leader is None else partition.leader
+
+
 def by_slice(batches: Iterator[Any]) -> Iterator[tuple[tuple[str, int], Iterator[Row]]]:
-    """Put Arrow batches' rows of one cluster's slice together: they come one after the other."""
+    """Group Arrow batches' rows by cluster and slice; a slice's rows must be adjacent."""
     rows = (row for batch in batches for row in batch.to_pylist())
     return itertools.groupby(rows, key=lambda row: (row["cluster"], row["slice"]))

@@ -1,4 +1,4 @@
-"""What the data sources share: their options, the filters that Spark pushes to them, how they are cut into slices."""
+"""What the data sources share: options, the filters that Spark pushes down to them, and cutting into slices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMMON: Final = ("bootstrap.servers", "command.config", "topics", "timeout", "p
 
 @dataclass(frozen=True)
 class Options:
-    """A source's options, read and checked. ``topics`` is empty where none are named; ``own`` are the source's own."""
+    """A source's options, read and checked. ``topics`` is empty if none are named; ``own`` are the source's own."""
 
     bootstrap: str | None
     command_config: str | None
@@ -35,10 +35,10 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *own: str) -> Options:
-        """Read them; ``own`` names those that this source has beside the common ones.
+        """Read the options; ``own`` names those that only this source has.
 
         Raises:
-            SettingsError: one is not known, or wrong.
+            SettingsError: an option is not known, or not valid.
             UnitError: a value can't be read.
         """
         given = {key.lower(): value for key, value in options.items()}
@@ -56,7 +56,7 @@ class Options:
         )
 
     def reader(self) -> ClusterReader:
-        """Return an unopened reader; the file is read where this runs."""
+        """Return an unopened reader; the file is read on the machine that calls this."""
         settings = {} if self.command_config is None else read_properties(Path(self.command_config))
         if self.bootstrap is not None:
             settings |= {"bootstrap.servers": Setting(self.bootstrap, "option")}
@@ -64,41 +64,41 @@ class Options:
 
     @contextmanager
     def reader_at(self, cluster: str) -> Iterator[ClusterReader]:
-        """Open a reader on an executor, of the cluster that the driver came to.
+        """Open a reader on an executor, of the cluster that the driver reached.
 
         Raises:
-            BrokerError: it can't be reached from here, or another one is.
+            BrokerError: it can't be reached from here, or another cluster answers.
         """
         with self.reader() as reader:
             check_cluster(reader, cluster)
             yield reader
 
     def takes(self, topic: str) -> bool:
-        """Return whether the option ``topics`` lets a topic through."""
+        """Return whether the option ``topics`` includes a topic."""
         return not self.topics or matches(self.topics, topic)
 
     def deadline(self) -> float:
-        """Return the moment at which a request that is made now has taken too long (of ``time.monotonic``)."""
+        """Return the time (of ``time.monotonic``) by which a request made now must be answered."""
         return time.monotonic() + self.timeout_s
 
 
 def comma_separated(text: str) -> tuple[str, ...]:
-    """Return what stands between commas."""
+    """Return the comma-separated items."""
     return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
 @dataclass
 class Pushed:
-    """What filters leave to read: the values that are asked for of a column, and the bounds of a number."""
+    """What filters leave to read: a column's wanted values, and a number's bounds."""
 
     values: dict[str, frozenset[Any]] = field(default_factory=dict)
     lowest: dict[str, int] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
 
     def take(self, filters: Sequence[Any], columns: Sequence[str]) -> Iterable[Any]:
-        """Keep what can be used; all are given back, so that Spark checks them, too.
+        """Keep the filters that can be used; return all of them, so that Spark applies them, too.
 
-        Filters are told by their classes' names: PySpark has them since 4.1, and without them nothing is pushed.
+        Filters are recognized by class name: PySpark has them since 4.1; before, nothing is pushed down.
         """
         for one in filters:
             name, value = ".".join(getattr(one, "attribute", ())), getattr(one, "value", ())
@@ -126,7 +126,7 @@ class Pushed:
         return column not in self.values or value in self.values[column]
 
     def bounds(self, column: str) -> tuple[int | None, int | None]:
-        """Return the least number that is wanted of a column, and the one at which it ends; None: no such bound."""
+        """Return a column's smallest wanted number, and the exclusive upper bound; None: unbounded."""
         low, end = self.lowest.get(column), self.ends.get(column)
         if numbers := [one for one in self.values.get(column, ()) if isinstance(one, int)]:
             least, most = min(numbers), max(numbers) + 1
@@ -154,11 +154,11 @@ class SlicedReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no
         self.pushed = Pushed()
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802  (Spark's own name)
-        """Read only what is asked for."""
+        """Read only what the filters leave."""
         return self.pushed.take(filters, self.pushed_columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Read one slice. Where there was nothing to cut, Spark makes a slice of its own: nothing is in it."""
+        """Read one slice. If there was nothing to cut, Spark makes a slice of its own, which is empty."""
         return self.read_slice(partition) if isinstance(partition, Slice) else iter(())
 
     def read_slice(self, one: Any) -> Iterator[Any]:
@@ -180,10 +180,10 @@ class SlicedSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types
         return cls.format_name
 
     def schema(self) -> str:
-        """Return the columns, as Spark writes types."""
+        """Return the columns in Spark's type syntax."""
         return ddl(self.columns)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """Return a reader by the options."""
+        """Return a reader for the options."""
         del schema
         return self.slices(Options.of(self.options, *self.own))

@@ -1,4 +1,4 @@
-"""What a cluster's decided rows come to."""
+"""Summaries of a cluster's decided rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from retention_cli.plan.value import Totals
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a cluster's rows come to: totals, the records of all of them (Σ H − S), and why sizes are missing."""
+    """The sums over a cluster's rows: totals, the records of all of them (Σ H − S), and why sizes are missing."""
 
     totals: Totals
     managed: int = 0

@@ -1,7 +1,7 @@
 """The walk over segments, oldest first, as windows over frames (R6, and R5's of a topic).
 
-As :mod:`retention_cli.disks.solve.water_level`, whose docstring says why no loop is needed: of each disk (or topic)
-what goes is what stands before a place in its own order. What is null is never old and never below anything.
+Like :mod:`retention_cli.disks.solve.water_level`, whose docstring says why no loop is needed: what is trimmed of each
+disk (or topic) is what comes before a position in its own order. A null is never old and never below anything.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from retention_cli.disks.solve.dictionary import NO_END
 from retention_cli.disks.solve.segments import UNDATED
 
 _BUCKETS: Final = 1_024
-"""How many sums the sieve of times holds, per disk."""
+"""The number of buckets, each with a sum, in the sieve of times, per disk."""
 
 
 def plain(frame: Any, ours: Any) -> Any:
-    """Return an inventory's rows without nulls: where something is not known, nothing goes by it.
+    """Return an inventory's rows without nulls: a segment with an unknown value is not trimmed because of it.
 
     Args:
-        frame: rows of an inventory with whatever else is beside them.
-        ours: which are of the topic that has the name now; null: not known.
+        frame: rows of an inventory with any other columns beside them.
+        ours: which rows are of the topic that has the name now; null: unknown.
     """
     from pyspark.sql import functions as f
 
@@ -35,17 +35,17 @@ def plain(frame: Any, ours: Any) -> Any:
 
 
 def at_most(offset: Any, instead: int) -> Any:
-    """Return an offset that is not null, and below that of a segment whose end is not known."""
+    """Return an offset that is not null, and is below that of a segment whose end is unknown."""
     from pyspark.sql import functions as f
 
     return f.least(f.coalesce(offset, f.lit(instead)), f.lit(NO_END - 1)).cast("bigint")
 
 
 def age() -> Any:
-    """Return a candidate's place in time: the largest time of its partition up to its end. Null: it can't go.
+    """Return a candidate's place in time: the largest time of its partition up to its end. Null: it can't be trimmed.
 
-    Over columns topic, partition, next, time, active, gone (it is on its way without the walk) and limit. Rows of one
-    partition that end at the same offset are one candidate. At or behind one without a time nothing goes.
+    Over columns topic, partition, next, time, active, gone (trimmed without the walk) and limit. Rows of one partition
+    that end at the same offset are one candidate. Nothing is trimmed at or after a segment without a time.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -57,11 +57,11 @@ def age() -> Any:
 
 
 def in_reach(rows: Any, remaining: Any, key: str) -> Any:
-    """Leave out what the walk can't come to, so that it need not be sorted: a sieve by coarse times.
+    """Leave out what the walk can't reach, so that it need not be sorted: a sieve by coarse times.
 
     Args:
         rows: candidates: ``key``, age and bytes.
-        remaining: ``key``, and what it has to lose; those alone that have anything to lose.
+        remaining: ``key``, and the bytes that it must free; only those that must free any.
         key: a disk or a topic.
     """
     from pyspark.sql import Window
@@ -74,18 +74,18 @@ def in_reach(rows: Any, remaining: Any, key: str) -> Any:
     placed = rows.join(span, key).withColumn("bucket", f.expr("(age - low) div width"))
     held = placed.groupBy(key, "remaining", "bucket").agg(f.sum("bytes").alias("held"))
     upto = f.sum("held").over(Window.partitionBy(key).orderBy("bucket"))
-    # the buckets that end before enough has gone, and the one in which it is enough
+    # the buckets that end before enough is trimmed, and the one in which it is enough
     needed = held.withColumn("before", upto - f.col("held")).where("before < remaining")
     last = f.broadcast(needed.groupBy(key).agg(f.max("bucket").alias("last")))
     return placed.join(last, key).where("bucket <= last").drop("remaining", "low", "width", "bucket", "last")
 
 
 def going(rows: Any, remaining: Any, key: str) -> Any:
-    """Return the rows that go of each disk for its own sake, oldest first, until it has lost what it has to lose.
+    """Return the rows trimmed because of each disk, oldest first, until it has freed what it must free.
 
     Args:
         rows: candidates: ``key``, topic, partition, next, bytes and age.
-        remaining: ``key``, and what it has to lose; those alone that have anything to lose.
+        remaining: ``key``, and the bytes that it must free; only those that must free any.
         key: a disk or a topic.
     """
     from pyspark.sql import Window
