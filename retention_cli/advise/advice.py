@@ -1,4 +1,4 @@
-"""A topic's facts and what is wanted of it become advice. Pure."""
+"""From a topic's facts and what is wanted of it to advice. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from retention_cli.core.model import Maybe, Reason, Unknown
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What is to be said of one topic.
+    """The advice for one topic.
 
-    ``wanted_ms`` is how long data is wanted (None: without end). ``changes`` are topic settings to set;
-    ``then_at_most`` is what they come to, and ``then_dangers`` what stays, or comes of them. ``broker_properties``
-    belong into ``server.properties``. ``policy_entry`` are durations (ms) to set in kretain's policy, by its keys:
-    under it in-order records are kept ``policy_at_most_ms`` and one run of the tool at most (None: it has no such
-    rule). ``unknown`` says what could not be read, and so not be judged.
+    ``wanted_ms`` is how long data is wanted (None: forever). ``changes`` are topic settings to set; ``then_at_most`` is
+    how long data is kept with them, and ``then_dangers`` are the dangers that remain or are new. ``broker_properties``
+    belong in ``server.properties``. ``policy_entry`` are durations (ms) to set in kretain's policy, by key: with it
+    in-order records are kept for at most ``policy_at_most_ms`` and one run of the tool (None: it has no such rule).
+    ``unknown`` says what could not be read, and so not be judged.
     """
 
     topic: TopicState
@@ -64,7 +64,7 @@ def advise(topic: TopicState, demand: Demand, now_ms: int) -> Advice:
 
 
 def _unread(topic: TopicState) -> Iterable[Reason]:
-    """Name every setting and every partition's measure that is unknown: what is not known is never left unsaid."""
+    """Name every setting and every partition's measure that is unknown: an unknown is never left out."""
     if topic.settings.tiered is True:
         yield Reason("traffic", "tiered storage: how often remote segments are looked through is not counted")
     facts = [getattr(topic.settings, field.name) for field in fields(topic.settings)]

@@ -1,6 +1,6 @@
-"""What endangers a topic's data: one small pure judgement each.
+"""What endangers a topic's data: one small pure check each.
 
-Each answers the danger, None where there is none, or unknown where a fact that it needs could not be read.
+Each returns the danger, None if there is none, or unknown if a fact that it needs could not be read.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from retention_cli.decide.triggers.consumed import forced_retention_conflict
 T = TypeVar("T")
 
 Effect = Literal["sooner", "longer", "larger", "blocked"]
-"""Data goes sooner or stays longer than is wanted; takes more space; or rules that go by time stop."""
+"""Data is deleted sooner or kept longer than wanted, takes more space, or time-based rules stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Danger:
-    """One thing that is not as one may think.
+    """One thing that may not be as expected.
 
-    ``partitions`` are those it is about; none named: the whole topic. ``remedy`` is what settings alone don't mend.
+    ``partitions`` are those affected; empty: the whole topic. ``remedy`` is what to do where settings alone don't help.
     """
 
     code: str
@@ -64,7 +64,7 @@ def consumed_after_retention(topic: TopicState, demand: Demand, now_ms: int) -> 
 
 @or_unknown
 def broker_before_policy(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
-    """A broker whose retention.ms is shorter than what is wanted deletes before R4 has a say."""
+    """A broker whose retention.ms is shorter than what is wanted deletes before R4 can act."""
     del now_ms
     if demand.forced_age_ms is None:
         return None
@@ -178,7 +178,7 @@ def offsets_expire_first(topic: TopicState, demand: Demand, now_ms: int) -> Dang
 
 @or_unknown
 def future_timestamps(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
-    """One stamp that is ahead of the clock keeps its segment, and all behind it, that much longer."""
+    """One timestamp ahead of the clock keeps its segment, and all after it, that much longer."""
     del demand
     if topic.deletes is False:
         return None
@@ -203,7 +203,7 @@ def future_timestamps(topic: TopicState, demand: Demand, now_ms: int) -> Danger 
     stamped = f"is stamped {moment(worst.time_ms)}, {span(worst.time_ms - now_ms)} ahead{odd}{whose}"
     text = f"{where} {stamped}: {held}rules that go by time stop there"
     remedy = (
-        "a closed segment goes by itself once all of it is trimmed: segment.ms or segment.bytes close it"
+        "brokers delete a closed segment once all of it is trimmed: segment.ms or segment.bytes close it"
         if trimmed
         else f"no setting moves a stamp that is there: once nobody needs what lies before it, trim past it by hand "
         f"(kafka-delete-records.sh, offset {worst.offset + 1})"
@@ -219,7 +219,7 @@ class _PerPartition(Generic[T]):
     unknown: Unknown | None
 
     def must_be_whole(self) -> None:
-        """End the calculation where something is unknown: "none of them" can't be said then."""
+        """End the calculation if something is unknown: then "none of them" is not certain."""
         if self.unknown is not None:
             sure(self.unknown)
 
@@ -245,7 +245,7 @@ JUDGES: Final[Sequence[Callable[[TopicState, Demand, int], Maybe[Danger | None]]
     segment_above_retention,
     bytes_per_partition,
 )
-"""In the order in which they are said: what may lose data first."""
+"""In the order in which they are reported: first what may lose data."""
 
 
 def judge(topic: TopicState, demand: Demand, now_ms: int) -> tuple[list[Danger], list[Reason]]:

@@ -1,4 +1,4 @@
-"""What is wanted of a topic: the policy's word, the operator's, or else the broker's own retention. Pure."""
+"""What is wanted of a topic: by the policy, the operator, or else the broker's own retention. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from retention_cli.core.model import Maybe
 from retention_cli.policy.settings import Settings
 
 SMALLEST_SEGMENT_BYTES: Final = MIB
-"""Brokers of 4.x take no smaller ``segment.bytes``."""
+"""Brokers from 4.x on accept no smaller ``segment.bytes``."""
 
 WantedBy = Literal["--want", "policy", "retention.ms"]
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked for beside the topic's own settings; None where nothing is.
+    """What is asked for beyond the topic's own settings; None if nothing is.
 
     ``keep_ms`` is how long data is wanted and ``topic_bytes`` how large the topic may become (one copy of it).
     ``least_segment_ms`` is the smallest ``segment.ms`` that may be advised: managed clusters often want a day.
@@ -33,12 +33,12 @@ class Demand:
 
     @property
     def consumed_after_ms(self) -> int | None:
-        """R1's T, where a policy turns it on."""
+        """R1's T, if the policy enables R1."""
         return None if self.policy is None else self.policy.consumed_after_ms
 
     @property
     def forced_age_ms(self) -> int | None:
-        """R4's A as it should be: the operator's word over the policy's."""
+        """R4's A as it should be: the operator's value before the policy's."""
         if self.keep_ms is not None:
             return self.keep_ms
         return None if self.policy is None else self.policy.forced_age_ms
@@ -55,6 +55,6 @@ def wanted(topic: TopicState, demand: Demand) -> tuple[Maybe[int | None], Wanted
 
 @or_unknown
 def needed_ms(topic: TopicState, demand: Demand) -> int | None:
-    """Return how long a record must be there at least: as long as is wanted, and until R1 may look (None: no end)."""
+    """Return how long a record must be kept at least: as long as wanted, and until R1 may act (None: forever)."""
     keep = sure(wanted(topic, demand)[0])
     return demand.consumed_after_ms if keep is None else max(keep, demand.consumed_after_ms or 0)

@@ -1,4 +1,4 @@
-"""What is known of a topic before it is judged: live settings, and what was measured of its traffic. Pure."""
+"""What is known of a topic before it is judged: live settings, and its measured traffic. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _FIELDS: Final = {
     "segment.bytes": "segment_bytes",
     "message.timestamp.after.max.ms": "after_max_ms",
 }
-"""The settings that advice may change, and where they stand in :class:`TopicSettings`."""
+"""The settings that advice may change, and their fields in :class:`TopicSettings`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic's live settings, each on its own known or unknown. None, where it may be, means: no limit.
+    """A topic's live settings, each known or unknown by itself. None, where a field allows it, means no limit.
 
-    ``before_max_ms`` and ``after_max_ms`` are how far a record's own timestamp may lie behind and ahead of the
-    broker's clock (``message.timestamp.before.max.ms``, ``….after.max.ms``). ``tiered``: old segments lie in
+    ``before_max_ms`` and ``after_max_ms`` are how far a record's own timestamp may be before and after the
+    broker's clock (``message.timestamp.before.max.ms``, ``….after.max.ms``). ``tiered``: old segments are in
     remote storage.
     """
 
@@ -56,14 +56,14 @@ class Stamp(NamedTuple):
 
 
 class Window(NamedTuple):
-    """How many records were stamped within the last so many ms."""
+    """How many records were stamped within the last ``covers_ms`` milliseconds."""
 
     records: int
     covers_ms: int
 
 
 class Ago(NamedTuple):
-    """A moment so long before now."""
+    """The moment ``length_ms`` before now."""
 
     now_ms: int
     length_ms: int
@@ -80,8 +80,8 @@ def measured(start: int, end: int, first: Maybe[Stamp | None], newest: Maybe[Sta
     Args:
         start: log start offset.
         end: high watermark, read before ``first`` and ``newest`` were.
-        first: the broker's first record at or after the moment; None where it names none. That is no proof that
-            there is none (docs/rules.md, Look-ups), unless ``newest`` bears it out.
+        first: the first record at or after the moment, as the broker says; None if it names none. That is no proof
+            that there is none (docs/rules.md, Look-ups), unless ``newest`` confirms it.
         newest: the record with the largest timestamp.
         ago: the moment.
     """
@@ -96,7 +96,7 @@ def measured(start: int, end: int, first: Maybe[Stamp | None], newest: Maybe[Sta
     if first.offset > start:
         return Window(max(0, end - first.offset), ago.length_ms)
     covers = min(ago.length_ms, ago.now_ms - first.time_ms)
-    if start == 0:  # nothing has gone yet: the topic is younger than that
+    if start == 0:  # nothing was deleted yet: the topic is younger than that
         return Window(end, max(covers, HOUR))
     if covers < MINUTE:
         return Unknown.because("traffic", "the log covers less than a minute")
@@ -117,7 +117,7 @@ class PartitionState:
 
     @property
     def records_per_hour(self) -> Maybe[float]:
-        """The last day's mean, or the last hour's where the day's can't be told."""
+        """The last day's mean, or the last hour's if the day's is unknown."""
         window = self.last_hour if isinstance(self.last_day, Unknown) else self.last_day
         if isinstance(window, Unknown):
             return window
@@ -125,7 +125,7 @@ class PartitionState:
 
     @property
     def bytes_per_hour(self) -> Maybe[float]:
-        """That rate in bytes on disk, taking records to be of one size."""
+        """That rate in bytes on disk, assuming records of equal size."""
         return _bytes_per_hour(self)
 
 
@@ -141,8 +141,8 @@ def _bytes_per_hour(one: PartitionState) -> float:
 class TopicState:
     """A topic: its settings, what its brokers add, and its partitions.
 
-    ``check_interval_ms`` is how often a broker looks for what has expired (the slowest of those with a replica),
-    ``offsets_retention_ms`` how long commits of a group that stopped are remembered (the shortest of all brokers).
+    ``check_interval_ms`` is how often a broker looks for expired segments (the slowest of those with a replica),
+    ``offsets_retention_ms`` how long commits of a stopped group are kept (the shortest of all brokers).
     """
 
     name: str

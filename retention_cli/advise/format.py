@@ -1,4 +1,4 @@
-"""Times as people say them: ``1d 2h``, and ``90m`` where it must be exact."""
+"""Durations and moments as text: ``1d 2h`` rounded, and ``90m`` where it must be exact."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_DATE_MS: Final = 253_402_300_799_999
 
 
 def span(ms: int) -> str:
-    """Return a length of time in its two largest units, rounded: ``1d 2h``, ``25m``, ``40s``."""
+    """Return a duration in its two largest units, rounded: ``1d 2h``, ``25m``, ``40s``."""
     if ms < SECOND:
         return f"{ms}ms"
     for (large, large_ms), (small, small_ms) in itertools.pairwise(_UNITS[:-1]):
@@ -30,13 +30,13 @@ def span(ms: int) -> str:
 
 
 def exact(ms: int) -> str:
-    """Return a length of time as a policy file takes it, without rounding: ``7d``, ``90m``, ``1500ms``."""
+    """Return a duration as a policy file takes it, without rounding: ``7d``, ``90m``, ``1500ms``."""
     unit, unit_ms = next((unit, unit_ms) for unit, unit_ms in _UNITS if ms % unit_ms == 0)
     return f"{ms // unit_ms}{unit}" if ms else "0ms"
 
 
 def moment(ms: int) -> str:
-    """Return a moment in Unix ms as ISO 8601 in UTC, to the second; a year where no calendar goes so far."""
+    """Return a moment in Unix ms as ISO 8601 in UTC, to the second; only a year if no calendar reaches that far."""
     if ms > LAST_DATE_MS:
         return f"the year {1970 + ms // 31_556_952_000:,}"
     return f"{dt.datetime.fromtimestamp(max(0, ms) // 1000, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,7 +1,7 @@
 """How long a broker keeps data, at most and in normal traffic (docs/rules.md, Worked cases). Pure.
 
-A broker deletes whole segments. A segment goes when its newest record is older than ``retention.ms``, or when
-``retention.bytes`` are left without it. A segment that is written to grows until it is ``segment.ms`` long or
+A broker deletes whole segments. A segment is deleted when its newest record is older than ``retention.ms``, or when
+the log without it still has ``retention.bytes``. The active segment grows until it is ``segment.ms`` long or
 ``segment.bytes`` large; so its oldest record waits that much longer than the newest.
 """
 
@@ -17,14 +17,14 @@ from retention_cli.advise.sure import or_unknown, sure
 from retention_cli.core.model import Maybe, Unknown
 
 CLOCK_DIFFERENCE_MS: Final = MINUTE
-"""A stamp that is less ahead of now may be two clocks that differ (G8)."""
+"""A timestamp that is less than this ahead of now may only mean that two clocks differ (G8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """The longest that a record can be kept by a broker that is written to, part by part (ms).
+    """The longest that a broker that is written to can keep a record, part by part (ms).
 
-    ``ahead_ms`` is how far ahead of now the newest timestamp is: a segment with it stays that much longer.
+    ``ahead_ms`` is how far ahead of now the newest timestamp is: a segment with it is kept that much longer.
     ``check_interval_ms`` passes until the broker looks, ``delete_delay_ms`` until the bytes are off its disk.
     """
 
@@ -36,26 +36,26 @@ class AtMost:
 
     @property
     def settings_ms(self) -> int:
-        """By the topic's own settings and stamps: ``retention.ms + segment.ms``, and what is stamped ahead."""
+        """By the topic's own settings and timestamps: ``retention.ms + segment.ms``, plus ``ahead_ms``."""
         return self.retention_ms + self.segment_ms + self.ahead_ms
 
     @property
     def readable_ms(self) -> Maybe[int]:
-        """Until nobody can read it any more."""
+        """Until nobody can read it any longer."""
         return _sum(self.settings_ms, self.check_interval_ms)
 
     @property
     def on_disk_ms(self) -> Maybe[int]:
-        """Until its bytes are gone too."""
+        """Until its bytes are deleted, too."""
         return _sum(self.settings_ms, self.check_interval_ms, self.delete_delay_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """How old records are when they go, at the measured rate: the youngest and the oldest of a segment (ms).
+    """How old records are when they are deleted, at the measured rate: the youngest and oldest of a segment (ms).
 
-    ``by`` says which of ``retention.ms`` and ``retention.bytes`` comes first there. The broker's check interval
-    is not in it.
+    ``by`` says which of ``retention.ms`` and ``retention.bytes`` takes effect first. The broker's check interval
+    is not included.
     """
 
     least_ms: int
@@ -65,7 +65,7 @@ class Normal:
 
 Forever = Literal["forever"]
 Usual = Normal | Literal["forever", "idle"]
-"""``idle``: not written to in the last day; then everything goes ``retention.ms`` after the newest record."""
+"""``idle``: not written to in the last day; then everything is deleted ``retention.ms`` after the newest record."""
 
 
 @or_unknown
@@ -81,7 +81,7 @@ def retention_bytes(topic: TopicState) -> int | None:
 
 
 def ahead_ms(partitions: Iterable[PartitionState], now_ms: int) -> int:
-    """Return how far ahead of now the newest known timestamp is, 0 where it may be two clocks that differ."""
+    """Return how far ahead of now the newest known timestamp is, 0 if two clocks may merely differ."""
     newest = (one.newest for one in partitions)
     ahead = max((one.time_ms - now_ms for one in newest if one is not None and not isinstance(one, Unknown)), default=0)
     return ahead if ahead > CLOCK_DIFFERENCE_MS else 0
@@ -106,14 +106,14 @@ def roll_ms(partition: PartitionState, settings: TopicSettings) -> int:
 
 @or_unknown
 def size_window_ms(partition: PartitionState, limit: int) -> int | None:
-    """Return how much time ``retention.bytes`` hold at the measured rate, None where nothing is written."""
+    """Return how much time ``retention.bytes`` cover at the measured rate, None if nothing is written."""
     rate = sure(partition.bytes_per_hour)
     return None if rate == 0 else round(limit / rate * HOUR)
 
 
 @or_unknown
 def in_normal_traffic(partition: PartitionState, topic: TopicState) -> Usual:
-    """Return how old a partition's records are when they go, if the last day is like the next ones."""
+    """Return how old a partition's records are when they are deleted, if the next days are like the last one."""
     time, limit = sure(retention_ms(topic)), sure(retention_bytes(topic))
     if time is None and limit is None:
         return "forever"
@@ -127,7 +127,7 @@ def in_normal_traffic(partition: PartitionState, topic: TopicState) -> Usual:
 
 
 def usual(topic: TopicState) -> Maybe[Usual]:
-    """Return what :func:`in_normal_traffic` comes to over all partitions whose traffic is known."""
+    """Return the result of :func:`in_normal_traffic` over all partitions whose traffic is known."""
     answers = [in_normal_traffic(one, topic) for one in topic.partitions]
     spans = [one for one in answers if isinstance(one, Normal)]
     if spans:

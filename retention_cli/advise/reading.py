@@ -1,4 +1,4 @@
-"""Reading what advice goes by: live settings of topics and brokers, log ends, a few look-ups, sizes on disk."""
+"""Reading what advice is based on: live settings of topics and brokers, log ends, a few look-ups, sizes on disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGAIN_AFTER_S: Final = 0.5
 _NO_LIMIT: Final = frozenset({"-1", str((1 << 63) - 1)})
 _AHEAD: Final = ("message.timestamp.after.max.ms", "message.timestamp.difference.max.ms")
 _BEHIND: Final = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
-"""The later name first: before 3.6 there was one for both."""
+"""The newer name first: before 3.6 one setting covered both directions."""
 _TOPIC_KEYS: Final = (
     "cleanup.policy",
     "retention.ms",
@@ -44,7 +44,7 @@ _LOCAL_ALONE: Final = Unknown.because("size", "tiered storage: brokers tell the 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read until ``now_ms``: topics, what the policy says of those that it manages, notes for people."""
+    """What was read until ``now_ms``: topics, the policy's settings for those that it manages, and notes."""
 
     now_ms: int
     cluster_id: str
@@ -172,7 +172,7 @@ _BrokerValues = Mapping[int, Values | RequestFailedError]
 
 
 def _check_interval(topic: TopicMetadata, settings: TopicSettings, brokers: _BrokerValues) -> Maybe[int]:
-    """Return the slowest of the brokers with a replica. The cleaner deletes where a topic is compacted too."""
+    """Return the slowest interval of the brokers with a replica. The cleaner deletes where a topic is compacted too."""
     policy = settings.cleanup_policy
     if isinstance(policy, Unknown):
         return policy
@@ -231,7 +231,7 @@ def _read_once(
     progress("log ends")
     ends: tuple[Spec, ...] = ("earliest", "latest")
     starts, highs = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in ends], leaders)
-    progress("traffic")  # after the high watermarks: what comes meanwhile must not look like an empty hour
+    progress("traffic")  # after the high watermarks: records that arrive meanwhile must not look like an empty hour
     hour, day = Ago(now := clock_ms(), HOUR), Ago(now, DAY)
     times: tuple[Spec, ...] = ("max-timestamp", hour.since_ms, day.since_ms)
     newests, hours, days = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in times], leaders)

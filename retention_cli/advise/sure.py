@@ -1,4 +1,4 @@
-"""Calculating with facts that may be unknown: one that can't be had makes the whole answer unknown, with its reason."""
+"""Calculating with facts that may be unknown: one unknown fact makes the whole result unknown, with its reason."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class _NotKnownError(Exception):
 
 
 def sure(value: Maybe[T]) -> T:
-    """Return a fact. An unknown one ends the calculation; only within :func:`or_unknown`."""
+    """Return a known fact. An unknown one ends the calculation. Only for use within :func:`or_unknown`."""
     if isinstance(value, Unknown):
         raise _NotKnownError(value)
     return value
 
 
 def or_unknown(calculation: Callable[P, T]) -> Callable[P, Maybe[T]]:
-    """Make a calculation answer unknown where it met an unknown fact."""
+    """Make a calculation return unknown if it meets an unknown fact."""
 
     @functools.wraps(calculation)
     def calculate(*args: P.args, **kwargs: P.kwargs) -> Maybe[T]:

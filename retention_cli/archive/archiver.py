@@ -21,12 +21,12 @@ from retention_cli.plan.target import Target
 
 @dataclass(slots=True)
 class LastArchived:
-    """By what each partition's log that was archived is known again, right before it is trimmed (M2)."""
+    """Marks by which each archived partition's log is recognized again, right before it is trimmed (M2)."""
 
     _marks: dict[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def note(self, tp: TopicPartition, manifests: Iterable[Manifest], log_start: int) -> None:
-        """Note the marks of the last of these segments, as far as they lie in the log: with them, all before is."""
+        """Note the last segment's marks that are still in the log: where they match, everything before them does."""
         last = max(manifests, key=lambda one: one.end, default=None)
         self._marks[tp] = () if last is None else tuple(mark for mark in last.marks if mark[0] >= log_start)
 
@@ -37,13 +37,9 @@ class LastArchived:
         leaders: Mapping[TopicPartition, PartitionMetadata],
     ) -> dict[TopicPartition, Reason]:
         """See :meth:`retention_cli.archive.interface.Archiver.differing`."""
-        found: dict[TopicPartition, Reason] = {}
         marks = {tp: self._marks[tp] for tp in copied if tp in self._marks}
-        for number in range(max(map(len, marks.values()), default=0)):
-            asked = {tp: some[number] for tp, some in marks.items() if number < len(some)}
-            for tp, why in other_log(reader, asked, leaders).items():
-                found[tp] = Reason("archive", f"{tp} was archived, and is held: {why}")
-        return found
+        others = other_log(reader, marks, leaders)
+        return {tp: Reason("archive", f"{tp} was archived, and is held: {why}") for tp, why in others.items()}
 
 
 def failed(tp: TopicPartition, url: str, why: object) -> Reason:
@@ -57,7 +53,7 @@ def failed(tp: TopicPartition, url: str, why: object) -> Reason:
 
 
 def without_id(tp: TopicPartition) -> Reason:
-    """Say that nobody could tell whose records they were."""
+    """Say that a partition has no topic id, so that nobody could tell whose records they were."""
     return Reason("archive", f"{tp} can't be archived: the cluster gives no topic id")
 
 
@@ -68,8 +64,8 @@ class PartitionArchiver:
     Args:
         reader: the cluster, read-only.
         cluster_id: its id.
-        clock: gives the time as manifests have it.
-        size: when a segment is full.
+        clock: gives the time in the manifests' format.
+        size: when a segment counts as full.
     """
 
     reader: ClusterReader
@@ -82,7 +78,7 @@ class PartitionArchiver:
     def copy(
         self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
     ) -> dict[TopicPartition, Copied | Reason]:
-        """Archive each partition up to its target. What fails is said, and what comes after it goes on."""
+        """Archive each partition up to its target. A failure becomes its Reason; the others are still archived."""
         whole = sum(target.records for _url, target in wanted.values())
         before = 0
         result: dict[TopicPartition, Copied | Reason] = {}
@@ -103,7 +99,7 @@ class PartitionArchiver:
     def differing(
         self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, Reason]:
-        """Return those whose log no longer has the last record that was archived, or where that can't be asked."""
+        """Return partitions whose log no longer has the last archived record, or for which that can't be checked."""
         return self._last.differing(self.reader, copied, leaders)
 
     def _copy(self, tp: TopicPartition, url: str, target: Target, on_records: Callable[[int], None]) -> Copied | Reason:
@@ -128,7 +124,7 @@ class PartitionArchiver:
 def as_copied(
     url: str, source: Source, start: int, end: int, segments: Collection[Manifest], notes: tuple[str, ...]
 ) -> Copied:
-    """Return what is told of a partition that lies in these segments."""
+    """Return the result for a partition that is archived in these segments."""
     return Copied(
         url=url,
         topic_id=source.topic_id,

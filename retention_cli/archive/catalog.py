@@ -1,4 +1,4 @@
-"""What an archive holds, partition by partition; and reading all of it again, to see whether it still does."""
+"""What an archive holds, partition by partition, and verifying it by reading all of it again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retention_cli.policy.model import matches
 
 @dataclass(slots=True)
 class ArchivedPartition:
-    """What lies in an archive of one partition. ``problems`` name what is damaged, a line each."""
+    """What an archive holds of one partition. ``problems`` are lines that name what is damaged."""
 
     source: Source
     segments: list[Manifest] = field(default_factory=list)
@@ -33,17 +33,17 @@ class ArchivedPartition:
 
     @property
     def records(self) -> int:
-        """How many records there are; where segments overlap, those that are there twice count twice."""
+        """How many records there are; records in two overlapping segments count twice."""
         return sum(one.records for one in self.segments)
 
     @property
     def files(self) -> int:
-        """How many data files there are."""
+        """How many data files it has."""
         return sum(len(one.files) for one in self.segments)
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes its files take."""
+        """The size of its files in bytes."""
         return sum(one.size_bytes for one in self.segments)
 
     @property
@@ -56,13 +56,13 @@ class ArchivedPartition:
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """The ranges between segments that are in none of them: never archived, or gone before they could be."""
+        """The offset ranges between segments: never archived, or deleted before they could be."""
         return stitched(self.segments)[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of a segment that is taken, where segments may overlap: from ``start`` to ``end`` (exclusive)."""
+    """The part of a segment that is used, as segments may overlap: from ``start`` to ``end`` (exclusive)."""
 
     manifest: Manifest
     start: int
@@ -72,7 +72,7 @@ class Piece:
 def stitched(segments: Iterable[Manifest]) -> tuple[list[Piece], list[tuple[int, int]]]:
     """Lay segments of one partition end to end; return the pieces in order, and the gaps between them. Pure.
 
-    No offset is in two pieces. Where several segments have it, it is taken from one.
+    No offset is in two pieces. An offset in several segments is taken from one of them.
     """
     pieces: list[Piece] = []
     gaps: list[tuple[int, int]] = []
@@ -91,9 +91,9 @@ def stitched(segments: Iterable[Manifest]) -> tuple[list[Piece], list[tuple[int,
 def read_catalog(
     store: Store, topics: Sequence[str] = (), progress: Progress = silent
 ) -> tuple[list[ArchivedPartition], list[str]]:
-    """Read all manifests of the topics (names, globs, ``re:``; all where none is named), partition by partition.
+    """Read all manifests of the topics (names, globs, ``re:``; all if none are given), partition by partition.
 
-    Returns the partitions in order, and the files that no manifest names: what a killed run left behind.
+    Returns the partitions in order, and the files that no manifest names: leftovers of a killed run.
 
     Raises:
         ArchiveError: there is nothing at the URL, or it can't be listed.
@@ -125,10 +125,10 @@ def read_catalog(
 
 
 def verify_catalog(store: Store, partitions: Iterable[ArchivedPartition], progress: Progress = silent) -> None:
-    """Read every file again, and note in each partition's ``problems`` what is not as its manifest says.
+    """Read every file again, and add to each partition's ``problems`` what differs from its manifest.
 
     Raises:
-        ArchiveError: the archive can't be reached any more.
+        ArchiveError: the archive can't be reached (any longer).
     """
     everything = [(one, segment) for one in partitions for segment in one.segments]
     whole = sum(segment.records for _one, segment in everything)

@@ -1,7 +1,7 @@
 """A checksum over records that does not depend on how they are stored. Pure.
 
-Each record has one canonical encoding, in which no two different records look alike: numbers of a fixed width,
-everything else behind its length, null told from empty. A digest runs over a file's records in the order of offsets.
+Each record has one canonical encoding, and no two different records share one: numbers have a fixed width,
+everything else follows its length, and null differs from empty. A digest covers a file's records in offset order.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def encoded(record: Record) -> bytes:
 
 
 class Digest:
-    """A running checksum over records, and how many there were."""
+    """A running checksum over records, and their number."""
 
     def __init__(self) -> None:
         self.records = 0
         self._running = hashlib.blake2b(digest_size=32)
 
     def add(self, record: Record) -> int:
-        """Take the next record; return how many bytes its encoding has."""
+        """Add the next record; return the size of its encoding in bytes."""
         self.records += 1
         content = encoded(record)
         self._running.update(content)

@@ -1,4 +1,4 @@
-"""What can be wrong with an archive, each said in one line."""
+"""What can be wrong with an archive, each in one line of text."""
 
 from __future__ import annotations
 

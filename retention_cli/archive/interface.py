@@ -1,4 +1,4 @@
-"""What a trim asks of whoever archives for it: copies that were read back, or why there is none."""
+"""What a trim asks of its archiver: copies that were read back, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from retention_cli.plan.target import Target
 class Copied:
     """A partition's records from ``start`` to ``end`` (exclusive) lie at ``url``, and were read back.
 
-    ``manifests`` are their places there, ``records`` how many there are. ``notes`` say what is odd but known.
+    ``manifests`` are the manifests' paths there, ``records`` how many records there are. ``notes`` are known oddities.
     """
 
     url: str
@@ -30,7 +30,7 @@ class Copied:
 
 
 Copies = Mapping[TopicPartition, Copied | Reason]
-"""What became of each partition that was to be copied."""
+"""The result for each partition that was to be copied."""
 
 
 class Archiver(Protocol):
@@ -45,9 +45,9 @@ class Archiver(Protocol):
     def differing(
         self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, Reason]:
-        """Return those of the copied partitions whose log may be another by now, and why."""
+        """Return those of the copied partitions whose log may have been replaced since, and why."""
         ...
 
 
 ArchiverFor = Callable[[ClusterReader, str], Archiver]
-"""Gives what archives the partitions of the cluster that a reader leads to, by its id."""
+"""Creates the archiver for a reader's cluster, given the cluster's id."""

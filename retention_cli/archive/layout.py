@@ -1,4 +1,4 @@
-"""Where things lie in an archive, and the manifest that makes a segment count. Pure.
+"""The layout of an archive, and the manifest that makes a segment count. Pure.
 
 Below an archive's URL::
 
@@ -6,7 +6,7 @@ Below an archive's URL::
         day=2026-11-21/partition=3/00000000000000000000-00000000000000120000.parquet
         _manifests/partition=3/00000000000000000000-00000000000000120000.json
 
-A segment is what was archived of one partition from an offset to another (exclusive): a file for each day (UTC) of its
+A segment is what was archived of one partition from one offset to another (exclusive): one file per day (UTC) of its
 records' timestamps. Names follow from the partition and the two offsets, so that writing a segment again writes the
 same files. Its manifest is written last; a file that no manifest names does not count.
 """
@@ -27,7 +27,7 @@ from retention_cli.archive.errors import DamagedError
 
 FORMAT: Final = "kretain.archive/v1"
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's own word for null: records without a timestamp, or with one that no calendar has."""
+"""Hive's own word for null: records without a timestamp, or with one that no calendar covers."""
 _MANIFESTS: Final = "_manifests"
 _MANIFEST_PATH: Final = re.compile(
     r"(?:.*/)?cluster=(?P<cluster>[^/]+)/topic=(?P<topic>[^/]+)/topic_id=(?P<id>[^/]+)/_manifests/"
@@ -39,7 +39,7 @@ _DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """The partition that records come from: of this topic id in this cluster, and of no namesake."""
+    """The partition that records come from: of this topic id in this cluster, not another topic of that name."""
 
     cluster_id: str
     topic: str
@@ -48,7 +48,7 @@ class Source:
 
     @property
     def folder(self) -> str:
-        """Where its topic lies, below the archive's URL."""
+        """Its topic's folder, below the archive's URL."""
         return f"cluster={_quoted(self.cluster_id)}/topic={_quoted(self.topic)}/topic_id={_quoted(self.topic_id)}"
 
     @property
@@ -71,10 +71,10 @@ class FileEntry:
 class Manifest:
     """What a segment holds: every data record of its partition from ``start`` to ``end`` (exclusive).
 
-    ``partitions`` is how many the topic had. ``last_offset`` and ``last_epoch`` are the last record's, None where
-    there is none, or no epoch. ``leader_epoch`` is the one in which the log was read: behind the last record, only it
-    says of which log it is that nothing lay there (M1). None where an older version wrote it.
-    ``min_ms`` and ``max_ms`` are over the records' timestamps (Unix ms).
+    ``partitions`` is the topic's partition count. ``last_offset`` and ``last_epoch`` are the last record's, None if
+    there is no record, or no epoch. ``leader_epoch`` is the one in which the log was read: after the last record, only
+    it tells which log it was that had nothing there (M1). None if an older version wrote the manifest.
+    ``min_ms`` and ``max_ms`` are the bounds of the records' timestamps (Unix ms).
     """
 
     source: Source
@@ -98,25 +98,25 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes its files take."""
+        """The size of its files in bytes."""
         return sum(one.size_bytes for one in self.files)
 
     @property
     def marks(self) -> tuple[tuple[int, int], ...]:
-        """Offsets and leader epochs by which the log is known again: all of them must be in it as they were."""
+        """Offsets and leader epochs by which the log is recognized: it must still have all of them."""
         found = [(self.last_offset, self.last_epoch), (self.end - 1, self.leader_epoch)]
         return tuple((offset, epoch) for offset, epoch in found if offset is not None and epoch is not None)
 
     @property
     def is_marked(self) -> bool:
-        """Whether the marks say of all of it of which log it is."""
+        """Whether the marks identify the log for the whole segment."""
         whole = self.last_offset == self.end - 1 and self.last_epoch is not None
         return self.leader_epoch is not None or whole
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A manifest as its path alone tells it."""
+    """A manifest, as far as its path alone describes it."""
 
     source: Source
     start: int
@@ -130,7 +130,7 @@ def data_path(partition: int, day: str, start: int, end: int) -> str:
 
 
 def day_of(timestamp_ms: int | None) -> str:
-    """Return the day (UTC) of a timestamp, :data:`NO_DAY` where it has none."""
+    """Return the day (UTC) of a timestamp, :data:`NO_DAY` if it has none."""
     return NO_DAY if timestamp_ms is None else _day(timestamp_ms // _DAY_MS)
 
 
@@ -143,7 +143,7 @@ def _day(number: int) -> str:
 
 
 def place_of(path: str) -> Place | None:
-    """Read a manifest's path; None where it is none."""
+    """Read a manifest's path; None if it is not one."""
     match = _MANIFEST_PATH.fullmatch(path)
     if match is None:
         return None
@@ -152,7 +152,7 @@ def place_of(path: str) -> Place | None:
 
 
 def place_at(source: Source, start: int, end: int) -> Place:
-    """Return where the manifest of a segment lies."""
+    """Return the place of a segment's manifest."""
     return Place(source, start, end, f"{source.manifests}/{_span(start, end)}.json")
 
 
@@ -163,10 +163,10 @@ def manifest_text(manifest: Manifest) -> str:
 
 
 def read_manifest(text: bytes, place: Place) -> Manifest:
-    """Read a manifest and doubt it.
+    """Read a manifest and validate it.
 
     Raises:
-        DamagedError: it is not what we wrote, or belongs elsewhere.
+        DamagedError: kretain did not write it, or it belongs elsewhere.
     """
     try:
         data = json.loads(text)
@@ -186,7 +186,7 @@ def read_manifest(text: bytes, place: Place) -> Manifest:
 
 
 def with_files(manifest: Manifest, files: Iterable[FileEntry]) -> Manifest:
-    """Return the manifest of a segment that consists of these files."""
+    """Return the segment's manifest with these files in it."""
     listed = tuple(sorted(files, key=lambda one: one.path))
     return replace(manifest, files=listed, records=sum(one.records for one in listed))
 
@@ -252,7 +252,7 @@ def _quoted(name: str) -> str:
 
 
 def _below(path: object) -> str:
-    """Return a path that stays below its topic's folder: a manifest is input like any other."""
+    """Return a path that stays below its topic's folder: a manifest is untrusted input."""
     text = _text(path)
     if text.startswith("/") or ".." in text.split("/"):
         raise ValueError(text)

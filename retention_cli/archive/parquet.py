@@ -1,4 +1,4 @@
-"""Records to Parquet and back, without a loss: the same values, the same order, null told from empty."""
+"""Records to Parquet and back without loss: the same values, the same order, null distinct from empty."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from retention_cli.brokers.content import Record
 from retention_cli.core.extras import arrow
 
 ROW_GROUP_BYTES: Final = 8 * 2**20
-"""About so much content in a row group: what reading back holds in memory at a time."""
+"""About this much content per row group: what reading back holds in memory at a time."""
 _ROWS_AT_ONCE: Final = 10_000
 _COLUMNS: Final = ("offset", "leader_epoch", "timestamp", "timestamp_type", "key", "value", "headers")
 
 
 def schema() -> Any:
-    """Return the files' schema. ``timestamp`` is Unix ms, as the broker has it."""
+    """Return the files' schema. ``timestamp`` is Unix ms, as on the broker."""
     pa = arrow()
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
     return pa.schema(
@@ -58,7 +58,7 @@ def as_batch(records: Sequence[Record], source: Source) -> Any:
 
 
 def as_file(batches: Sequence[Any], content_bytes: int) -> Any:
-    """Return batches as the bytes of one Parquet file; ``content_bytes`` is about what they hold."""
+    """Return batches as the bytes of one Parquet file; ``content_bytes`` is about the size of their content."""
     pa, pq = arrow(), arrow("pyarrow.parquet")
     table = pa.Table.from_batches(batches, schema=schema())
     groups = max(1, -(-content_bytes // ROW_GROUP_BYTES))
@@ -77,7 +77,7 @@ def as_file(batches: Sequence[Any], content_bytes: int) -> Any:
 
 
 def read_file(store: Store, path: str) -> Iterator[Record]:
-    """Read a file's records in its own order, some thousand at a time.
+    """Read a file's records in file order, a few thousand at a time.
 
     Raises:
         DamagedError: it is missing, or not a file that we wrote.
@@ -100,10 +100,10 @@ def _records(batch: Any) -> Iterator[Record]:
 
 @contextlib.contextmanager
 def _damage(shown: str, pa: Any) -> Iterator[None]:
-    """Say that a file is damaged where the format's reader fails on it, or what it holds is of other types."""
+    """Turn errors of the format's reader, or contents of other types, into a DamagedError."""
     try:
         yield
-    except ArchiveError as error:  # the store's own: a read that failed in the middle of a broken file is one too
+    except ArchiveError as error:  # the store's own: a read that fails midway may mean a broken file, too
         raise DamagedError(str(error)) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise DamagedError(f"{shown} is damaged: {' '.join(str(error).split())[:200]}") from None

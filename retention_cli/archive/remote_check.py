@@ -1,15 +1,16 @@
-"""What was archived on another machine, looked at from this one: its word is compared with what is seen from here.
+"""Checks from this machine what another machine archived: its report is compared with what is seen from here.
 
-A path there may be another disk than the same path here, and an archive that the client does not see is none. What
-the other has read back by its records is compared here by its bytes: the same bytes hold the same records.
+The same path may be another disk on the other machine, and an archive that this client can't see does not count. The
+other has read its files back record by record; here their bytes are compared: the same bytes hold the same records.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from retention_cli.archive.catalog import stitched
@@ -22,7 +23,7 @@ from retention_cli.core.extras import arrow
 
 
 class NotingStore(Store):
-    """A store that notes which bytes each file had when it was last read to be compared with its manifest."""
+    """A store that notes each file's bytes (as a checksum) when it was last read to be compared with its manifest."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -30,13 +31,13 @@ class NotingStore(Store):
 
     @contextlib.contextmanager
     def opened(self, path: str) -> Iterator[Any]:
-        """See :meth:`Store.opened`. The file is read at once, so that what is noted is what is compared."""
+        """See :meth:`Store.opened`. The file is read once: the bytes noted are the bytes compared."""
         content = self.read(path)
         self._noted[path] = digest_of(content)
         yield arrow().BufferReader(content)
 
     def word_on(self, done: Archived) -> RemoteReport:
-        """Return what is to be told of a partition that was archived through this store."""
+        """Return the report on a partition that was archived through this store."""
         said = []
         for one in done.segments:
             files = {file.path: self._noted.get(f"{one.source.folder}/{file.path}", "") for file in one.files}
@@ -46,7 +47,7 @@ class NotingStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class ReportedSegment:
-    """A segment that another has read back: its manifest's checksum, and those of its files' bytes, by their paths."""
+    """A segment that another machine read back: checksums of its manifest and of its files' bytes, by path."""
 
     start: int
     end: int
@@ -56,11 +57,21 @@ class ReportedSegment:
 
 @dataclass(frozen=True, slots=True)
 class RemoteReport:
-    """What another has archived of a partition, whose log began at ``start``."""
+    """What another machine archived of a partition whose log began at ``start``."""
 
     start: int
     segments: tuple[ReportedSegment, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def as_json(self) -> str:
+        """Return the report as JSON, to be sent."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> RemoteReport:
+        """Return the report that :meth:`as_json` wrote."""
+        said = json.loads(text)
+        return cls(said["start"], tuple(ReportedSegment(**one) for one in said["segments"]), tuple(said["notes"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +84,11 @@ class Seen:
 
 
 class StoppedError(ArchiveError):
-    """Looking was interrupted."""
+    """The check was interrupted."""
 
 
 def substance(manifest: Manifest) -> str:
-    """Return a checksum over all that a manifest says, but for when it was written. Pure."""
+    """Return a checksum over a manifest without the time when it was written. Pure."""
     text = manifest_text(replace(manifest, written_at="-"))
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
@@ -85,21 +96,21 @@ def substance(manifest: Manifest) -> str:
 def look(
     store: Store, source: Source, end: int, word: RemoteReport, stopped: Callable[[], bool] = lambda: False
 ) -> Seen:
-    """Compare another's word on a partition with what is seen from here.
+    """Compare another machine's report on a partition with what is seen from here.
 
-    What is covered is told by the manifests alone: from behind the last offset that none of them has, to ``end`` at
-    the least. Whoever trims must find the log beginning there or later.
+    Only manifests say what is covered: from the end of the last gap between them to at least ``end``. Whoever trims
+    must find the log starting there or later.
 
     Args:
         store: this machine's own view of the archive.
         source: the partition that was to be archived.
         end: up to which offset (exclusive).
-        word: what the other said.
+        word: the other machine's report.
         stopped: whether to give up.
 
     Raises:
-        ArchiveError: not all of it is there as it was said; the text says what is not.
-        StoppedError: it was given up.
+        ArchiveError: something differs from the report; the text says what.
+        StoppedError: ``stopped`` said so.
     """
     manifests = []
     for one in word.segments:
@@ -113,7 +124,7 @@ def look(
                 verify_files(store, manifest, only=file)  # other bytes may hold the same records
         manifests.append(manifest)
     pieces, gaps = stitched(manifests)
-    if not pieces and word.start >= end:  # nothing of it was in the log any more; that is for the next recheck to see
+    if not pieces and word.start >= end:  # the log had none of it any longer; the next recheck will see that
         return Seen(end, end, ())
     reached = pieces[-1].end if pieces else word.start
     if reached < end:

@@ -1,7 +1,7 @@
-"""From an archive back into a topic, record for record: the same partitions, keys, values, headers and timestamps.
+"""Restores an archive into a topic, record for record: the same partitions, keys, values, headers and timestamps.
 
-Offsets are the target's own. Each transaction carries how far the restore is, so that killed and run again it goes on
-where it stopped, without a record twice.
+Offsets are the target's own. Each transaction records how far the restore is, so that a killed restore continues
+where it stopped when it is run again, and writes no record twice.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class RestoreRefusedError(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be restored, and where to.
+    """What to restore, and where to.
 
-    ``partitions`` are those alone (all where empty). ``since_ms`` and ``until_ms`` (exclusive) are Unix ms, over the
-    records' timestamps. ``append`` writes to a target that is not empty.
+    ``partitions`` limits it to those (empty: all). ``since_ms`` and ``until_ms`` (exclusive) are Unix ms, compared with
+    the records' timestamps. ``append`` allows a target that is not empty.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class Wanted:
     append: bool = False
 
     def takes(self, record: Record) -> bool:
-        """Return whether a record is within the times."""
+        """Return whether a record is within ``since_ms`` and ``until_ms``."""
         if self.since_ms is None and self.until_ms is None:
             return True
         stamp = record.timestamp
@@ -64,7 +64,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A restore that may go ahead. ``warnings`` are for who is asked; ``resumes`` says that it was begun before."""
+    """A restore that may proceed. ``warnings`` are shown before asking; ``resumes`` means that it was begun before."""
 
     wanted: Wanted
     cluster_id: str
@@ -78,13 +78,13 @@ class Job:
 
     @property
     def records(self) -> int:
-        """About how many records there are to restore: times and overlaps are not looked at."""
+        """About how many records there are to restore, ignoring times and overlaps."""
         return sum(piece.manifest.records for pieces in self.pieces.values() for piece in pieces)
 
 
 @dataclass(slots=True)
 class RestoredPartition:
-    """What became of one partition: how many records this run wrote, of which archived offsets (``end`` exclusive)."""
+    """The result for one partition: how many records this run wrote, of which archived offsets (``end`` exclusive)."""
 
     partition: int
     records: int = 0
@@ -95,7 +95,7 @@ class RestoredPartition:
 
 @dataclass(slots=True)
 class Restored:
-    """What a restore has done. ``finished`` where nothing is left of it, in the archive and in the cluster."""
+    """What a restore has done. ``finished`` if nothing of it is left to do, in the archive or in the cluster."""
 
     job: Job
     partitions: list[RestoredPartition] = field(default_factory=list)
@@ -104,11 +104,11 @@ class Restored:
 
 
 def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, progress: Progress = silent) -> Job:
-    """Find what is to be restored, and look whether the target can take it. Nothing is written.
+    """Find what is to be restored, and check that the target can take it. Nothing is written.
 
     Raises:
         ArchiveError: the archive has no such topic, or several, or is damaged.
-        RestoreRefusedError: the target is no place for it.
+        RestoreRefusedError: the target can't take it.
         BrokerError: the cluster could not be asked.
     """
     chosen = _chosen(store, wanted, progress)
@@ -146,13 +146,13 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
 
 
 def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = silent) -> Restored:
-    """Carry a restore out, partition by partition, and delete its group when all of it is done.
+    """Run a restore, partition by partition, and delete its group when all of it is done.
 
-    Ctrl-C ends it between two transactions, or undoes the one that is under way.
+    Ctrl-C ends it between two transactions, or aborts the current one.
 
     Raises:
         ArchiveError: the archive is damaged or can't be read; what was written stays, and the next run goes on.
-        BrokerError: likewise, where the cluster fails.
+        BrokerError: the cluster failed; the same holds.
     """
     result = Restored(job)
     whole, before = job.records, 0
@@ -208,7 +208,7 @@ class _Partition:
                 republisher.append((), self._hold_at, _progress_text(self.row.end))
 
     def _begin(self, republisher: Republisher, start: int) -> int:
-        """Return where to go on. Before the first record, that it has begun is written down."""
+        """Return the offset to continue at. Before the first record, the start of the restore is recorded."""
         target = self.job.wanted.target
         mark = self.group.marks(target, [self.row.partition], settled=True).get(self.row.partition)
         if mark is None:
@@ -247,7 +247,7 @@ class _Partition:
 
 
 def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPartition]:
-    """Return the partitions of the one topic id that is meant."""
+    """Return the archived partitions of the one topic id that is meant."""
     found, _loose = read_catalog(store, [], progress)
     of_topic = [one for one in found if one.source.topic == wanted.topic]
     if not of_topic:
@@ -275,10 +275,10 @@ def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPa
 def _check_settings(
     reader: ClusterReader, wanted: Wanted, chosen: Sequence[ArchivedPartition], now_ms: int
 ) -> list[str]:
-    """Return what is odd about the target's settings.
+    """Return warnings about the target's settings.
 
     Raises:
-        RestoreRefusedError: with them, records would not come to be what they were.
+        RestoreRefusedError: the settings would change the restored records.
     """
     config = reader.topic_configs([wanted.target])[wanted.target]
     if isinstance(config, RequestFailedError):
@@ -302,10 +302,10 @@ def _check_settings(
 
 
 def _ends(reader: ClusterReader, wanted: Wanted, target: TopicMetadata, *, resumes: bool) -> dict[int, int]:
-    """Return where the target's partitions start.
+    """Return the start offsets of the target's partitions.
 
     Raises:
-        RestoreRefusedError: it is not empty, and nobody said that it may be.
+        RestoreRefusedError: it is not empty, and ``append`` was not given.
     """
     leaders = {TopicPartition(wanted.target, number): one for number, one in target.partitions.items()}
     earliest, latest = reader.list_offsets(
@@ -327,7 +327,7 @@ def _ends(reader: ClusterReader, wanted: Wanted, target: TopicMetadata, *, resum
 
 
 def _identity(wanted: Wanted, cluster_id: str, topic_id: str, target_cluster: str, target_id: str) -> str:
-    """Return a name for this very restore: who runs it again, goes on with it."""
+    """Return a name for this very restore: running the same restore again continues it."""
     what = [cluster_id, wanted.topic, topic_id, target_cluster, wanted.target, target_id]
     which = [sorted(wanted.partitions), wanted.since_ms, wanted.until_ms]
     return hashlib.blake2b(json.dumps([what, which]).encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""One segment of an archive: written file by file, read back, and only then made to count by its manifest."""
+"""One segment of an archive: written file by file, read back, and only then completed by its manifest."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
 
 SEGMENT_BYTES: Final = 64 * 2**20
-"""About so much content goes into one segment: what archiving a partition holds in memory, about twice."""
+"""About this much content goes into one segment: archiving a partition holds about twice that in memory."""
 SEGMENT_RECORDS: Final = 200_000
 _WAITING_BYTES: Final = 8 * 2**20
 _WAITING_RECORDS: Final = 20_000
-"""So much waits as Python's own objects, over all days, before it goes into Arrow."""
+"""At most this many records wait as Python objects, over all days, before they go into Arrow."""
 
 
 @dataclass(slots=True)
 class _Day:
-    """The records of one day: those in Arrow, those that are not yet, and their checksum as they came."""
+    """The records of one day: those in Arrow, those that are not yet, and their checksum in the order received."""
 
     digest: Digest = field(default_factory=Digest)
     batches: list[Any] = field(default_factory=list)
@@ -47,7 +47,8 @@ class _Day:
 class SegmentBuilder:
     """Collects the records of one segment, day by day.
 
-    ``start`` is where it begins; ``last`` is the newest record's offset and leader epoch.
+    ``start`` is its first offset; ``last`` is the newest record's offset and leader epoch, ``epochs`` has the last
+    offset in each leader epoch.
     """
 
     source: Source
@@ -57,12 +58,13 @@ class SegmentBuilder:
     min_ms: int | None = None
     max_ms: int | None = None
     last: tuple[int, int | None] | None = None
+    epochs: dict[int, int] = field(default_factory=dict)
     _days: dict[str, _Day] = field(default_factory=dict)
     _waiting: int = 0
     _waiting_bytes: int = 0
 
     def add(self, record: Record) -> None:
-        """Take the next record, in the order of offsets.
+        """Add the next record, in offset order.
 
         Raises:
             ArchiveError: it is out of order, which no broker sends.
@@ -88,14 +90,16 @@ class SegmentBuilder:
             self.min_ms = record.timestamp if self.min_ms is None else min(self.min_ms, record.timestamp)
             self.max_ms = record.timestamp if self.max_ms is None else max(self.max_ms, record.timestamp)
         self.last = record.offset, record.leader_epoch
+        if record.leader_epoch is not None:
+            self.epochs[record.leader_epoch] = record.offset
 
     def write(
         self, store: Store, end: int, partitions: int, written_at: str, leader_epoch: int | None = None
     ) -> Manifest:
-        """Write the files, read them back, and return the manifest that they deserve. It is not written yet.
+        """Write the files, read them back, and return their manifest, which is not written yet.
 
         Raises:
-            ArchiveError: a file can't be written, or does not hold what came.
+            ArchiveError: a file can't be written, or does not hold what was written.
         """
         files = []
         for name in sorted(self._days):
@@ -133,12 +137,12 @@ class SegmentBuilder:
 
 
 def commit(store: Store, manifest: Manifest) -> None:
-    """Write a segment's manifest, by which it counts, and read it back.
+    """Write a segment's manifest, which makes the segment count, and read it back.
 
-    Another one who archives the same at the same time may have written it meanwhile: it says the same, at another time.
+    Another process that archives the same segment may have written it meanwhile: it differs only in the time.
 
     Raises:
-        ArchiveError: it can't be written, or not be read back as it is.
+        ArchiveError: it can't be written, or differs when read back.
     """
     store.write(manifest.path, manifest_text(manifest).encode())
     found = load(store, place_at(manifest.source, manifest.start, manifest.end))
@@ -150,7 +154,7 @@ def load(store: Store, place: Place) -> Manifest:
     """Read a manifest.
 
     Raises:
-        DamagedError: it is not whole. Its files were not looked at.
+        DamagedError: it is damaged. Its files are not checked here.
         ArchiveError: it can't be read.
     """
     try:
@@ -162,10 +166,10 @@ def load(store: Store, place: Place) -> Manifest:
 def verify_files(
     store: Store, manifest: Manifest, on_records: Callable[[int], None] | None = None, *, only: FileEntry | None = None
 ) -> None:
-    """Read all of a segment's files (or one) and compare: sizes, counts, checksums, and where each record belongs.
+    """Read all of a segment's files (or one), and compare sizes, counts, checksums, and the place of each record.
 
     Raises:
-        DamagedError: the first file that differs, and how.
+        DamagedError: a file differs; the text names the first one, and how.
     """
     for file in manifest.files if only is None else (only,):
         for _ in _checked(store, manifest, file, on_records):
@@ -173,9 +177,9 @@ def verify_files(
 
 
 def records_of(store: Store, manifest: Manifest, start: int = 0) -> Iterator[Record]:
-    """Read a segment's records from an offset on, in the order of offsets.
+    """Read a segment's records from an offset on, in offset order.
 
-    A file's checksum is known when its last record was read: who must not act on a damaged one verifies it first.
+    A file's checksum is known only after its last record: if damaged records must not be used, verify it first.
 
     Raises:
         DamagedError: a file differs from what the manifest says.

@@ -1,11 +1,12 @@
-"""Files of an archive, wherever it lies: pyarrow's file systems, and what "written" means on each.
+"""Files of an archive, wherever it is stored: pyarrow's file systems, and what "written" means on each.
 
-On a local disk a file is written beside its name, synced and renamed, so that under its name it is whole. HDFS has the
-rename too. An object store shows an object only when it is whole. Nothing here deletes what counts.
+On a local disk a file is written under a temporary name, synced and renamed, so that it is complete under its own
+name. HDFS has the rename, too. An object store shows an object only when it is complete. Nothing here deletes
+files that count.
 
-Several may write the same file at once (a Spark task that was taken for lost, and the one in its place): each writes to
-a name of its own first, ``.NAME.TOKEN.tmp``, so that none is in another's file. Whose writer is gone is taken away by
-the next one in that folder; a local file's writer holds a lock on it for as long as it lives.
+Several may write the same file at once (a Spark task that was taken for lost, and its replacement): each first writes
+to a name of its own, ``.NAME.TOKEN.tmp``, so that none writes into another's file. Leftovers of dead writers are
+deleted by the next writer in that folder; a local file's writer holds a lock on it for as long as it lives.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from retention_cli.archive.errors import ArchiveError
 from retention_cli.core.extras import arrow
 
 RENAMES: Final = ("hdfs",)
-"""File systems whose files may be seen before they are whole, and that can rename."""
+"""File systems whose files may be visible before they are complete, and that can rename."""
 _BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.([0-9a-f]{32}\.)?tmp")
-"""What a writer writes to before the file has its name; without a token, an older kretain's."""
+"""The temporary name of a file that is being written; without a token, an older kretain's."""
 _DOCS: Final = "See docs/archive.md"
 _CHUNK_BYTES: Final = 4 * 2**20
 
@@ -36,8 +37,8 @@ class Store:
     """One archive's files. Paths are relative to its URL, with slashes.
 
     Args:
-        url: as a policy has it, or a local path.
-        filesystem: pyarrow's, for an archive that lies elsewhere; ``base`` is the folder there.
+        url: as in a policy, or a local path.
+        filesystem: pyarrow's file system, for an archive elsewhere; ``base`` is the folder there.
     """
 
     def __init__(self, url: str, filesystem: Any = None, base: str = "") -> None:
@@ -60,7 +61,7 @@ class Store:
 
     @contextlib.contextmanager
     def opened(self, path: str) -> Iterator[Any]:
-        """Open a file for pyarrow to read here and there in it.
+        """Open a file for pyarrow's random access.
 
         Raises:
             ArchiveError: it can't be read.
@@ -81,25 +82,25 @@ class Store:
         return running.hexdigest()
 
     def size(self, path: str) -> int | None:
-        """Return a file's size in bytes, None where there is none.
+        """Return a file's size in bytes, None if there is no such file.
 
         Raises:
-            ArchiveError: it can't be told.
+            ArchiveError: the file system can't tell.
         """
         with self._said(path, "read"):
             info = self._info(self._at(path))
         return int(info.size) if info.is_file else None
 
     def write(self, path: str, content: Any) -> None:
-        """Write a whole file, in place of one of that name; return when it is where it is to stay.
+        """Write a whole file, replacing one of that name; return when it is durable.
 
         Raises:
-            ArchiveError: it can't be written. What stood there before still does.
+            ArchiveError: it can't be written. The file that was there before is kept.
         """
         at = self._at(path)
         with self._said(path, "written"):
             if self._local:
-                _write_local(at, content)
+                write_local(at, content)
             elif self._hdfs:
                 self._write_and_rename(path, at, content)
             else:
@@ -107,7 +108,7 @@ class Store:
                     stream.write(content)
 
     def files(self, folder: str = "") -> list[str]:
-        """Return the paths of all files below a folder, in order; none where there is no such folder.
+        """Return the paths of all files below a folder, in order; none if there is no such folder.
 
         Raises:
             ArchiveError: it can't be listed.
@@ -117,7 +118,7 @@ class Store:
         with self._said(folder or ".", "listed"):
             if self._hdfs and self._info(at).type == from_fs.FileType.NotFound:
                 return []
-            # On HDFS a folder that could not be listed would be one that is not there.
+            # On HDFS a folder that could not be listed would look like one that does not exist.
             selector = from_fs.FileSelector(at, allow_not_found=not self._hdfs, recursive=True)
             found = self._fs.get_file_info(selector)
         prefix = len(self._base) + 1 if self._base else 0
@@ -127,13 +128,13 @@ class Store:
         """Return whether there is anything at the URL at all.
 
         Raises:
-            ArchiveError: it can't be told.
+            ArchiveError: the file system can't tell.
         """
         with self._said(".", "read"):
             return bool(self._info(self._base or "/").type != arrow("pyarrow.fs").FileType.NotFound)
 
     def shown(self, path: str) -> str:
-        """Return a file's place for people."""
+        """Return a file's location for display."""
         return f"{self.url.partition('?')[0]}/{path}"
 
     def _at(self, path: str) -> str:
@@ -149,7 +150,7 @@ class Store:
         try:
             with self._fs.open_output_stream(beside, compression=None) as stream:
                 stream.write(content)
-            if there:  # a rename does not replace there; what was there is kept until the new one has its name
+            if there:  # HDFS does not rename onto a file; the old one is kept until the new one has its name
                 self._fs.move(at, aside)
             self._fs.move(beside, at)
         except OSError:
@@ -170,10 +171,10 @@ class Store:
             return False
 
     def _info(self, at: str) -> Any:
-        """Return what there is. On HDFS pyarrow calls "not found" whatever it could not ask about.
+        """Return the file info. On HDFS pyarrow says "not found" of everything that it could not ask about.
 
         Raises:
-            OSError: it can't be told.
+            OSError: the file system can't tell.
         """
         from_fs = arrow("pyarrow.fs")
         info = self._fs.get_file_info(at)
@@ -184,7 +185,7 @@ class Store:
 
     @contextlib.contextmanager
     def _said(self, path: str, done: str) -> Iterator[None]:
-        """Say in our own words what a file system raises: its own may quote the whole URL."""
+        """Say in our own words what a file system raises: its message may quote the whole URL."""
         try:
             yield
         except OSError as error:
@@ -206,7 +207,7 @@ def _connect(url: str) -> tuple[Any, str]:
 
 
 def _without_hadoop(said: str) -> str | None:
-    """Return what to do where a part of Hadoop's own client is missing: pyarrow lists every place that it looked in."""
+    """Return what to do if a part of Hadoop's client is missing: pyarrow's own message lists every path it tried."""
     if "libjvm" in said:
         return f"HDFS needs Java, and there is no libjvm.so to be found: JAVA_HOME names a Java. {_DOCS}"
     if "Unable to load libhdfs" in said:
@@ -220,7 +221,7 @@ def _without_hadoop(said: str) -> str | None:
 
 
 def digest_of(content: Any) -> str:
-    """Return the checksum of bytes that :meth:`Store.digest` gives of a file that holds them."""
+    """Return the checksum that :meth:`Store.digest` gives for a file with these bytes."""
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
@@ -228,22 +229,22 @@ def _beside(name: str, kind: str = "tmp") -> str:
     return f".{name}.{uuid.uuid4().hex}.{kind}"
 
 
-def _write_local(at: str, content: Any) -> None:
-    """Write, sync and rename: after a power cut the file is there whole, or the one before it is."""
+def write_local(at: str, content: Any) -> None:
+    """Write, sync and rename: after a power cut either the new file or the old one is there, complete."""
     folder, name = os.path.split(at)
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     while True:
         beside = os.path.join(folder, _beside(name))  # noqa: PTH118
         file = open(beside, "xb")  # noqa: PTH123, SIM115
-        if locked_elsewhere(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
+        if try_lock(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
             break
-        file.close()  # somebody swept it away before it was locked
+        file.close()  # another writer deleted it before it was locked
     try:
         with file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            os.replace(beside, at)  # noqa: PTH105  (still locked: nobody takes it for left behind)
+            os.replace(beside, at)  # noqa: PTH105  (still locked: nobody takes it for a leftover)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(beside)  # noqa: PTH108
@@ -257,18 +258,18 @@ def _write_local(at: str, content: Any) -> None:
 
 
 def _sweep(folder: str) -> None:
-    """Take away what writers left that are gone. Where a file system knows no locks, nothing is."""
+    """Delete the leftovers of dead writers; nothing if the file system has no locks."""
     for name in os.listdir(folder):  # noqa: PTH208
         if _BESIDE.fullmatch(name) is None:
             continue
         path = os.path.join(folder, name)  # noqa: PTH118
         with contextlib.suppress(OSError), open(path, "rb+") as file:  # noqa: PTH123
-            if locked_elsewhere(file.fileno()):
+            if try_lock(file.fileno()):
                 os.unlink(path)  # noqa: PTH108
 
 
-def locked_elsewhere(handle: int) -> bool | None:
-    """Lock a file for as long as it is open; return whether it is ours, None where the file system knows no locks."""
+def try_lock(handle: int) -> bool | None:
+    """Lock a file for as long as it is open; return whether we got it, None if the file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Archive one partition up to an offset: what is there already is checked, the rest is written. Resumable.
+"""Archive one partition up to an offset: existing segments are checked, the rest is written. Resumable.
 
-Whoever runs it needs a reader of the cluster and the archive's files, nothing else: a command here, a Spark task there.
+It needs only a reader of the cluster and the archive's files, so that a command and a Spark task can both run it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.memory.lineage import other_log
 
 _PERIOD: Final = 1_000
-"""How many records pass between two words on how far we are."""
+"""How many records pass between two progress calls."""
 
 OnRecords = Callable[[int], None]
-"""Is told how many offsets more are archived."""
+"""Called with the number of offsets archived since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """When a segment is full."""
+    """When a segment counts as full."""
 
     content_bytes: int = SEGMENT_BYTES
     records: int = SEGMENT_RECORDS
@@ -48,8 +48,8 @@ class SegmentSize:
 class Archived:
     """Every data record from ``start`` to ``end`` (exclusive) lies in the archive, and was read back.
 
-    ``start`` is where the log began; ``written`` are the manifests of this run, ``found`` those that were there.
-    ``notes`` say what is odd but known.
+    ``start`` is the log start offset, or the end of what the brokers deleted before it could be read; ``written`` are
+    the manifests of this run, ``found`` the existing ones. ``notes`` are known oddities, such as such a gap.
     """
 
     source: Source
@@ -77,21 +77,21 @@ def archive_range(
 ) -> Archived:
     """Archive a partition's data records from its log start to ``end``, and read them back.
 
-    Segments that are there already are read whole before they are believed. Those of them that are damaged are
-    written again where their records are still to be had.
+    Existing segments are read in full before they are trusted. Damaged ones are written again if the log still has
+    their records.
 
     Args:
         reader: the cluster, read-only.
         store: the archive.
         source: the partition, and the topic id that it must have throughout.
-        end: up to which offset (exclusive); never more is claimed than was reached.
-        clock: gives the time as it is written into manifests.
-        size: when a segment is full.
+        end: the offset to stop at (exclusive). The result never claims more than was reached.
+        clock: gives the time in the manifests' format.
+        size: when a segment counts as full.
         on_records: progress.
 
     Raises:
-        ArchiveError: not all of it could be archived; the text says why. What was, stays, and the next run goes on
-            behind it.
+        ArchiveError: not all of it could be archived; the text says why. What was archived stays, and the next run
+            continues after it.
     """
     return _Work(reader, store, source, end, clock, size, on_records).run()
 
@@ -130,7 +130,7 @@ class _Work:
                     self.on_records(min(whole.end, self.end) - position)
                     position = whole.end
                     continue
-                # What is damaged and begins here is written again under its own name, as far as it went.
+                # A damaged segment that begins here is written again under its own name, up to its own end.
                 ends = [place.end for place in covering if place.start == position]
                 ends += [place.start for place in places if place.start > position]
                 position = self._write(position, min([self.end, *ends]))
@@ -147,16 +147,16 @@ class _Work:
         )
 
     def _places(self) -> list[Place]:
-        """Return the manifests of this partition by place; of those that begin together the longest first."""
+        """Return the places of this partition's manifests by start offset; of equal starts the longest first."""
         found = [place_of(path) for path in self.store.files(self.source.manifests)]
         ours = [place for place in found if place is not None and place.source == self.source]
         return sorted(ours, key=lambda place: (place.start, -place.end))
 
     def _trusted(self, place: Place) -> Manifest | None:
-        """Return a segment that is there whole, and of this very log; None where it is damaged.
+        """Return a segment's manifest if it is whole and of this very log; None if it can't be trusted.
 
         Raises:
-            ArchiveError: it is whole, and of another log than the one that is there now.
+            ArchiveError: it is whole, but of another log than today's.
         """
         try:
             manifest = load(self.store, place)
@@ -167,24 +167,22 @@ class _Work:
         if not manifest.is_marked:
             self._notes.append(f"not trusted: {self.store.shown(place.path)} does not say of which log all of it is")
             return None
-        for mark in manifest.marks:
-            if mark[0] < self._start:
-                continue
-            other = other_log(self.reader, {self.tp: mark}, self._leader).get(self.tp)
-            if other is not None:
-                raise ArchiveError(
-                    f"{self.store.shown(place.path)}: {other}. Move that segment's files aside if what is in the log "
-                    f"now is to be archived"
-                )
+        marks = [mark for mark in manifest.marks if mark[0] >= self._start]
+        other = other_log(self.reader, {self.tp: marks}, self._leader).get(self.tp)
+        if other is not None:
+            raise ArchiveError(
+                f"{self.store.shown(place.path)}: {other}. Move that segment's files aside if what is in the log "
+                f"now is to be archived"
+            )
         return manifest
 
     def _write(self, start: int, end: int) -> int:
-        """Read from the log and write segments up to ``end``; return how far that came, which is at least a step.
+        """Read from the log and write segments up to ``end``; return the offset that was reached, beyond ``start``.
 
         Raises:
-            ArchiveError: it could not be read, or not be written.
+            ArchiveError: reading or writing failed.
         """
-        self._epoch = self._leader[self.tp].leader_epoch  # as it was before the first record was read
+        self._epoch = self._leader[self.tp].leader_epoch  # the epoch before the first record is read
         building = SegmentBuilder(self.source, start)
         told = start
 
@@ -212,7 +210,7 @@ class _Work:
         return reached
 
     def _after_failure(self, building: SegmentBuilder, read_to: int, end: int, error: RequestFailedError) -> int:
-        """Go on behind records that the brokers' own retention took from before us; else, that was it.
+        """Continue after records that broker retention deleted before they could be read; otherwise fail.
 
         Raises:
             ArchiveError: the records are still there, and can't be read.
@@ -223,7 +221,8 @@ class _Work:
             raise ArchiveError(f"{self.tp}: records from {read_to:,} on can't be read: {error}")
         if read_to > building.start:
             self._finish(building, read_to)
-        gone = min(log_start, end)
+        gone = self._start = min(log_start, end)  # should the log begin before it again, that is not archived
+        self.on_records(gone - read_to)
         self._notes.append(
             f"the records from {read_to:,} to {gone:,} are not archived: the brokers' own retention, or another trim, "
             f"took them"
@@ -231,18 +230,25 @@ class _Work:
         return gone
 
     def _finish(self, building: SegmentBuilder, end: int) -> None:
-        """Write one segment. It counts only if the topic still is the one that we were sent to."""
+        """Write one segment. It counts only if all of it was read from the right log and topic.
+
+        A read may begin at a deposed leader that does not know it yet, and end at today's leader.
+        """
         manifest = building.write(self.store, end, self._partitions, self.clock(), self._epoch)
         self._check_topic()
+        marks = [(offset, epoch) for epoch, offset in building.epochs.items() if offset >= self._start]
+        other = other_log(self.reader, {self.tp: marks}, self._leader).get(self.tp)
+        if other is not None:
+            raise ArchiveError(f"{self.tp}: what was read does not count: {other}")
         commit(self.store, manifest)
         self._written.append(manifest)
 
     def _check_topic(self) -> None:
-        """Read metadata afresh.
+        """Read metadata again.
 
         Raises:
-            ArchiveError: the topic is gone, or another by now.
-            BrokerError: nobody answered.
+            ArchiveError: the topic is gone, or was recreated.
+            BrokerError: no broker answered.
         """
         cluster = self.reader.metadata([self.source.topic])
         topic = cluster.topics.get(self.source.topic)

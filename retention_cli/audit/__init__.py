@@ -1,1 +1,1 @@
-"""What was done, in lines that are chained by hash, and who holds the lock to do it."""
+"""What each trim did, as lines chained by hash, and the lock that one trim holds at a time."""

@@ -1,7 +1,7 @@
 """The chain of the audit log: each line has its number and the hash of the line before it. Pure.
 
-It shows what an accident or an editor did to the log, line by line. It is not signed: who may write the state directory
-can write a whole other log, with its chain and its head.
+It shows, line by line, what an accident or an editor did to the log. It is not signed: whoever can write to the state
+directory can write a whole other log, with its chain and its head.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any, Final
 
 ZEROS: Final = "0" * 64
 MARK: Final = "broken"
-"""The key of a line that was written behind a broken end: what was wrong there."""
+"""The key in a line that was written after a broken end: what was wrong there."""
 MOST: Final = 1_000
-"""So many breaks are kept, the others counted."""
+"""At most this many breaks are kept; the others are only counted."""
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Where a chain ends: its last line's number, 0 where none is chained yet, and the hash of the log's last line."""
+    """Where a chain ends: its last line's number, 0 if none is chained yet, and the hash of the log's last line."""
 
     seq: int = 0
     hash: str = ZEROS
@@ -32,7 +32,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A place where the chain does not hold, and what that means. ``line`` is None where it is no line's matter."""
+    """A place where the chain does not hold, and what that means. ``line`` is None if it is not about one line."""
 
     line: int | None
     text: str
@@ -40,9 +40,9 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Where the next line goes on: behind ``link``. ``broken`` says what is wrong there, None where all is well.
+    """Where the next line continues: after ``link``. ``broken`` says what is wrong there, None if nothing is.
 
-    ``head`` is to be written first, where it is not None: a chain begins, or a crash has left the head a line behind.
+    ``head``, if not None, is to be written first: a chain begins, or a crash has left the head a line behind.
     """
 
     link: Link
@@ -56,7 +56,7 @@ def hash_of(line: bytes) -> str:
 
 
 def event_of(line: bytes) -> dict[str, Any] | None:
-    """Return a line's JSON object, None where it is none."""
+    """Return a line's JSON object, None if it is not one."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -65,10 +65,10 @@ def event_of(line: bytes) -> dict[str, Any] | None:
 
 
 def link_of(event: Mapping[str, Any]) -> Link | None:
-    """Return a line's number and the hash *before* it, None where it is not chained.
+    """Return a line's number and the hash *before* it, None if the line is not chained.
 
     Raises:
-        ValueError: it has only one of them, or what can't be one.
+        ValueError: it has only one of them, or an invalid one.
     """
     if "seq" not in event and "prev" not in event:
         return None
@@ -79,7 +79,7 @@ def as_link(seq: object, hash_: object) -> Link:
     """Return the two as a link.
 
     Raises:
-        ValueError: they can't be one.
+        ValueError: they are not valid.
     """
     if type(seq) is int and 0 <= seq < 2**63 and isinstance(hash_, str) and _HASH.fullmatch(hash_):
         return Link(seq, hash_)
@@ -87,20 +87,20 @@ def as_link(seq: object, hash_: object) -> Link:
 
 
 def next_line(event: Mapping[str, Any], at: Resumed) -> tuple[bytes, Link]:
-    """Return an event as the chain's next line, without its newline, and where the chain ends then."""
+    """Return an event as the chain's next line, without its newline, and the chain's new end."""
     link = Link(at.link.seq + 1, at.link.hash)
     mark = {} if at.broken is None else {MARK: at.broken}
     text = json.dumps({"seq": link.seq, "prev": link.hash, **mark, **event}, ensure_ascii=False, separators=(",", ":"))
-    line = text.encode("utf-8", "backslashreplace")  # half a surrogate, of a path, becomes JSON's escape of it
+    line = text.encode("utf-8", "backslashreplace")  # a lone surrogate, from a path, becomes its JSON escape
     return line, Link(link.seq, hash_of(line))
 
 
 def resume(last: bytes | None, head: Link | None, problem: str | None = None) -> Resumed:
-    """Return where the next line goes on. Numbers are not used twice, also where lines are gone.
+    """Return where the next line continues. Numbers are never reused, even if lines are missing.
 
     Args:
-        last: the log's last whole line, without its newline; None where it has none.
-        head: what the head says; None where there is none, or it can't be read.
+        last: the log's last whole line, without its newline; None if it has none.
+        head: what the head says; None if there is none, or it can't be read.
         problem: why the head can't be read.
     """
     hash_ = ZEROS if last is None else hash_of(last)
@@ -141,10 +141,10 @@ def resume(last: bytes | None, head: Link | None, problem: str | None = None) ->
 
 @dataclass(slots=True)
 class Chain:
-    """Follows a log line by line, and names each place where its chain does not hold.
+    """Follows a log line by line, and names each place where the chain does not hold.
 
-    ``older`` lines, of a kretain that did not chain them, stand before the first chained one, written at ``since``.
-    ``behind``: the head is one line behind, as a crash between the two writes leaves it; nothing is missing then.
+    ``older`` lines, from a kretain that did not chain them, come before the first chained one, written at ``since``.
+    ``behind``: the head is one line behind, as after a crash between the two writes; nothing is missing then.
     """
 
     lines: int = 0
@@ -162,7 +162,7 @@ class Chain:
     _strays: list[tuple[int, int]] = field(default_factory=list)
 
     def take(self, number: int, line: bytes, event: Mapping[str, Any] | None) -> None:
-        """Follow a line; ``event`` is None where it can't be read."""
+        """Follow a line; ``event`` is None if it can't be read."""
         self.lines += 1
         try:
             link = None if event is None else link_of(event)
@@ -193,7 +193,7 @@ class Chain:
         self._end, self._before, self._at, self._doubtful = Link(seq, hash_of(line)), link.hash, number, 0
 
     def end(self, head: Link | None, problem: str | None = None) -> None:
-        """Compare the end with the head: None where there is none, or where it can't be read, with the ``problem``."""
+        """Compare the end with the head; it is None if there is none, or if it can't be read because of ``problem``."""
         for number, first, last, doubtful in self._gaps:
             there = {seq for _number, seq in self._strays if first <= seq <= last}
             missing = last - first + 1 - len(there) - doubtful
@@ -219,7 +219,7 @@ class Chain:
             lines = "a line is" if gone == 1 else f"{gone:,} lines are"
             self._tell(None, f"cut at the end: {lines} missing (audit.head knows of number {head.seq:,})")
         elif head.seq > seq or head == self._end or self._told == self._at > 0:
-            pass  # all is well, or told already
+            pass  # intact, or already reported
         elif head.seq == seq:
             what = "edited, or cut" if seq == 0 else "edited"
             self._tell(self._at or None, f"{what}: audit.head has another hash of the last line")
@@ -253,5 +253,5 @@ class Chain:
 
 
 def _plain(value: object) -> str:
-    """Return what a file says, short, and with nothing in it that a terminal would obey."""
+    """Return a value from the file, shortened, without characters that a terminal would interpret."""
     return "".join(one if one.isprintable() else "?" for one in str(value)[:200])

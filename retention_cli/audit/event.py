@@ -1,4 +1,4 @@
-"""A line of the audit log, read and doubted: what is relied on must be there, and of its kind. Pure."""
+"""Reads and validates a line of the audit log: required fields must be present and of the right type. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Event = dict[str, Any]
 
 
 def checked(line: bytes, begun: set[str]) -> Event | None:
-    """Return a line's event, None where something that is relied on is missing or of another kind.
+    """Return a line's event, None if a field that is relied on is missing or of the wrong type.
 
-    ``begun`` are the runs so far, and are added to: what is said of a run that never began can't be counted.
+    ``begun`` are the runs so far; a ``run`` line is added to it. Lines of a run that never began can't be counted.
     """
     event = event_of(line)
     try:
@@ -25,7 +25,7 @@ def checked(line: bytes, begun: set[str]) -> Event | None:
 
 
 def _check(event: Event, begun: set[str]) -> None:
-    """Raise where an event lacks something that is relied on, or where it is of another kind."""
+    """Raise if an event lacks a field that is relied on, or has one of the wrong type."""
     kind, run = _text(event["event"]), _text(event["run"])
     if kind == "run":
         for value in (event["at"], event["user"], event["host"], event["cluster"]["id"], event["policy"]["source"]):

@@ -1,4 +1,4 @@
-"""``audit.head``: the number and hash of the audit log's last line, so that a cut at its end shows."""
+"""``audit.head``: the number and hash of the audit log's last line, so that lines cut off at the end are noticed."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from pathlib import Path
 from typing import Final
 
 from retention_cli.audit.chain import Link, as_link, event_of
+from retention_cli.core.state_dir import open_file
 
 HEAD_NAME: Final = "audit.head"
 _LONGEST: Final = 4_096
 
 
 class HeadError(Exception):
-    """There is a head, and it can't be read; the text says why."""
+    """The head exists but can't be read; the text says why."""
 
 
 def read_head(folder: Path) -> Link | None:
-    """Return what the head says, None where there is none.
+    """Return what the head says, None if there is none.
 
     Raises:
-        HeadError: it can't be read, or says nothing of use.
+        HeadError: it can't be read, or is not valid.
     """
     try:
-        with (folder / HEAD_NAME).open("rb") as handle:
+        with os.fdopen(open_file(folder / HEAD_NAME, os.O_RDONLY), "rb") as handle:
             event = event_of(handle.read(_LONGEST)) or {}
     except FileNotFoundError:
         return None
@@ -38,14 +39,14 @@ def read_head(folder: Path) -> Link | None:
 
 
 def write_head(folder: Path, link: Link) -> None:
-    """Replace the head: it is the old one or the new one, never half of it, and on the disk when this returns.
+    """Replace the head atomically: it is the old one or the new one, and on disk when this returns.
 
     Raises:
         OSError: it can't be written.
     """
-    scratch = folder / f".{HEAD_NAME}.new"  # one name, so that a crash leaves one at the most: there is one writer
+    scratch = folder / f".{HEAD_NAME}.new"  # one fixed name, as there is one writer: a crash leaves at most one
     text = json.dumps({"seq": link.seq, "hash": link.hash}).encode() + b"\n"
-    handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    handle = open_file(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         written = os.write(handle, text)
         os.fsync(handle)

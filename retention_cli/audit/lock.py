@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from retention_cli.core.errors import Refusal
-from retention_cli.core.state_dir import StateError, make_folder
+from retention_cli.core.state_dir import StateError, make_folder, open_file
 
 
 class LockedError(Refusal):
@@ -21,7 +22,7 @@ class LockedError(Refusal):
 
 @contextlib.contextmanager
 def trim_lock(folder: Path, started_at: str) -> Iterator[None]:
-    """Hold the cluster's trim lock. It ends with the process, however that ends.
+    """Hold the cluster's trim lock. It is released when the process ends, however that happens.
 
     Raises:
         LockedError: another process holds it.
@@ -30,13 +31,16 @@ def trim_lock(folder: Path, started_at: str) -> Iterator[None]:
     make_folder(folder)
     path = folder / "trim.lock"
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise StateError(f"{path} can't be opened: {error.strerror}") from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                text = f"{path} can't be locked: {error.strerror}. Two trims at once must be impossible: put the state"
+                raise StateError(f"{text} directory on a file system that has locks (--state-dir)") from None
             holder_said = os.pread(handle, 4096, 0)
             raise LockedError(f"another trim of this cluster is running: {_holder(holder_said)}") from None
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "user": user_name(), "since": started_at}
@@ -48,14 +52,14 @@ def trim_lock(folder: Path, started_at: str) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(OSError):  # the kernel's lock counts, not the name that stays behind
+            with contextlib.suppress(OSError):  # only the kernel's lock counts, not a leftover name
                 os.ftruncate(handle, 0)
     finally:
         os.close(handle)
 
 
 def user_name() -> str:
-    """Return the name of the uid that runs us, the number where it has none.
+    """Return the name of our uid, or its number if it has none.
 
     The environment is not asked: LOGNAME and USER are whatever the caller set them to.
     """

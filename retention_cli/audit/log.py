@@ -1,7 +1,7 @@
-"""The audit log: what each trim was about to do and what came of it, a JSON line each, fsynced.
+"""The audit log: what each trim was about to do and the results, one JSON line each, fsynced.
 
-A line is on the disk before the request that it announces is sent. So whatever happens in between, the log
-names at least everything that was deleted. Lines are chained, so that what is done to them afterwards shows.
+A line is on disk before the request that it announces is sent. So whatever happens in between, the log
+names at least everything that was deleted. Lines are chained, so that later edits are noticed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple
 from retention_cli.audit.chain import Break, Chain, Link, Resumed, event_of, next_line, resume
 from retention_cli.audit.event import Event, checked
 from retention_cli.audit.head import HEAD_NAME, HeadError, read_head, write_head
-from retention_cli.core.state_dir import StateError, make_folder
+from retention_cli.core.state_dir import StateError, make_folder, open_file
 from retention_cli.decide.guards.limits import Amount, total
 
 FILE_NAME: Final = "audit.jsonl"
 
 
 class NamedLedger(NamedTuple):
-    """The ledger that a trim went by: which it was, and how often it had been written."""
+    """The ledger that a trim used: its id, and how often it had been written."""
 
     ledger_id: str
     revision: int
@@ -31,7 +31,7 @@ class NamedLedger(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """One trim as the log tells it: its ``run`` line, its batches by number, their results, its ``end`` line."""
+    """One trim as the log has it: its ``run`` line, its batches by number, their results, its ``end`` line."""
 
     run: str
     begun: Event
@@ -42,7 +42,7 @@ class Run:
     def trimmed(self, since: str = "") -> Amount:
         """Return what this run deleted, in batches since a moment.
 
-        What it was about to delete and said no more of counts as deleted, until a later batch looked again.
+        What it was about to delete counts as deleted where no result is certain, until a later batch has looked again.
         """
         certain: list[Amount] = []
         doubtful: dict[tuple[str, int], Amount] = {}
@@ -57,7 +57,7 @@ class Run:
                 if batch["at"] < since:
                     continue
                 amount = Amount(row["records"], row["bytes"])
-                if earlier is not None:  # which of the two requests did it may not be known: the larger counts
+                if earlier is not None:  # which request did it may be unknown: the larger counts
                     amount = max(amount, earlier, key=lambda one: one.records)
                 match outcomes.get(key, "unverified"):
                     case "trimmed":
@@ -74,10 +74,10 @@ class AuditLog:
         self.path = folder / FILE_NAME
 
     def append(self, event: Mapping[str, Any]) -> None:
-        """Write one line behind the last, then its number and hash into the head, and wait until both are on the disk.
+        """Append one line, write its number and hash into the head, and wait until both are on disk.
 
-        Only who holds the trim lock may append. What a crash left is mended: a torn last line is dropped, a head that
-        is a line behind is written first. Where the end is broken otherwise, the line says so, for good.
+        Only the holder of the trim lock may append. What a crash left is repaired: a torn last line is dropped, a head
+        that is a line behind is written first. If the end is broken otherwise, the new line records that for good.
 
         Raises:
             StateError: it can't be written; then nothing may be deleted.
@@ -85,7 +85,7 @@ class AuditLog:
         folder = self.path.parent
         make_folder(folder)
         try:
-            handle = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            handle = open_file(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             try:
                 _drop_torn_line(handle)
                 end = self._end(handle)
@@ -104,7 +104,7 @@ class AuditLog:
             ) from None
 
     def events(self) -> Iterator[Event]:
-        """Read all events in order. A last line without its end was torn by a crash and is left out.
+        """Read all events in order. An unterminated last line was torn by a crash and is left out.
 
         Raises:
             StateError: the log can't be read, or a line in it is broken.
@@ -122,9 +122,9 @@ class AuditLog:
         return _runs(self.events())
 
     def trimmed_since(self, at: str) -> tuple[Amount, str | None]:
-        """Return what was trimmed since a moment (ISO 8601 as we write it), for the limits per day (G6).
+        """Return what was trimmed since a moment (ISO 8601 as kretain writes it), for the limits per day (G6).
 
-        Beside it the first break of the chain, as ``file:line: text``; None where the log is whole.
+        The second item is the first break of the chain, as ``file:line: text``; None if the chain is intact.
 
         Raises:
             StateError: see :meth:`events`. Then trimming stops.
@@ -143,16 +143,16 @@ class AuditLog:
         return amount, self.shown(chain.breaks[0]) if chain.breaks else None
 
     def last_ledger(self) -> NamedLedger | None:
-        """Return the ledger that the last run went by that had one; None where no run has named any.
+        """Return the ledger that the last run with a ledger used; None if no run has named one.
 
-        One whose ledger was damaged names none: that makes room for no other. The log is read from its end to that
-        run's first line.
+        A run whose ledger was damaged names none, and must not hide an earlier one. The log is read backwards, from
+        its end to that run's line.
 
         Raises:
             StateError: the log can't be read.
         """
         try:
-            handle = os.open(self.path, os.O_RDONLY)
+            handle = open_file(self.path, os.O_RDONLY)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -170,7 +170,7 @@ class AuditLog:
         return None
 
     def verify(self) -> Chain:
-        """Follow the chain from the first line to the head, and return each break.
+        """Check the chain from the first line to the head, and return it with each break.
 
         Raises:
             StateError: the log can't be read.
@@ -182,17 +182,17 @@ class AuditLog:
                 continue
             event = event_of(line)
             if event is not None and "seq" not in event and "prev" not in event:
-                event = checked(line, begun)  # what no hash vouches for must at least make sense
+                event = checked(line, begun)  # not covered by a hash, so at least validate it
             chain.take(number, line, event)
         chain.end(*head)
         return chain
 
     def shown(self, one: Break) -> str:
-        """Return a break with its place: ``file:line: text``."""
+        """Return a break with its location: ``file:line: text``."""
         return f"{self.path}{'' if one.line is None else f':{one.line}'}: {one.text}"
 
     def _now(self) -> tuple[tuple[Link | None, str | None], int]:
-        """Return what the head says, and how long the log is at that moment: a trim may be running."""
+        """Return the head, and the log's length at that moment: a trim may be running."""
         while True:
             head = self._head()
             try:
@@ -215,13 +215,13 @@ class AuditLog:
         return resume(_last_line(handle), head, problem)
 
     def _lines(self, size: int | None = None, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
-        """Read whole lines, without their newlines, as far as ``size``, and those that are ``blank`` where wanted.
+        """Yield whole lines without their newlines, up to ``size`` bytes; blank lines only if ``blank``.
 
         Raises:
             StateError: the log can't be read.
         """
         try:
-            with self.path.open("rb") as handle:
+            with os.fdopen(open_file(self.path, os.O_RDONLY), "rb") as handle:
                 read = 0
                 for number, line in enumerate(handle, start=1):
                     read += len(line)
@@ -272,7 +272,7 @@ def _runs(events: Iterable[Event]) -> dict[str, Run]:
 
 
 def _drop_torn_line(handle: int) -> None:
-    """Cut off a last line without its end: a crash tore it, so that what it was to announce was never sent."""
+    """Cut off an unterminated last line: a crash tore it, so the request that it was to announce was never sent."""
     size = os.fstat(handle).st_size
     whole = _end_of_line(handle, size)
     if whole != size:
@@ -280,7 +280,7 @@ def _drop_torn_line(handle: int) -> None:
 
 
 def _last_line(handle: int) -> bytes | None:
-    """Return the last line that is not blank, without its newline. No more than that is read, however long the log."""
+    """Return the last line that is not blank, without its newline. Nothing before it is read, however long the log."""
     return next(_lines_backward(handle), None)
 
 
@@ -296,7 +296,7 @@ def _lines_backward(handle: int) -> Iterator[bytes]:
 
 
 def _end_of_line(handle: int, before: int) -> int:
-    """Return where the last line that ends at or before this place does, 0 where none does."""
+    """Return the end of the last line that ends at or before this position, 0 if there is none."""
     while before:
         start = max(0, before - 65536)
         found = os.pread(handle, before - start, start).rfind(b"\n")

@@ -1,1 +1,1 @@
-"""The plan: made, as a value, saved and read back."""
+"""Making a plan, the plan as a value, saving it and reading it back."""

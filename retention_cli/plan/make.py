@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
@@ -13,37 +13,36 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import Decision, Reason, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import decide
-from retention_cli.decide.guards.limits import Amount, over_limits, total
+from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.decide import decide as decide_r6
+from retention_cli.disks.measure import DiskState
 from retention_cli.disks.rules import DiskRun
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import Observation, Request
-from retention_cli.plan.value import Plan
+from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks
-from retention_cli.policy.model import Policy, matches
+from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
 
 if TYPE_CHECKING:  # numpy comes with an inventory, and not before
     from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
 
-_LISTING_PATIENCE_S: Final = 2.0
-
 PastDay = Callable[[str], Amount]
 """Gives what was trimmed in the last 24 hours of a cluster, by its id."""
 
 
 def with_live(reader: ClusterReader, selection: Selection) -> Selection:
-    """Return the selection with what the policy topic says now."""
+    """Return the selection with the policy topic's current settings applied."""
     return replace(selection, policy=policy_topic.with_live(reader, selection.policy))
 
 
 def decide_all(
     reader: ClusterReader, observation: Observation, now_ms: int, disks: DiskRun | None
 ) -> tuple[Decision, ...]:
-    """Decide every observed partition, in order; then, where rules speak of disks, measure them and decide R6."""
+    """Decide every observed partition, in order; if there are disk rules, then measure the disks and decide R6."""
     facts, settings = observation.facts, observation.settings
     decisions = tuple(decide(one, settings[tp.topic], now_ms) for tp, one in facts.items())
     if disks is None:
@@ -53,7 +52,7 @@ def decide_all(
 
 
 def disk_run(policy: Policy, inventory: InventoryView | BatchSizes | None) -> DiskRun | None:
-    """Return what reads the disks for a run, None where no rule speaks of them and there is no inventory."""
+    """Return the reader of disks for a run, None if there are no disk rules and there is no inventory."""
     return DiskRun.of(policy.disks, inventory) if inventory is not None or needs_disks(policy) else None
 
 
@@ -68,7 +67,7 @@ def make_plan(
     inventory: InventoryView | BatchSizes | None = None,
     progress: Progress = silent,
 ) -> Plan:
-    """Read the cluster and decide. Nothing of it is changed; what was seen is remembered (``memories``).
+    """Read the cluster and decide. The cluster is not changed; the ledger (``memories``) records what was seen.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
@@ -77,7 +76,7 @@ def make_plan(
     """
     selection = with_live(reader, selection)
     policy = selection.policy
-    disks = disk_run(policy, inventory)
+    disks = disk_run(selection.decided_alone.policy, inventory)
     request = Request(
         selection.settings_for,
         policy.groups,
@@ -87,28 +86,84 @@ def make_plan(
         clock_ms=clock_ms,
         disks=disks,
     )
+    seen: set[str] = set()
     try:
-        observation = observe(reader, request, progress)
-    finally:  # also what an interrupted scan has read
+        observation = observe(reader, request, progress, lambda commits: seen.add(commits.group))
+    finally:  # an interrupted scan's reads are kept, too
         if memories is not None:
             memories.save(clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
     decisions = decide_all(reader, observation, now_ms, disks)
-    if disks is not None:
-        notes += disks.notes
-    if observation.sizes_problem is not None:
-        notes.append(Reason("size", f"sizes on disk are not known: {observation.sizes_problem}"))
-    if memories is not None:
-        notes += memories.notes
-    past = past_day(observation.cluster_id)
-    unread: dict[str, int] = {}
+    unread: Mapping[str, int] | BrokerError
     try:
-        unread = unread_by_group(reader, policy, decisions)
-    except BrokerError as error:  # the decisions stand without it: their floors are unknown, and say so
-        notes.append(Reason("G2", f"whose unread records would go can't be told: {error}"))
+        unread = unread_by_group(reader, sorted(seen), decisions)
+    except BrokerError as error:
+        unread = error
+    return plan_of(
+        reader,
+        selection,
+        observation.cluster_id,
+        now_ms,
+        decisions=decisions,
+        totals=Totals.of(decisions),
+        managed=managed_records(observation),
+        unread=unread,
+        notes=notes,
+        sizes_problem=observation.sizes_problem,
+        past_day=past_day,
+        memories=memories,
+        disks=None if disks is None else disks.state,
+    )
+
+
+def plan_of(
+    reader: ClusterReader,
+    selection: Selection,
+    cluster_id: str,
+    now_ms: int,
+    *,
+    decisions: Sequence[Decision],
+    totals: Totals,
+    managed: int,
+    unread: Mapping[str, int] | BrokerError,
+    notes: Sequence[Reason],
+    sizes_problem: str | None,
+    past_day: PastDay,
+    memories: Memories | None,
+    disks: DiskState | None,
+) -> Plan:
+    """Return the plan that these decisions make, whichever engine made them.
+
+    Args:
+        reader: the cluster.
+        selection: what was decided about, live settings included.
+        cluster_id: its id.
+        now_ms: the clock of all cutoffs.
+        decisions: in order; empty if the engine keeps them elsewhere.
+        totals: over all decisions.
+        managed: the sum of H − S over the managed partitions (G6).
+        unread: per group, how many records would be trimmed before it has read them (G2); or why that is not known.
+        notes: warnings about the selection.
+        sizes_problem: why some sizes are missing, None if none is.
+        past_day: what was trimmed in the last 24 hours.
+        memories: the ledgers, None if nothing is remembered.
+        disks: what was seen of disks after R6 has decided; None if no disk was read.
+    """
+    policy = selection.policy
+    told = [*notes, *(() if disks is None else disks.notes)]
+    if sizes_problem is not None:
+        told.append(Reason("size", f"sizes on disk are not known: {sizes_problem}"))
+    if memories is not None:
+        told += memories.notes
+    if isinstance(unread, BrokerError):  # the decisions stand without it: their floors are unknown, and say so
+        told.append(Reason("G2", f"whose unread records would be trimmed can't be told: {unread}"))
+        unread = {}
+    else:
+        told += _unnamed(totals.unconsumed, unread)
+    amount = Amount(totals.records, totals.size_bytes)
     return Plan(
         created_at_ms=now_ms,
-        cluster_id=observation.cluster_id,
+        cluster_id=cluster_id,
         bootstrap=reader.settings.bootstrap,
         policy_source=policy.source,
         policy_digest=policy.digest,
@@ -116,18 +171,14 @@ def make_plan(
         topics=selection.topics,
         decisions=decisions,
         unconsumed_by=unread,
-        refusals=over_limits(amount_of(decisions), past, managed_records(observation), policy.limits),
-        notes=notes,
-        memory_since_ms=None if memories is None else memories.since_ms(observation.cluster_id),
+        refusals=over_limits(amount, past_day(cluster_id), managed, policy.limits),
+        notes=told,
+        memory_since_ms=None if memories is None else memories.since_ms(cluster_id),
         memory="local" if memories is None else memories.kind,
         disks=() if disks is None else disks.outcomes,
-        space=None if disks is None else disks.space(decisions),
+        space=None if disks is None else disks.space,
+        counted=None if decisions else totals,
     )
-
-
-def amount_of(decisions: Sequence[Decision]) -> Amount:
-    """Return what the decisions would trim."""
-    return total(Amount(one.records, one.size_bytes) for one in decisions if one.action == "trim")
 
 
 def managed_records(observation: Observation) -> int:
@@ -139,14 +190,27 @@ def managed_records(observation: Observation) -> int:
     )
 
 
-def unread_by_group(reader: ClusterReader, policy: Policy, decisions: Sequence[Decision]) -> dict[str, int]:
-    """Return, per group, how many records would go before it has read them (G2).
+def _unnamed(unconsumed: int, unread: Mapping[str, int]) -> list[Reason]:
+    """Return a note if unread records would be trimmed but cannot be attributed to any group that was read (G2)."""
+    if not unconsumed or unread:
+        return []
+    return [Reason("G2", "whose unread records would be trimmed can't be told by group: each row says why")]
 
-    Commits are read once more, and only where something unread would go: keeping them all until it is known
-    what would go would cost memory for each of them.
+
+def unread_by_group(reader: ClusterReader, groups: Sequence[str], decisions: Sequence[Decision]) -> dict[str, int]:
+    """Return, per group, how many records would be trimmed before it has read them (G2).
+
+    Commits are read a second time, and only if unread records would be trimmed: keeping all of them until then
+    would cost memory for every commit.
+
+    Args:
+        reader: the cluster.
+        groups: those whose commits were read, and recorded together with the log's ends. No other group is asked:
+            commits that only a report has seen would be forgotten once the group is gone (F6).
+        decisions: the plan's.
 
     Raises:
-        BrokerError: the groups could not be listed.
+        BrokerError: no broker answered.
     """
     losing: dict[str, dict[int, Decision]] = {}
     for one in decisions:
@@ -168,7 +232,5 @@ def unread_by_group(reader: ClusterReader, policy: Policy, decisions: Sequence[D
                         name = f"group:{commits.group}"
                         unread[name] = unread.get(name, 0) + lost
 
-    listed = reader.list_groups(reader.brokers(), _LISTING_PATIENCE_S)
-    groups = [group for group in listed if not matches(policy.groups.ignore, group.name)]
-    reader.read_commits([group.name for group in groups if group.kind != "share"], on_commits)
+    reader.read_commits(groups, on_commits)
     return dict(sorted(unread.items()))

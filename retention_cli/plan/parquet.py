@@ -4,9 +4,9 @@ Two shapes, read alike. A file: rows sorted by cluster, topic and partition, and
 the rows) as JSON in the file's key-value metadata, under ``kretain.plan``. A folder, as Spark writes it: any number of
 ``*.parquet`` parts with rows in any order, and the head in ``_plan.json`` beside them, written last.
 
-A row has the JSON's keys, and ``cluster``, the cluster's id, so that one of these can hold a fleet: its head is then a
-``kretain.fleet-plan/v1`` whose ``clusters`` are heads. Everything that is read is doubted as the JSON is
-(:mod:`retention_cli.plan.saved`), and counted: a head says how many rows its cluster has.
+A row has the JSON's keys plus ``cluster``, the cluster's id, so that one file or folder can hold a fleet: its head is
+then a ``kretain.fleet-plan/v1`` whose ``clusters`` are heads. Everything read is validated as for JSON
+(:mod:`retention_cli.plan.saved`), and rows are counted: a head says how many rows its cluster has.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from retention_cli.plan.value import Plan, head_as_json
 KEY: Final = "kretain.plan"
 """The key of the head in a file's metadata."""
 HEAD_FILE: Final = "_plan.json"
-"""The head beside the parts of a folder. What writes a folder writes it last: without it the plan is not whole."""
+"""The head beside the parts of a folder. It is written last: a folder without it is incomplete."""
 ROWS_A_GROUP: Final = 20_000
-"""Rows of a row group, and so what is held at a time."""
+"""Rows in a row group, and so the most that memory holds at a time."""
 
 _COLUMNS: Final = (CLUSTER, *SAVED)
 
@@ -105,7 +105,7 @@ def read_parquet_plan(path: Path) -> Plan:
     """Read one cluster's plan, a file or a folder.
 
     Raises:
-        SavedPlanError: it is not one that can be carried out.
+        SavedPlanError: it is not a plan that can be executed.
         MissingPartError: pyarrow is not installed.
     """
     parts = ParquetRows(path)
@@ -116,10 +116,10 @@ def read_parquet_plan(path: Path) -> Plan:
 
 
 class ParquetRows:
-    """A plan's file or folder, opened: its head as JSON, and its rows, which are not kept.
+    """An open plan file or folder: its head as JSON, and its rows, which are not kept in memory.
 
     Raises:
-        SavedPlanError: it is not there, not whole, or lacks columns.
+        SavedPlanError: it is missing, incomplete, or lacks columns.
         MissingPartError: pyarrow is not installed.
     """
 
@@ -141,10 +141,10 @@ class ParquetRows:
                 _check_columns(file.schema_arrow, part)
 
     def check_counts(self, wanted: Mapping[str, int]) -> None:
-        """Check that each cluster has as many rows as its head says, and that no other has any.
+        """Check that each cluster has as many rows as its head says, and that no other cluster has rows.
 
         Raises:
-            SavedPlanError: it is not so.
+            SavedPlanError: a count differs, or a cluster is not in the head.
         """
         found: dict[str, int] = {}
         for part in self._parts:
@@ -165,10 +165,10 @@ class ParquetRows:
             )
 
     def rows(self, cluster: str, wanted: int) -> Iterator[RowModel]:
-        """Yield one cluster's rows, checked and counted, in the order in which they lie there.
+        """Yield one cluster's rows, checked and counted, in file order.
 
         Raises:
-            SavedPlanError: one of them is none, or there are not so many.
+            SavedPlanError: a row is invalid, or the count is not ``wanted``.
         """
         compute = arrow("pyarrow.compute")
         found = 0
@@ -192,7 +192,7 @@ class ParquetRows:
 
     @contextlib.contextmanager
     def _opened(self, part: Path) -> Iterator[Any]:
-        """Open a part; whatever is wrong with its bytes is said in one line."""
+        """Open a part; errors in its bytes become one line of text."""
         broken = (arrow().ArrowException, ValueError, MemoryError)
         try:
             with self._parquet.ParquetFile(part, page_checksum_verification=True) as file:
@@ -205,7 +205,7 @@ class ParquetRows:
 
 
 def _may_hold(file: Any, group: int, cluster: str) -> bool:
-    """Whether a row group's statistics leave room for a cluster: most of a fleet's file is somebody else's."""
+    """Whether a row group's statistics allow for this cluster: in a fleet's file most groups are another cluster's."""
     found = file.metadata.row_group(group)
     for number in range(found.num_columns):
         column = found.column(number)
@@ -216,7 +216,7 @@ def _may_hold(file: Any, group: int, cluster: str) -> bool:
 
 
 def _check_columns(found: Any, part: Path) -> None:
-    """Check that every column of the plan is there, and of its kind."""
+    """Check that every column of the plan is present and of the right type."""
     types = arrow().types
     for name, _, kind_of, *_ in _COLUMNS:
         if found.get_field_index(name) < 0:

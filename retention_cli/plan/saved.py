@@ -1,4 +1,4 @@
-"""A plan read back from a file, with everything in it doubted (docs/plan.md, Saved plans)."""
+"""Reading a plan back from a file, validating everything in it (docs/plan.md, Saved plans)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
-from retention_cli.core.model import Decision, Reason, TopicPartition
-from retention_cli.plan.columns import SAVED
+from retention_cli.core.files import PLAN_MAX_BYTES, read_file
+from retention_cli.core.model import Decision, TopicPartition
+from retention_cli.plan.columns import decision_of
 from retention_cli.plan.value import FLEET_FORMAT, FORMAT, Plan
 
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
@@ -21,11 +22,11 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class SavedPlanError(Exception):
-    """The file is no plan that can be carried out."""
+    """The file is not a plan that can be executed."""
 
 
 class StrictModel(BaseModel):
-    """Takes values of the very type alone, and lets newer keys be."""
+    """Accepts values of exactly the declared type, and ignores unknown (newer) keys."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -97,7 +98,7 @@ class PlanModel(HeadModel):
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a plan lies there as Parquet: a file, or the folder that Spark writes."""
+    """Return whether the plan at this path is Parquet: a file, or the folder that Spark writes."""
     return path.suffix == ".parquet" or path.is_dir()
 
 
@@ -108,7 +109,7 @@ def read_bytes(path: Path) -> bytes:
         SavedPlanError: it can't be read.
     """
     try:
-        return path.read_bytes()
+        return read_file(path, PLAN_MAX_BYTES)
     except OSError as error:
         raise SavedPlanError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -117,7 +118,7 @@ def json_in(raw: bytes, path: Path) -> dict[str, Any]:
     """Return the JSON object that a file holds.
 
     Raises:
-        SavedPlanError: it holds none.
+        SavedPlanError: it is not a JSON object.
     """
     try:
         found = from_json(raw, allow_inf_nan=False)
@@ -129,10 +130,10 @@ def json_in(raw: bytes, path: Path) -> dict[str, Any]:
 
 
 def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
-    """Return ``content`` as the model has it.
+    """Return ``content`` as an instance of the model.
 
     Raises:
-        SavedPlanError: it is not; the text names the first thing that is wrong, and where.
+        SavedPlanError: it does not fit the model; the text names the first error, and where it is.
     """
     try:
         return model.model_validate(content)
@@ -150,10 +151,10 @@ def plan_model(content: Mapping[str, Any], path: Path) -> PlanModel:
 
 
 def one_cluster(content: Mapping[str, Any], path: Path) -> None:
-    """Check that it is a plan for one cluster, and in our format.
+    """Check that it is a plan for one cluster, in our format.
 
     Raises:
-        SavedPlanError: it is not.
+        SavedPlanError: it is for a fleet, or of another format.
     """
     found = content.get("format")
     if found == FLEET_FORMAT:
@@ -168,10 +169,10 @@ def plan_of(saved: PlanModel, path: Path) -> Plan:
 
 
 def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
-    """Return the plan that a checked head and checked rows, in any order, come to.
+    """Return the plan for a checked head and checked rows, in any order.
 
     Raises:
-        SavedPlanError: its time is none, or a partition has more than one row.
+        SavedPlanError: its time is invalid, or a partition has more than one row.
     """
     try:
         created = dt.datetime.fromisoformat(head.created_at)
@@ -185,7 +186,7 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
         tp = TopicPartition(row.topic, row.partition)
         if tp in decisions:
             raise SavedPlanError(f"{path}: {tp} has more than one row")
-        decisions[tp] = _decision(row)
+        decisions[tp] = decision_of({**vars(row), "reasons": [vars(one) for one in row.reasons]})
     return Plan(
         created_at_ms=(created - _EPOCH) // dt.timedelta(milliseconds=1),
         cluster_id=head.cluster.id,
@@ -196,8 +197,3 @@ def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
         topics=tuple(head.policy.topics),
         decisions=tuple(decisions[tp] for tp in sorted(decisions)),
     )
-
-
-def _decision(row: RowModel) -> Decision:
-    values = {one.field: getattr(row, one.name) for one in SAVED}
-    return Decision(**values | {"reasons": tuple(Reason(one.code, one.text) for one in row.reasons)})

@@ -1,4 +1,4 @@
-"""Decisions in a file of our own: a plan of a million partitions, of which memory holds a few thousand at a time."""
+"""Decisions in a temporary file, for plans of a million partitions: memory holds a few thousand at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AT_A_TIME: Final = 5_000
 
 
 class SpilledDecisions(Sequence[Decision]):
-    """Decisions in a temporary file, read again each time they are iterated. It is deleted with its last reference.
+    """Decisions in a temporary file, read again on each iteration. It is deleted with its last reference.
 
     Args:
-        decisions: in the order that they are to have; gone through once.
+        decisions: in their final order; iterated once.
 
     Raises:
         MissingPartError: pyarrow is not installed.
@@ -48,7 +48,7 @@ class SpilledDecisions(Sequence[Decision]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Decision]: ...
     def __getitem__(self, index: int | slice) -> Decision | Sequence[Decision]:
-        """Return one, or some: all before it are read, so nobody should go through them this way."""
+        """Return one decision or a slice. Slow: reads every decision before it."""
         places = range(self._count)[index]
         if isinstance(places, int):
             return next(itertools.islice(self, places, None))

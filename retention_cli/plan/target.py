@@ -1,4 +1,4 @@
-"""What a trim wants of one partition. Pure."""
+"""What a trim may do to one partition. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Target:
 
     @property
     def records(self) -> int:
-        """How many offsets go."""
+        """How many records (offsets) are trimmed."""
         return self.offset - (self.decision.log_start or 0)
 
     @property
     def size_bytes(self) -> int | None:
-        """About how many bytes go, None where it can't be told."""
+        """About how many bytes are trimmed, None if unknown."""
         size, records = self.decision.size_bytes, self.decision.records
         if size is None or records <= 0:
             return size

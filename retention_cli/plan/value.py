@@ -1,7 +1,7 @@
 """The plan: decisions with their totals, as JSON and back (docs/plan.md, The plan). Pure.
 
-A plan is a list of wishes. Whoever carries it out decides afresh and takes the smaller offset of the two;
-what stands in a plan can only narrow a trim.
+A plan is a list of requests. Whoever executes it decides again and takes the smaller of the two offsets:
+a plan can only narrow a trim.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ NO_FILE: Final = "flags"
 """A plan's ``policy_source`` where there is no policy file."""
 UNCHECKED: Final = "unchecked"
 Clock = Literal["checked", "unchecked"]
-"""Whether our clock was compared with the brokers'. A plan's never is: only a trim asks them (G8)."""
+"""Whether our clock was compared with the brokers'. For a plan it never is: only a trim asks them (G8)."""
 Rules = Literal["file", "one-off"]
-"""Whose triggers a plan goes by: the policy file's, or the flags' alone."""
+"""Which triggers a plan uses: the policy file's, or only the flags'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Counts over all rows; records, bytes and unconsumed over the rows that trim.
 
-    ``size_bytes`` is None where the size of a row that trims can't be told, and ``size_exact`` where all of them are.
+    ``size_bytes`` is None if the size of any trimmed row is unknown; ``size_exact`` if all those sizes are exact.
     """
 
     partitions: int
@@ -87,14 +87,13 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Decisions for a cluster at a time, sorted by topic and partition.
+    """Decisions for one cluster, made at one time, sorted by topic and partition.
 
     ``flags`` are the one-off rules as given, ``topics`` the TOPIC arguments. ``unconsumed_by`` counts, per
-    consumer, the records that would go before it has read them. ``refusals`` say why trim would refuse the plan
-    (G6), ``notes`` what else is worth a warning. ``memory_since_ms`` is when what kretain remembers of the
-    cluster was begun (Unix ms), None where nothing was remembered yet. ``disks`` are what R6 comes to, where a rule
-    speaks of disks, and ``space`` what brokers give back by it, and when. ``counted`` are the totals, where
-    somebody has counted the decisions already.
+    consumer, the records that would be trimmed before it has read them. ``refusals`` say why trim would refuse the
+    plan (G6), ``notes`` are other warnings. ``memory_since_ms`` is when the cluster's ledger was started (Unix ms),
+    None if there was none yet. ``disks`` are R6's results if there are disk rules; ``space`` is what brokers
+    give back because of it, and when. ``counted`` are the totals, if the decisions were already counted.
     """
 
     created_at_ms: int
@@ -121,7 +120,7 @@ class Plan:
 
     @property
     def rules(self) -> Rules:
-        """Whose triggers it goes by. One flag that asks for a bound turns the file's own off (docs/policy.md)."""
+        """Whose triggers it uses. One flag that asks for a bound turns the file's triggers off (docs/policy.md)."""
         return "one-off" if any(flag in self.flags for flag in TRIGGER_FLAGS) else "file"
 
 
@@ -176,7 +175,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def json_lines(head: Mapping[str, Any], key: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Write one JSON object of which ``key`` is a list, a row a line: quick for millions of rows, and good to diff."""
+    """Yield the text of one JSON object whose ``key`` is a list, one row per line: fast for millions, easy to diff."""
     text = json.dumps(head, ensure_ascii=False, indent=1)
     yield text[: text.rindex("\n")] + f',\n "{key}": ['
     first = True

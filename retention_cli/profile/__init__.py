@@ -1,1 +1,1 @@
-"""A topic's records by time: read as columns, counted by partition and hour, told in a picture or as Parquet."""
+"""A topic's records by time: read as columns, counted per partition and hour, shown as a picture or as Parquet."""

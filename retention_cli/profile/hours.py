@@ -1,8 +1,8 @@
-"""What one partition holds, by the hour of its records' times. Pure; in one pass, or in pieces that merge to the same.
+"""One partition's records, by the hour of their times. Pure; in one pass, or in pieces that merge to the same.
 
-Records come as columns, in the order of their offsets. Memory is bounded, whatever the times are: an hour between
-2000 and the ceiling of what counts as future has a row of its own; all that is stamped before, all that is stamped
-beyond, and all that has no time share one row each.
+Records come as columns, in offset order. Memory is bounded, whatever the times are: an hour between 2000 and the
+ceiling beyond which times count as future has a row of its own; all records stamped before 2000 share one row, so do
+all stamped beyond the ceiling, and all without a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from retention_cli.profile.front import Front
 HOUR_MS: Final = 3_600_000
 AHEAD_AT_MOST_MS: Final = 10 * 366 * 24 * HOUR_MS
 NO_TIME_MS: Final = -1
-"""In a column of times: this record has none. It ends here: rows say ``no-time``."""
+"""In a column of times: this record has none. Used only inside this package: rows say ``no-time``."""
 
 Kind = Literal["hour", "before-2000", "future", "no-time"]
 _NO_TIME, _ANCIENT, _FUTURE = -3, -2, -1
@@ -29,10 +29,10 @@ _LARGEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What times are seen against, in Unix ms. Pieces merge where it is the same.
+    """What times are compared with, in Unix ms. Pieces merge only if it is equal.
 
-    A time more than ``max_ahead_ms`` (ten years at most) beyond ``now_ms`` is one of the future. Where a window is
-    given, only records stamped from ``from_ms`` on and before ``to_ms`` are counted.
+    A time more than ``max_ahead_ms`` (at most ten years) beyond ``now_ms`` is in the future. If a window is given, only
+    records stamped from ``from_ms`` on and before ``to_ms`` are counted.
     """
 
     now_ms: int
@@ -42,18 +42,18 @@ class Frame:
 
     @property
     def ceiling_ms(self) -> int:
-        """The last moment that is not the future."""
+        """The last moment that does not count as future."""
         return self.now_ms + min(self.max_ahead_ms, AHEAD_AT_MOST_MS)
 
 
 @dataclass(slots=True)
 class Row:
-    """The records of one hour, or of one of the kinds that are no hour. Times in Unix ms, sizes in bytes.
+    """The records of one hour, or of one of the kinds without an hour. Times in Unix ms, sizes in bytes.
 
     ``size_bytes`` are keys, values and headers as a consumer sees them, uncompressed. ``unreadable`` counts records
-    without an event time that can be read. ``newest_offset`` is the first record of the largest time. ``late`` counts
-    records that are older than one before them, ``late_ms`` is by how much at most; a record of the future makes
-    nothing late.
+    whose event time can't be read. ``newest_offset`` is the first record with the largest time. ``late`` counts
+    records that are older than an earlier one, ``late_ms`` is by how much at most; a record from the future makes
+    no other late.
     """
 
     records: int
@@ -69,7 +69,7 @@ class Row:
     late_ms: int
 
     def add(self, later: Row) -> None:
-        """Take in a row of later offsets."""
+        """Add a row of later offsets."""
         self.records += later.records
         self.size_bytes += later.size_bytes
         self.tombstones += later.tombstones
@@ -86,9 +86,9 @@ class Row:
 class PartitionHours:
     """The rows of one partition from ``start`` to ``end`` (exclusive, the next offset to read).
 
-    ``max_ms`` is the largest time so far that is not of the future, None where there is none. Where other records
-    may be put before these (``merged``), ``front`` keeps what they could turn late; ``exact`` says whether that was
-    enough, and else ``late`` is "at least".
+    ``max_ms`` is the largest time so far that is not in the future, None if there is none. If earlier records may be
+    merged in before these (``merged``), ``front`` keeps the times that they could make late; ``exact`` says whether
+    that was enough; if not, ``late`` is "at least".
     """
 
     frame: Frame
@@ -101,21 +101,21 @@ class PartitionHours:
 
     @classmethod
     def begin(cls, frame: Frame, start: int, *, piece: bool = False) -> PartitionHours:
-        """Return an empty one that begins at an offset. ``piece``: earlier records may be put before it."""
+        """Return an empty one that begins at an offset. ``piece``: earlier records may be merged in before it."""
         return cls(frame, start, start, front=Front() if piece else None)
 
     def add(self, offsets: Any, times: Any, sizes: Any, tombstones: Any = None, unreadable: Any = None) -> None:
-        """Take the next records, as numpy arrays of one length in the order of their offsets.
+        """Add the next records, as numpy arrays of equal length in offset order.
 
         Args:
             offsets: int64.
             times: int64, Unix ms; :data:`NO_TIME_MS` for a record without one.
             sizes: int64, bytes.
-            tombstones: bool, whether the value is null; None: none of them.
-            unreadable: bool, whether an event time is missing that should be there; None: none of them.
+            tombstones: bool, whether the value is null; None: no value is.
+            unreadable: bool, whether an expected event time is missing; None: none is.
 
         Raises:
-            ValueError: they are not later than what was taken before.
+            ValueError: they do not follow the records added before.
         """
         np = numpy()
         if not len(offsets):
@@ -149,14 +149,15 @@ class PartitionHours:
             self._take(key, row)
 
     def reached(self, offset: int) -> None:
-        """Note that there is no record before ``offset`` that was not taken."""
+        """Note that all records before ``offset`` have been added."""
         self.end = max(self.end, offset)
 
     def merged(self, later: PartitionHours) -> PartitionHours:
-        """Return what one pass over these records and those of ``later``, which begin where these end, would find.
+        """Return what one pass over these records and then ``later``'s, which begin where these end, would return.
 
         Raises:
-            ValueError: there is a gap or an overlap between them, their frames differ, or ``later`` is no piece.
+            ValueError: there is a gap or an overlap between them, their frames differ, or ``later`` was not begun as a
+                piece.
         """
         if later.frame != self.frame:
             raise ValueError("hours that were seen against different clocks don't merge")
@@ -179,7 +180,7 @@ class PartitionHours:
         return found
 
     def items(self) -> Iterator[tuple[Kind, int | None, Row]]:
-        """Yield (kind, start of the hour in Unix ms or None, row), the hours in order and then what is none."""
+        """Yield (kind, start of the hour in Unix ms or None, row): the hours in order, then the kinds without one."""
         for key in sorted(self.rows, key=lambda key: (key < 0, key)):
             yield _KINDS.get(key, "hour"), None if key < 0 else key * HOUR_MS, self.rows[key]
 
@@ -191,7 +192,7 @@ class PartitionHours:
         return self.front.followed_by(later.front, self.max_ms)
 
     def _inside(self, times: Any) -> Any:
-        """Return which times lie in the window, None where there is none."""
+        """Return which times are in the window, None if there is no window."""
         low, high = self.frame.from_ms, self.frame.to_ms
         if low is None and high is None:
             return None
@@ -205,7 +206,7 @@ class PartitionHours:
             mine.add(row)
 
     def _after(self, row: Row, key: int, front: Front | None) -> Row:
-        """Count what a row's records that were in order among themselves are behind the records before them."""
+        """Make late those in-order records of a row that are older than records before this piece."""
         top = self.max_ms
         if top is None or front is None or key == _NO_TIME or row.oldest_ms >= top:
             return row

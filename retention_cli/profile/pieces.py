@@ -1,4 +1,4 @@
-"""A piece of a partition's hours as bytes, and back: how it travels between processes. Pure."""
+"""A piece of a partition's hours as bytes and back, to travel between processes. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIELDS: Final = len(dataclasses.fields(Row))
 
 
 class BrokenPieceError(Exception):
-    """Bytes that are no piece of a profile."""
+    """The bytes are not a piece of a profile."""
 
 
 def to_bytes(piece: PartitionHours) -> bytes:
@@ -42,10 +42,10 @@ def to_bytes(piece: PartitionHours) -> bytes:
 
 
 def from_bytes(raw: bytes) -> PartitionHours:
-    """Return what :func:`to_bytes` wrote.
+    """Return the piece that :func:`to_bytes` wrote.
 
     Raises:
-        BrokenPieceError: it is something else.
+        BrokenPieceError: the bytes are not a piece.
     """
     np = numpy()
     try:

@@ -1,13 +1,13 @@
-"""Reading topics for their profile: which, from where to where, and every data record in between once."""
+"""Reading topics for their profile: choosing topics and ranges, and reading every data record in them once."""
 
 from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, Leaders, NotFound
@@ -28,16 +28,16 @@ Hours = Mapping[TopicPartition, PartitionHours]
 
 _AGAIN_AFTER_S: Final = 0.5
 _ROUNDS: Final = 3
-"""How often a partition whose log start overtakes us is taken up again."""
+"""How many times a partition is read on after its log start overtook the reader."""
 
 
 class NoEventTimeError(Exception):
-    """A profile by event time of a topic whose policy does not say where event times are."""
+    """A profile by event time was asked for, but a topic's policy does not say where event times are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a profile is asked for. ``patterns`` choose the topics; times in Unix ms."""
+    """What to profile. ``patterns`` choose the topics; times in Unix ms."""
 
     patterns: Sequence[str]
     now_ms: int
@@ -49,9 +49,9 @@ class Wanted:
 
 @dataclass(slots=True)
 class TopicHours:
-    """A topic's partitions. ``source`` is where the policy says that event times are, None where it doesn't.
+    """A topic's partitions. ``source`` is where the policy says event times are, None if it doesn't.
 
-    ``by_event_time``: the hours are those of event times, not of timestamps.
+    ``by_event_time``: hours are of event times, not of timestamps.
     """
 
     name: str
@@ -62,13 +62,13 @@ class TopicHours:
 
     @property
     def by(self) -> str:
-        """What the hours are hours of: ``timestamp``, ``header:NAME`` or ``json:/pointer``."""
+        """The time that hours are of: ``timestamp``, ``header:NAME`` or ``json:/pointer``."""
         return str(self.source) if self.by_event_time else "timestamp"
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A partition of which not all could be read, and why. What lies before ``reached`` is in the profile."""
+    """A partition that could not be read completely, and why. Records before ``reached`` are in the profile."""
 
     tp: TopicPartition
     text: str
@@ -78,7 +78,7 @@ class Unread:
 
 @dataclass(slots=True)
 class Profile:
-    """What was read. ``ranges`` is what was to be; ``interrupted``: somebody ended it before."""
+    """What was read. ``ranges`` is what should be read; ``interrupted``: the user ended it early."""
 
     cluster_id: str
     bootstrap: str
@@ -93,16 +93,16 @@ class Profile:
 Read = Callable[
     [Profile, Mapping[TopicPartition, Range], Callable[[int], None], Callable[[], bool]], Mapping[TopicPartition, Ended]
 ]
-"""Reads ranges into a profile's hours, each from where they end: told how many offsets it has passed, asked to stop."""
+"""Reads ranges into a profile's hours, each from where they end; calls back with offsets passed, and asks to stop."""
 
 
 def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) -> Profile:
-    """Choose the topics and read their ends: an empty profile, ready to be filled by :func:`fill`.
+    """Choose the topics and read their ends: an empty profile for :func:`fill`.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
         NothingMatchesError: a pattern matches no topic.
-        NoEventTimeError: a profile by event time, and the policy names no source for a topic.
+        NoEventTimeError: a profile by event time is asked for, but the policy names no source for a topic.
         PolicyError: the policy is wrong for a topic.
         MissingPartError: numpy is not installed.
     """
@@ -115,22 +115,22 @@ def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) 
 def locate(
     reader: ClusterReader, metadata: ClusterMetadata, names: Sequence[str], wanted: Wanted, progress: Progress = silent
 ) -> Profile:
-    """Read the ends of topics: an empty profile, as :func:`prepare` returns it. ``wanted.patterns`` play no part.
+    """Read the ends of topics: an empty profile, as :func:`prepare` returns it. ``wanted.patterns`` are not used.
 
     Raises:
         BrokerError: the cluster's metadata could not be read again.
-        NoEventTimeError: a profile by event time, and the policy names no source for a topic.
+        NoEventTimeError: a profile by event time is asked for, but the policy names no source for a topic.
         PolicyError: the policy is wrong for a topic.
     """
     profile = Profile(
         metadata.cluster_id, reader.settings.bootstrap, wanted, {name: _topic(name, wanted) for name in names}
     )
     progress("log ends")
-    again = _find_ranges(reader, profile, _leaders(metadata, names), last=False)
+    again = _find_ranges(reader, profile, metadata.places(names), last=False)
     if again:
         time.sleep(_AGAIN_AFTER_S)
         moved = reader.metadata({tp.topic for tp in again})
-        leaders = _leaders(moved, [name for name in names if name in moved.topics])
+        leaders = moved.places(name for name in names if name in moved.topics)
         profile.unread += [Unread(tp, "the topic is gone") for tp in again if tp not in leaders]
         _find_ranges(reader, profile, {tp: leaders[tp] for tp in again if tp in leaders}, last=True)
     return profile
@@ -143,10 +143,10 @@ def fill(
     stop: Callable[[], bool] = lambda: False,
     read: Read | None = None,
 ) -> None:
-    """Read every record of the ranges. What can't be read is named, and the rest goes on.
+    """Read every record of the ranges. Partitions that can't be read are named, and the others are still read.
 
-    ``stop`` is asked several times a second; when it says so, the profile is what was read by then. ``read`` reads in
-    another way than by this process alone.
+    ``stop`` is asked several times a second; once it returns true, the profile is what was read by then. ``read``
+    replaces reading by this process alone.
     """
     read = read or partial(_read_here, reader)
     todo = dict(profile.ranges)
@@ -174,7 +174,7 @@ def fill(
 
 
 def choose(metadata: ClusterMetadata, patterns: Sequence[str]) -> list[str]:
-    """Return the topics that match; internal ones only where they are named in full.
+    """Return the topics that match; internal ones only if named in full.
 
     Raises:
         NothingMatchesError: a pattern matches no topic.
@@ -206,16 +206,8 @@ def _topic(name: str, wanted: Wanted) -> TopicHours:
     return TopicHours(name, frame, None if stamps else source, wanted.by_event_time and not stamps)
 
 
-def _leaders(metadata: ClusterMetadata, names: Iterable[str]) -> dict[TopicPartition, Any]:
-    return {
-        TopicPartition(name, number): one
-        for name in names
-        for number, one in sorted(metadata.topics[name].partitions.items())
-    }
-
-
 def _find_ranges(reader: ClusterReader, profile: Profile, leaders: Leaders, *, last: bool) -> list[TopicPartition]:
-    """Find where reading begins and ends; return those that may be asked again, where this was not the last time."""
+    """Find where reading begins and ends; return partitions to ask again, unless this was the last attempt."""
     starts, highs = reader.list_offsets([dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "latest")], leaders)
     ranges: dict[TopicPartition, Range] = {}
     again = []
@@ -240,7 +232,7 @@ def _why(answer: Answer) -> str:
 def _from_time(
     reader: ClusterReader, profile: Profile, ranges: Mapping[TopicPartition, Range], leaders: Leaders
 ) -> dict[TopicPartition, Range]:
-    """Leave out what lies before the window, where brokers can tell: not on the word of a −1 (docs/rules.md)."""
+    """Skip what lies before the window if brokers can tell where it starts; a −1 proves nothing (docs/rules.md)."""
     found = dict(ranges)
     from_ms = profile.wanted.from_ms
     asked = [tp for tp, one in ranges.items() if one.start < one.end and not profile.topics[tp.topic].by_event_time]
@@ -277,7 +269,7 @@ def read_into(
     on_read: Callable[[int], None] = lambda _offsets: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[TopicPartition, Ended]:
-    """Read ranges into the hours of their partitions, by the times that their topics go by; return how each ended."""
+    """Read ranges into their partitions' hours, by the kind of time that each topic uses; return how each ended."""
     return reader.read_columns(
         todo,
         partial(_take, topics, hours),
@@ -315,24 +307,32 @@ def _note_end(profile: Profile, tp: TopicPartition, how: Ended) -> None:
         )
 
 
+def starts_now(reader: ClusterReader, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, Answer]:
+    """Return the log start offsets of those partitions that exist.
+
+    Raises:
+        BrokerError: no broker answered.
+    """
+    places = reader.metadata({tp.topic for tp in tps}).places()
+    return reader.list_offsets([{tp: "earliest" for tp in tps if tp in places}], places)[0]
+
+
 def _go_on(
     reader: ClusterReader, profile: Profile, overtaken: Mapping[TopicPartition, Ended], on_read: Callable[[int], None]
 ) -> dict[TopicPartition, Range]:
-    """Return what is left of partitions whose first records went while we came to them: retention does not wait."""
+    """Return the ranges left of partitions whose first records were deleted by retention before they could be read."""
     if not overtaken:
         return {}
-    names = {tp.topic for tp in overtaken}
-    metadata = reader.metadata(names)
-    leaders = _leaders(metadata, names & metadata.topics.keys())
-    starts = reader.list_offsets([{tp: "earliest" for tp in overtaken if tp in leaders}], leaders)[0]
-    todo = {}
+    starts, todo = starts_now(reader, overtaken), {}
     for tp, how in overtaken.items():
         start, end = starts.get(tp), profile.ranges[tp].end
         if not isinstance(start, Found) or start.offset <= how.offset:
             _note_end(profile, tp, how)
             continue
         to = min(start.offset, end)
-        profile.notes.append(f"{tp}: the records from offset {how.offset:,} to {to:,} went before they could be read")
+        profile.notes.append(
+            f"{tp}: the records from offset {how.offset:,} to {to:,} were deleted before they could be read"
+        )
         profile.topics[tp.topic].partitions[tp.partition].reached(to)
         on_read(to - how.offset)
         todo[tp] = Range(to, end)

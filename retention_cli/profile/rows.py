@@ -41,9 +41,9 @@ class ProfileFileError(Exception):
 
 
 def rows_of(topic: str, partition: int, hours: PartitionHours, *, has_source: bool) -> Iterator[dict[str, Any]]:
-    """Yield a partition's rows by their columns; ``hour`` is the start of the hour in Unix ms, None for what is none.
+    """Yield a partition's rows by column name; ``hour`` is its start in Unix ms, None for kinds without an hour.
 
-    ``has_source``: event times were looked for, so that missing ones were counted.
+    ``has_source``: event times were looked for, so missing ones were counted.
     """
     for kind, hour, row in hours.items():
         timeless = kind == "no-time"
@@ -81,7 +81,7 @@ def as_json(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def head(profile: Profile) -> dict[str, Any]:
-    """Return what is true of a profile as a whole."""
+    """Return the facts about a profile as a whole."""
     wanted = profile.wanted
 
     def moment(ms: int | None) -> str | None:
@@ -122,7 +122,7 @@ def schema(about: Mapping[str, Any] | None = None) -> Any:
 
 
 def write_parquet(path: Path, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows as Parquet, whole or not at all.
+    """Write rows as Parquet, completely or not at all.
 
     Raises:
         MissingPartError: pyarrow is not installed.

@@ -1,4 +1,4 @@
-"""What a topic's hours come to: totals, what is out of order or of the future, what a retention would keep. Pure."""
+"""A topic's totals over its hours: what is late or in the future, and what a retention would keep. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ RETENTIONS_MS: Final = tuple(days * DAY_MS for days in (1, 3, 7, 30))
 """What people set ``retention.ms`` to."""
 _BINS_H: Final = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 96, 7 * 24, 14 * 24, 28 * 24, 56 * 24, 91 * 24, 182 * 24, 365 * 24)
 _SELDOM: Final = 2_000
-"""A picture may leave out the outermost hours that hold no more than one record in so many, at either side."""
+"""A picture may leave out the outermost hours, on either side, that hold at most one in this many records."""
 _WORTH: Final = 4
-"""… where that makes it so many times as detailed."""
+"""… if that makes it at least this many times as detailed."""
 
 
 class At(NamedTuple):
-    """A record: its partition, its offset, its time in Unix ms."""
+    """A record: its partition, its offset, and its time in Unix ms."""
 
     partition: int
     offset: int
@@ -42,18 +42,18 @@ class Amount:
     size_bytes: int = 0
 
     def add(self, row: Row) -> None:
-        """Count a row in."""
+        """Add a row."""
         self.records += row.records
         self.size_bytes += row.size_bytes
 
 
 @dataclass(slots=True)
 class Summary:
-    """One topic. ``hours`` is by the start of the hour in Unix ms; ``kinds`` is what lies in no hour.
+    """One topic. ``hours`` is keyed by the start of the hour in Unix ms; ``kinds`` has the records without an hour.
 
-    ``late`` counts records that are older than one before them in their partition; ``late_ms`` is the largest lag of
-    those stamped since 2000. ``late_exact`` is false where it is "at least". ``furthest`` is the record that is
-    furthest in the future. ``ancient_from`` is the first record stamped before 2000.
+    ``late`` counts records that are older than an earlier one in their partition; ``late_ms`` is the largest lag of
+    those stamped since 2000. ``late_exact`` is false if ``late`` is "at least". ``furthest`` is the record furthest
+    in the future. ``ancient_from`` is the first record stamped before 2000.
     """
 
     records: int = 0
@@ -72,13 +72,13 @@ class Summary:
     kinds: dict[Kind, Amount] = field(default_factory=dict)
 
     def of_kind(self, kind: Kind) -> Amount:
-        """Return what lies in no hour, of one kind."""
+        """Return the records without an hour, of one kind."""
         return self.kinds.get(kind, Amount())
 
     def kept(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> list[Kept]:
-        """Return what each retention would keep of it. An hour that it cuts is counted as a whole.
+        """Return what each retention would keep. An hour that the cutoff divides is counted as a whole.
 
-        What is stamped in the future stays, and what has no time too; what is stamped before 2000 goes.
+        Records stamped in the future or without a time are kept; those stamped before 2000 are not.
         """
         stays = [self.of_kind("future"), self.of_kind("no-time")]
         found = []
@@ -89,7 +89,7 @@ class Summary:
 
 
 def summarize(partitions: Mapping[int, PartitionHours]) -> Summary:
-    """Return what a topic's partitions come to together."""
+    """Return the summary over a topic's partitions."""
     found = Summary()
     for number, kind, hour, row in _rows(partitions):
         found.records += row.records
@@ -123,7 +123,7 @@ def _rows(partitions: Mapping[int, PartitionHours]) -> Iterator[tuple[int, Kind,
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """A summary's hours drawn together: a value for each ``bin_ms`` from ``start_ms`` on, and what is not in them."""
+    """A summary's hours as bins: a value for each ``bin_ms`` from ``start_ms`` on; records left out are counted."""
 
     start_ms: int
     bin_ms: int
@@ -132,14 +132,14 @@ class Bins:
 
     @property
     def end_ms(self) -> int:
-        """The end of the last one."""
+        """The end of the last bin."""
         return self.start_ms + self.bin_ms * len(self.values)
 
 
 def binned(summary: Summary, most: int, *, of_bytes: bool = False) -> Bins | None:
-    """Return at most so many bins of equal length over a topic's hours, None where there is no hour.
+    """Return at most ``most`` bins of equal length over a topic's hours, None if there are no hours.
 
-    A few records far away from all the others would leave a picture of nothing else: they are left out, and counted.
+    A few records far from all the others would flatten the picture: they are left out, and counted.
     """
     hours = sorted(summary.hours)
     if not hours:
@@ -171,7 +171,7 @@ def _span(summary: Summary, hours: Sequence[int]) -> tuple[int, int]:
 
 
 def _skip(summary: Summary, hours: Sequence[int], spare: int) -> int:
-    """Return how many of these hours hold no more than ``spare`` records together."""
+    """Return how many of these hours hold at most ``spare`` records together, from the first on."""
     seen = 0
     for number, hour in enumerate(hours):
         seen += summary.hours[hour].records

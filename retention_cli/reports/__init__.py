@@ -1,1 +1,1 @@
-"""What commands tell without trimming."""
+"""What commands report without trimming."""

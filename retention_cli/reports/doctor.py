@@ -1,4 +1,4 @@
-"""Checks of permissions, broker versions and the clock, and what is missing for which command."""
+"""Checks of permissions, broker versions and the clock: what each command lacks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Verdict = Literal["good", "limited", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. ``missing`` keeps ``commands`` from working, ``limited`` makes them hold more."""
+    """One check. ``missing`` keeps ``commands`` from working, ``limited`` makes them hold more."""
 
     name: str
     verdict: Verdict
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All checks, and what each command comes to."""
+    """All checks, and the verdict for each command."""
 
     cluster_id: str
     bootstrap: str
@@ -71,19 +71,19 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
     (16, 4, "ListGroups 4", (), "limited", "group states: without them every group is described"),
     (35, 1, "DescribeLogDirs 1", (), "limited", "sizes on disk: without them plans show no bytes"),
 )
-"""API key, version needed, its name, the commands that need it, what its lack means, and what it is for."""
+"""API key, required version, its name, the commands that need it, the verdict without it, and what it is for."""
 
 
 def diagnose(
     reader: ClusterReader, state_dir: Path, topics: Callable[[str], bool], policy: Policy | None = None
 ) -> Diagnosis:
-    """Look at everything, change nothing.
+    """Check everything, change nothing.
 
     Args:
         reader: connected.
-        state_dir: where audit log and lock would lie.
+        state_dir: the folder of the audit log and the lock.
         topics: which topics are of interest.
-        policy: says whether kretain's own topics are needed.
+        policy: tells whether kretain's own topics are needed.
 
     Raises:
         BrokerError: not even metadata could be read.
@@ -106,7 +106,7 @@ def diagnose(
 
 
 def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Check]:
-    """Look at kretain's own topics, where the policy asks for them, and at the clock, which one of them tells (G8)."""
+    """Check kretain's own topics, if the policy needs them, and the clock, which one of them provides (G8)."""
     allowed = reader.topic_operations() if policy is not None else {}
     if policy is not None and policy.any_live:
         try:
@@ -115,6 +115,7 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
             yield Check("live settings", "missing", f"{error}; topics that ask for it are held", _DECIDE)
         else:
             yield _may(allowed, POLICY_TOPIC, "READ", "live settings", "topics that ask for it are held", _DECIDE)
+            yield _writers(reader, POLICY_TOPIC, "live settings", "set what the policy marks cluster")
     if policy is None or policy.state == "local":
         text = "unchecked: the brokers' time can't be had, so this machine's is trusted (G8); keep NTP running"
         yield Check("clock", "limited", text)
@@ -126,6 +127,23 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
         return
     yield _may(allowed, STATE_TOPIC, "READ", "memory", "every floor is unknown (F6)", ("plan", "trim", "offsets"))
     yield _may(allowed, STATE_TOPIC, "WRITE", "clock", "the brokers' time can't be had, rules hold (G8)", ("trim",))
+    yield _writers(reader, STATE_TOPIC, "memory", "make kretain forget groups (F6)")
+
+
+def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
+    """Name who else may write to one of kretain's topics (docs/security.md)."""
+    try:
+        found = reader.writers(topic)
+    except BrokerError as error:
+        return Check(name, "limited", f"who may write to {topic} could not be read ({error}): whoever may can {power}")
+    if found.anybody:
+        return Check(name, "limited", f"the brokers have no authorizer: anybody may write to {topic}, and so {power}")
+    own = f"User:{reader.settings.username}"
+    others = [one for one in found.principals if one != own]
+    if not others:
+        return Check(name, "good", f"nobody else has an ACL to write to {topic}")
+    some = ", ".join(others[:5]) + (f" and {len(others) - 5:,} more" if len(others) > 5 else "")
+    return Check(name, "limited", f"{some} may write to {topic}, and so {power}")
 
 
 def _may(

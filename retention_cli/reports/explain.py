@@ -1,4 +1,4 @@
-"""One partition in depth: its facts, what each rule asked for, and what came of it."""
+"""One partition in depth: its facts, each rule's bound, and the result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def explain(
 ) -> list[Explained]:
     """Observe and decide one topic's partitions, or one of them.
 
-    Where rules speak of disks all that the policy manages is decided, as in a plan.
+    If there are disk rules, everything that the policy manages is decided, as in a plan.
 
     Raises:
         NothingMatchesError: the cluster has no such topic or partition, or the policy doesn't match it.
@@ -78,7 +78,7 @@ def explain(
 
 
 def cutoff_ms(one: Explained, code: str) -> int | None:
-    """Return the time (Unix ms) before which a rule wants records gone, None where it knows none."""
+    """Return the time (Unix ms) that records must be older than for a rule to trim them, None if it has none."""
     settings = one.settings
     match code:
         case "R1" if settings.consumed_after_ms is not None:
@@ -94,7 +94,7 @@ def cutoff_ms(one: Explained, code: str) -> int | None:
 
 
 def why(one: Explained) -> str:
-    """Return a sentence or two that say what happens to the partition and why."""
+    """Return a sentence or two on what happens to the partition and why."""
     decision = one.decision
     match decision.action:
         case "skip" | "hold":
@@ -113,7 +113,7 @@ def _why_trim(one: Explained) -> str:
     decision = one.decision
     about = "" if decision.size_exact else "about "
     size = "" if decision.size_bytes is None else f", {about}{format_bytes(decision.size_bytes)}"
-    text = f"{decision.records:,} records{size} may go, up to offset {decision.trim_to:,}: {_rule(one)}."
+    text = f"{decision.records:,} records{size} may be trimmed, up to offset {decision.trim_to:,}: {_rule(one)}."
     if decision.limited_by is not None:
         text += f" {decision.limited_by} keeps it from going further."
     if decision.unconsumed:

@@ -8,8 +8,7 @@ from typing import Literal
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.groups import GroupKind, ListedGroup
-from retention_cli.brokers.log_offsets import Found
-from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.log_offsets import Found, Leaders, Spec
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
@@ -18,14 +17,17 @@ from retention_cli.memory.interface import Rows
 from retention_cli.memory.stores import Memories
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
+from retention_cli.reports.held_bytes import HeldBytes
 
 
 @dataclass(slots=True)
 class GroupSummary:
     """A group: its protocol and state, how it counts, and where it stands.
 
-    ``counts`` says in a word or two what it means for floors. ``lag`` sums over its partitions, None where its
-    offsets can't be read. ``kind`` is "gone" where it is only remembered (F6).
+    ``counts`` says in a word or two what it means for floors. ``lag`` is the sum over its partitions, None if its
+    offsets can't be read; ``lag_bytes`` the share of the leaders' bytes that it comes to, of one replica, as if records
+    were equally large. ``alone_bytes`` of these nobody else who counts has yet to read: its floor would let go of them
+    if it caught up. Both are None where they can't be told. ``kind`` is "gone" if only the ledger knows it (F6).
     """
 
     name: str
@@ -36,11 +38,18 @@ class GroupSummary:
     topics: list[str] = field(default_factory=list)
     partitions: int = 0
     lag: int | None = 0
+    lag_bytes: int | None = None
+    alone_bytes: int | None = None
+
+    @property
+    def sets_floors(self) -> bool:
+        """Whether its positions count for floors."""
+        return self.counts.startswith("counts")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupList:
-    """All groups by name. ``incomplete`` says why the listing may lack some, None where it is whole."""
+    """All groups by name. ``incomplete`` says why the listing may lack some, None if it is complete."""
 
     cluster_id: str
     bootstrap: str
@@ -57,7 +66,7 @@ def list_all(
     now_ms: int = 0,
     progress: Progress = silent,
 ) -> GroupList:
-    """Read the groups whose names match, ignored ones too, with what they have committed; then those that are gone.
+    """Read the groups whose names match, ignored ones too, with their commits; then those that are gone.
 
     Raises:
         BrokerError: the cluster or one of its brokers did not answer.
@@ -66,7 +75,9 @@ def list_all(
     complete = reader.may_describe_cluster()
     all_listed = reader.list_groups(metadata.brokers)
     listed = [group for group in all_listed if matches(patterns, group.name)]
-    ends = _ends(reader, metadata)
+    leaders = metadata.places(name for name, topic in metadata.topics.items() if not topic.internal)
+    starts, ends = _ends(reader, leaders)
+    held = HeldBytes(starts, ends, reader.sizes(leaders)[0])
     found = {group.name: _summary(group, rules) for group in listed}
     done = 0
 
@@ -86,6 +97,8 @@ def list_all(
                 end = ends.get(TopicPartition(topic, partition))
                 if end is not None and summary.lag is not None:
                     summary.lag += max(0, end - offset)
+                if summary.sets_floors:
+                    held.add(summary.name, TopicPartition(topic, partition), offset)
         if (
             not summary.partitions
             and summary.counts == "counts"
@@ -106,18 +119,23 @@ def list_all(
         reader.share_group_topics(shares, on_topics)
     if memories is not None:
         memory = memories(metadata.cluster_id)
-        memory.begin({name: one.topic_id for name, one in metadata.topics.items() if one.topic_id is not None})
+        memory.begin(metadata.topic_ids)
         for name, seen_ms, rows in memory.gone_groups([one.name for one in all_listed], now_ms - rules.remember_ms):
             if matches(patterns, name):
                 found[name] = _gone(name, seen_ms, rows, ends, rules)
-                if not complete:  # or it is there, and not for us to see
+                if found[name].sets_floors:
+                    for topic, commits in rows.items():
+                        for partition, offset, _epoch in commits:
+                            held.add(name, TopicPartition(topic, partition), offset)
+                if not complete:  # or it exists, but we may not see it
                     found[name].state = found[name].state.replace("gone", "not seen")
+    held.lay_into(found, everyone=complete and "*" in patterns)
     hint = None if complete else Reason("F8", "this user lacks DESCRIBE on the cluster: brokers leave groups out")
     return GroupList(metadata.cluster_id, reader.settings.bootstrap, [found[name] for name in sorted(found)], hint)
 
 
 def _gone(name: str, seen_ms: int, rows: Rows, ends: Mapping[TopicPartition, int], rules: GroupRules) -> GroupSummary:
-    """Return a group that is only remembered: it counts at its last commits (F6)."""
+    """Return a group that only the ledger knows: it counts at its last commits (F6)."""
     counts = f"counts until {format_time((seen_ms + rules.remember_ms) // 1000 * 1000)}, or kretain groups forget"
     if matches(rules.ignore, name):
         counts = "ignored (groups.ignore)"
@@ -133,15 +151,11 @@ def _gone(name: str, seen_ms: int, rows: Rows, ends: Mapping[TopicPartition, int
     return found
 
 
-def _ends(reader: ClusterReader, metadata: ClusterMetadata) -> dict[TopicPartition, int]:
-    leaders = {
-        TopicPartition(name, number): partition
-        for name, topic in metadata.topics.items()
-        if not topic.internal
-        for number, partition in topic.partitions.items()
-    }
-    answers = reader.list_offsets([dict.fromkeys(leaders, "latest")], leaders)[0]
-    return {tp: answer.offset for tp, answer in answers.items() if isinstance(answer, Found)}
+def _ends(reader: ClusterReader, leaders: Leaders) -> list[dict[TopicPartition, int]]:
+    """Return S and H, of the partitions that told them."""
+    specs: tuple[Spec, ...] = ("earliest", "latest")
+    answers = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
+    return [{tp: one.offset for tp, one in told.items() if isinstance(one, Found)} for told in answers]
 
 
 def _summary(group: ListedGroup, rules: GroupRules) -> GroupSummary:

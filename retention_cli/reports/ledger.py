@@ -1,4 +1,4 @@
-"""What is remembered of one topic, partition by partition, for people and scripts (``kretain ledger show``)."""
+"""What the ledger has of one topic, partition by partition, for people and scripts (``kretain ledger show``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from retention_cli.policy.selection import NothingMatchesError
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A group's commit on a partition: the last one seen, and when (Unix ms). ``gone``: it is there no more."""
+    """A group's commit on a partition: the last one seen, and when (Unix ms). ``gone``: it no longer exists."""
 
     group: str
     offset: int
@@ -42,7 +42,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class LedgerView:
-    """What is remembered of a topic, and since when anything is (Unix ms)."""
+    """What the ledger has of a topic, and since when the ledger exists (Unix ms)."""
 
     cluster_id: str
     state: str
@@ -52,10 +52,10 @@ class LedgerView:
 
 
 def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
-    """Return what is remembered of a topic as it is now; of one that is gone, what was remembered last.
+    """Return what the ledger has of today's topic of that name; if the topic is gone, what it has of the former ones.
 
     Raises:
-        NothingMatchesError: nothing is.
+        NothingMatchesError: it has nothing.
         StateError: the ledger can't be read.
         BrokerError: the cluster can't be asked.
     """
@@ -77,7 +77,7 @@ def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
 
 
 def prune(reader: ClusterReader, memories: Memories, before_ms: int) -> tuple[int, int]:
-    """Forget topics that are gone and groups, last seen before a moment; return how many of each.
+    """Forget topics that are gone and groups, if last seen before a moment; return the number of each.
 
     Raises:
         StateError: the ledger can't be read or written.
@@ -89,14 +89,14 @@ def prune(reader: ClusterReader, memories: Memories, before_ms: int) -> tuple[in
 
 
 class NotRememberedError(Exception):
-    """A group of which nothing is remembered. Nothing was forgotten."""
+    """The ledger has no record of a group. Nothing was forgotten."""
 
 
 def forget(ledger: Ledger, groups: Iterable[str]) -> list[str]:
-    """Forget groups by their exact names, all or none of them; return which.
+    """Forget groups by their exact names, all or none of them; return their names.
 
     Raises:
-        NotRememberedError: nothing is remembered of one of them.
+        NotRememberedError: the ledger has no record of one of them.
         StateError: the ledger can't be written.
     """
     names = list(dict.fromkeys(groups))

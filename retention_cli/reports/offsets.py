@@ -1,4 +1,4 @@
-"""Where consumers stand, without deciding anything: floors, ends, and each group's own offsets, as rows."""
+"""Where consumers stand, without deciding anything: floors, log ends, and each group's offsets, as rows."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Row = dict[str, Any]
 
 
 class Rows(Protocol):
-    """Rows in the order of their partitions (and groups), wherever they lie."""
+    """Rows in the order of their partitions (and groups), wherever they are kept."""
 
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Row]: ...
 
     def most_lagging(self, most: int) -> list[Row]:
-        """Return the first ``most`` rows by how far they lag, of equal ones the first in order."""
+        """Return the ``most`` rows that lag furthest; equal ones keep their order."""
         ...
 
 
 class FloorRows(Rows, Protocol):
-    """Rows of :func:`floor_row`, one a partition, and what they come to."""
+    """Rows of :func:`floor_row`, one per partition, and their totals."""
 
     @property
     def with_floor(self) -> int:
@@ -42,17 +42,17 @@ class FloorRows(Rows, Protocol):
 
     @property
     def unknown(self) -> int:
-        """How many have none, and hold records."""
+        """How many have no floor, though they hold records."""
         ...
 
     def grouped(self, most: int, topics: int) -> tuple[Sequence[SameReasons], int]:
-        """Return why they have none: the first ``most`` kinds, each with its first topics; and how many kinds."""
+        """Return why they have no floor: the first ``most`` kinds, each with its first topics; and how many kinds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Every partition's floor, and every group's position where it was asked for (rows of :func:`group_row`)."""
+    """Every partition's floor, and the positions of the groups that were asked for (rows of :func:`group_row`)."""
 
     cluster_id: str
     bootstrap: str
@@ -109,7 +109,7 @@ def floor_row(one: PartitionFacts) -> Row:
 
 
 def has_no_floor(row: Row) -> bool:
-    """Return whether a row of :func:`floor_row` holds records (or may) and says why it has no floor."""
+    """Return whether a row of :func:`floor_row` holds records (or may hold some) and says why it has no floor."""
     return row["min_commit"] is None and bool(row["reasons"])
 
 
@@ -125,7 +125,7 @@ def group_row(tp: TopicPartition, group: str, committed: int, high_watermark: in
 
 
 def is_shown(topic: str, selection: Selection, *, internal: bool) -> bool:
-    """Return whether a topic is looked at: internal ones where they are named in full, as everywhere."""
+    """Return whether a topic is shown: internal ones only if named in full, as everywhere."""
     return not internal or topic in selection.topics
 
 
@@ -142,7 +142,7 @@ def read_positions(
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
-        NothingMatchesError: a TOPIC, or the policy, matches nothing.
+        NothingMatchesError: a TOPIC, or the policy, matches no topic.
     """
     committed: dict[tuple[TopicPartition, str], int] = {}
 

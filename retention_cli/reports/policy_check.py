@@ -1,4 +1,4 @@
-"""A policy against the cluster it is meant for: what would be wrong there, found before a plan (R1, F4)."""
+"""A policy checked against its cluster: errors found before a plan is made (R1, F4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from retention_cli.policy.settings import Settings
 
 @dataclass(slots=True)
 class Findings:
-    """What a check found: problems make it fail, notes are for people. Counts are of topics."""
+    """What a check found: problems make it fail, notes are for information. Counts are of topics."""
 
     problems: list[PolicyProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -94,9 +94,9 @@ _RULES = (
 
 
 def check_against(policy: Policy, reader: ClusterReader) -> Findings:
-    """Check the policy against a cluster's topics, their own settings, and what the policy topic says of them.
+    """Check the policy against a cluster's topics, their own settings, and the policy topic's settings.
 
-    Where no entry matches any topic, that alone is found: nothing else can be told.
+    If no entry matches any topic, only that is reported: nothing else can be checked.
 
     Raises:
         BrokerError: the cluster could not be asked.
@@ -125,7 +125,7 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
 
 
 def _check_live(policy: Policy, managed: dict[str, Settings], findings: Findings) -> None:
-    """Name the topics that are held because what is marked ``cluster`` can't be told."""
+    """Name the topics that are held because a setting marked ``cluster`` is unknown."""
     held: dict[str, list[str]] = {}
     for name, settings in managed.items():
         for reason in () if settings.unsettled is None else settings.unsettled.reasons:
@@ -160,7 +160,7 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
     known = {problem.text for problem in findings.problems}
     for text, names in conflicts.items():
         problem = _conflict(policy, names[0], names, text)
-        if not any(text in one for one in known):  # the file alone showed it
+        if not any(text in one for one in known):  # not already found in the file alone
             findings.problems.append(problem)
     findings.notes.extend(_some(unreadable))
 

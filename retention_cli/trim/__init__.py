@@ -1,1 +1,1 @@
-"""A plan carried out: rechecked, sent, verified, reported."""
+"""Executing a plan: recheck, send, verify, report."""

@@ -1,6 +1,6 @@
-"""Between a trim's recheck and its deletes: what the policy wants archived goes no further than it is (``archive``).
+"""Between a trim's recheck and its deletes: nothing is trimmed beyond what is archived (``archive`` in the policy).
 
-Nothing here writes. The archiver does, and this asks it; without one, what must be archived is held.
+Nothing here writes: the archiver does. Without an archiver, topics that must be archived are held.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Sorted:
 
 @dataclass(slots=True)
 class ArchivedFirst:
-    """Remembers what this run has copied, and lets through no more than that.
+    """Remembers what this run has copied, and allows no trim beyond that.
 
     Args:
-        archiver: None where nothing can be copied, as in a rehearsal.
-        told: the audit log; it raises where it can't take what was copied, and then nothing more is trimmed.
+        archiver: None if nothing can be copied, as in a dry run.
+        told: writes to the audit log. It raises if the log can't record the copies; then nothing more is trimmed.
     """
 
     archiver: Archiver | None
@@ -39,7 +39,7 @@ class ArchivedFirst:
     _copied: dict[TopicPartition, Copied | Reason] = field(default_factory=dict)
 
     def sort(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> Sorted:
-        """Sort targets by what today's policy (``fresh.archives``) wants archived, and what is."""
+        """Sort targets by whether today's policy (``fresh.archives``) wants them archived, and whether they are."""
         ready: dict[TopicPartition, Target] = {}
         uncopied: dict[TopicPartition, tuple[str, Target]] = {}
         held: dict[TopicPartition, Held] = {}
@@ -65,10 +65,10 @@ class ArchivedFirst:
         return Sorted(ready, uncopied, held)
 
     def copy(self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress) -> None:
-        """Copy what :meth:`sort` found uncopied, remember what came of it and tell it.
+        """Copy what :meth:`sort` found uncopied, remember the results and report them.
 
         Raises:
-            StateError: the audit log can't take it.
+            StateError: the audit log can't be written.
         """
         if self.archiver is None:
             return
@@ -89,7 +89,7 @@ def rehearsed(tp: TopicPartition, target: Target, fresh: Recheck) -> tuple[Reaso
 
 
 def _limited(tp: TopicPartition, target: Target, url: str, copied: Copied | Reason) -> Target | Held:
-    """Return a target that goes no further than the copy of this very log at this very URL."""
+    """Return the target, limited to the end of the copy; held if the copy is of another log or at another URL."""
     if isinstance(copied, Reason):
         return Held((copied,))
     start = target.decision.log_start

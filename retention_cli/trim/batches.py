@@ -1,7 +1,7 @@
-"""Carry a plan out: recheck, delete, read back, report (docs/architecture.md, Trim).
+"""Execute a plan: recheck, delete, read back, report (docs/architecture.md, Trim).
 
-Nothing is deleted on the plan's word. Each batch is decided afresh at most :data:`RECHECK_SECONDS` before
-its request goes out; the plan can only narrow what that decision allows.
+A plan alone allows nothing. Each batch is decided again at most :data:`RECHECK_SECONDS` before its request
+is sent; the plan can only narrow what that decision allows.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from retention_cli.trim.verify import Answer, judge
 from retention_cli.trim.wanted import batches_of, requests_of, wanted
 
 RECHECK_SECONDS: Final = 30.0
-"""How old a batch's recheck may be when its request goes out, and when the last answer to it counts."""
+"""How old a batch's recheck may be when its request is sent, and when its last answer still counts."""
 SEND_SECONDS: Final = 1.0
-"""What must be left of a recheck's time to send another batch on it."""
+"""How much of a recheck's time must be left to send another batch on it."""
 ATTEMPTS: Final = 4
 AGAIN_AFTER_S: Final = (0.5, 1.0, 2.0)
 
@@ -49,9 +49,9 @@ class RefusedError(Refusal):
 
 
 RecheckFor = Callable[[Collection[TopicPartition]], Recheck]
-"""Decides these partitions afresh, with today's policy and facts."""
+"""Decides these partitions again, with today's policy and facts."""
 Limiter = Callable[[Amount], list[Reason]]
-"""Given what this run trims in all, says which of the policy's limits that would break."""
+"""Returns the policy's limits that this run would exceed if it trimmed this total."""
 
 
 @dataclass(slots=True)
@@ -70,15 +70,15 @@ class Trimmer:
     """Trims one plan, once.
 
     Args:
-        plan: what is to be trimmed, at the most.
-        recheck: decides afresh.
+        plan: the most that may be trimmed.
+        recheck: decides again.
         limiter: the policy's limits.
         reader: reads log start offsets back.
         deleter: None in a dry run, which thus can't delete.
         journal: None in a dry run.
         run: the run's name.
-        max_partitions: trim these few first.
-        archived: lets nothing through that the policy wants archived, and that is not.
+        max_partitions: trim at most this many partitions, the first ones.
+        archived: holds what the policy wants archived until it is.
         progress: is told how many partitions are done.
     """
 
@@ -102,11 +102,11 @@ class Trimmer:
     def trim(self) -> TrimReport:
         """Trim what the plan names and today's facts allow.
 
-        A Ctrl-C between requests ends it there; during one, what was under way is read back first. Once a batch was
-        announced, whatever else goes wrong ends it likewise: the report has what was done.
+        A Ctrl-C between requests ends the trim; during a request, the request is read back first. Once a batch was
+        announced, any other error ends it the same way: the report says what was done.
 
         Raises:
-            RefusedError: the whole would break a limit; nothing was trimmed.
+            RefusedError: the whole trim would exceed a limit; nothing was trimmed.
             BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
             StateError: nothing could be announced in the audit log, and nothing was trimmed.
         """
@@ -153,7 +153,7 @@ class Trimmer:
         )
 
     def _round(self, waiting: Sequence[TopicPartition]) -> None:
-        """Recheck what waits, and trim as much of it as that recheck is good for."""
+        """Recheck what waits, and trim as much of it as the recheck's time allows."""
         began = self.reader.clock.monotonic()
         fresh = self.recheck(waiting)
         self._spent.disks = fresh.disks
@@ -180,34 +180,34 @@ class Trimmer:
         for tp, held in sorted_.held.items():
             self._state.end(tp, row_of(tp, "held", reasons=held.reasons), targets[tp].decision)
         self._send_all(sorted_.ready, fresh)
-        if sorted_.uncopied:  # that takes long, so what it finds counts in the next round, after another recheck
+        if sorted_.uncopied:  # slow, so its results count in the next round, after another recheck
             self.archived.copy(sorted_.uncopied, self.progress)
 
     def _send_all(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> None:
-        """Send as many batches as the recheck is good for; the others wait for another."""
+        """Send as many batches as the recheck's time allows; the others wait for another recheck."""
         sent = False
         for batch in batches_of(targets, fresh.leaders):
             good_until = fresh.began + RECHECK_SECONDS
             if good_until - self.reader.clock.monotonic() >= SEND_SECONDS:
                 self._send(batch, fresh.leaders, good_until)
                 sent = True
-            elif not sent:  # this recheck was good for nothing; where the next ones are too, say so
+            elif not sent:  # it was too old for any batch; if the next ones are too, say so
                 slow = Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time")
                 for tp in batch:
                     self._try_again(tp, row_of(tp, "failed", targets[tp].offset, reasons=(slow,)))
 
     def _try_again(self, tp: TopicPartition, failed: TrimRow) -> None:
-        """Leave the partition for another round; a dry run has one."""
+        """Leave the partition for another round; a dry run has only one round."""
         self._state.try_again(tp, failed, 1 if self.deleter is None else ATTEMPTS)
 
     def _within_limits(self, targets: Mapping[TopicPartition, Target]) -> Mapping[TopicPartition, Target]:
-        """Return the targets, where the limits allow all of them; else they are held (G6).
+        """Return the targets if the limits allow all of them; otherwise hold them (G6).
 
         Raises:
-            RefusedError: they do not, and nothing was sent yet.
+            RefusedError: they exceed a limit, and nothing was sent yet.
         """
         state = self._state
-        may_go = state.unanswered.may_go(targets)  # what no broker answered may have gone, or yet go
+        may_go = state.unanswered.may_go(targets)  # an unanswered request may have run, or may still run
         broken = self.limiter(state.done + total(Amount(one.records, one.size_bytes) for one in may_go))
         if not broken:
             return targets
@@ -223,8 +223,8 @@ class Trimmer:
         leaders: Mapping[TopicPartition, PartitionMetadata],
         good_until: float,
     ) -> None:
-        """Delete one batch and read it back. What may be tried again waits for another recheck."""
-        assert self.deleter is not None and self.journal is not None  # noqa: S101, PT018  (a dry run never comes here)
+        """Delete one batch and read it back. What may be retried waits for another recheck."""
+        assert self.deleter is not None and self.journal is not None  # noqa: S101, PT018  (never reached in a dry run)
         state, spent = self._state, self._spent
         self.journal.batch(spent.batches + 1, batch)  # what can't be announced is not sent
         spent.batches += 1
@@ -240,7 +240,7 @@ class Trimmer:
                 self._try_again(TopicPartition(row.topic, row.partition), row)
             return
         for tp, target in batch.items():
-            # Until it is read back, all that can be said; also where a second Ctrl-C ends even that.
+            # All that can be said until it is read back, even if a second Ctrl-C prevents that.
             state.rows[tp] = judge(tp, target, None, None)
         said: dict[TopicPartition, Answer] = {}
 
@@ -270,10 +270,10 @@ class Trimmer:
     def _read_back(
         self, batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, int]:
-        """Return the log start offsets that can be read; success of a delete is not proof of a change."""
+        """Return the log start offsets that can be read: a delete's success does not prove a change."""
         answers = self.reader.list_offsets([dict.fromkeys(batch, "earliest")], leaders)[0]
         lost = [tp for tp, answer in answers.items() if not isinstance(answer, Found)]
-        if lost:  # their leader may have moved: ask who leads now, once
+        if lost:  # their leader may have moved: look it up once more
             try:
                 topics = self.reader.metadata({tp.topic for tp in lost}).topics
             except BrokerError:

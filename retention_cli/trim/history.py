@@ -1,4 +1,4 @@
-"""Past runs, from the audit logs: of all clusters to look at, of one for its limits."""
+"""Past runs, from the audit logs: of all clusters for display, of one cluster for its limits."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def find_run(runs: Sequence[Run], name: str) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class PastDay:
-    """What was trimmed in the last 24 hours, as the audit log has it.
+    """What was trimmed in the last 24 hours, according to the audit log.
 
-    ``broken`` is the first break of the log's chain, as ``file:line: text``; None where it is whole.
+    ``broken`` is the first break of the log's chain, as ``file:line: text``; None if the chain is intact.
     """
 
     amount: Amount
     broken: str | None = None
 
     def under(self, limits: Limits) -> Amount:
-        """Return the amount, for limits that speak of a day (G6).
+        """Return the amount, for limits per day (G6).
 
         Raises:
-            StateError: they do, and the log is broken: what it tells of the day is not to be relied on.
+            StateError: there are such limits, and the log is broken: what it says of the day can't be relied on.
         """
         if self.broken is not None and (limits.max_records is not None or limits.max_bytes is not None):
             raise StateError(
@@ -83,14 +83,14 @@ def past_day(state_dir: Path, cluster_id: str, now_ms: int, limits: Limits) -> A
     """Return what was trimmed in the last 24 hours, for a policy's limits.
 
     Raises:
-        StateError: the log can't be read; or the limits speak of a day, and its chain is broken.
+        StateError: the log can't be read; or there are limits per day, and its chain is broken.
     """
     return read_past_day(state_dir, cluster_id, now_ms).under(limits)
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """A cluster's audit log, and how its chain was found. ``cluster`` is the name of its folder."""
+    """A cluster's audit log and the result of checking its chain. ``cluster`` is the name of its folder."""
 
     cluster: str
     log: AuditLog
@@ -98,7 +98,7 @@ class Verified:
 
 
 def verify_all(state_dir: Path) -> list[Verified]:
-    """Follow the chain of every audit log under the state directory, by cluster; also where only a head is left.
+    """Follow the chain of every audit log under the state directory, by cluster; even if only a head is left.
 
     Raises:
         StateError: an audit log can't be read.

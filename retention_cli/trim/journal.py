@@ -37,9 +37,9 @@ class AuditJournal:
         """Announce the run.
 
         Args:
-            plan: what is to be carried out.
-            source: the plan's file, None where it was made on the spot.
-            ledger: what its decisions go by, None where nothing is remembered.
+            plan: the plan to execute.
+            source: the plan's file, None if the plan was made in this run.
+            ledger: the ledger that its decisions use, None if nothing is remembered.
         """
         totals = plan.totals
         self._append(
@@ -61,7 +61,7 @@ class AuditJournal:
         )
 
     def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
-        """Announce a batch, before its requests go out: what its recheck found, and what will be asked for."""
+        """Announce a batch, before its requests are sent: what its recheck found, and the target offsets."""
         rows = [
             {
                 "topic": tp.topic,
@@ -79,7 +79,7 @@ class AuditJournal:
         self._append("batch", batch=number, partitions=rows)
 
     def result(self, number: int, rows: Collection[TrimRow]) -> None:
-        """Say what came of a batch."""
+        """Record a batch's results."""
         told = [
             {
                 "topic": row.topic,
@@ -93,7 +93,7 @@ class AuditJournal:
         self._append("result", batch=number, partitions=told)
 
     def archived(self, copies: Copies) -> None:
-        """Say what was archived and where, and what could not be."""
+        """Record what was archived and where, and what could not be."""
         rows = []
         for tp, one in copies.items():
             row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition}

@@ -30,10 +30,10 @@ if TYPE_CHECKING:  # numpy comes with an inventory, and not before
 class Recheck:
     """Fresh decisions for some partitions, and what sending to them needs.
 
-    ``began`` is when reading began (of the reader's clock): no fact is older. ``unreadable`` are partitions whose
-    leader is missing or did not answer. ``managed_records`` counts what was observed. ``archives`` gives the URL of
-    each topic that the policy wants archived before it is trimmed. ``disks`` are what R6 comes to, where a rule
-    speaks of disks.
+    ``began`` is when reading began (on the reader's clock): no fact is older. ``unreadable`` are partitions whose
+    leader is missing or did not answer. ``managed_records`` is the sum of H − S over what was observed. ``archives``
+    gives the URL of each topic that the policy wants archived before it is trimmed. ``disks`` are R6's results,
+    if there are disk rules.
     """
 
     began: float
@@ -46,7 +46,7 @@ class Recheck:
     epoch_ends: EpochEnds = field(default_factory=dict)
 
     def epoch_end(self, tp: TopicPartition, epoch: int | None) -> Maybe[int | None]:
-        """Return where a leader epoch ends; None where the leader does not know it."""
+        """Return where a leader epoch ends; None if the leader does not know it."""
         match None if epoch is None else self.epoch_ends.get((tp, epoch)):
             case Found(offset):
                 return offset
@@ -70,18 +70,19 @@ def recheck(
     inventory: InventoryView | BatchSizes | None = None,
     progress: Progress = silent,
 ) -> Recheck:
-    """Observe and decide afresh, for these partitions alone or for all that are managed (None).
+    """Observe and decide again, for these partitions or for all managed ones (None).
 
-    Where rules speak of disks, all are observed: R6 and a topic's size are decided over all of them.
+    If there are disk rules, all partitions are observed: R6 and a topic's size are decided over all of them.
 
-    ``clock`` says why our clock can't be trusted, where it was compared with the brokers' (G8). ``epochs`` are
-    the leader epochs in which the partitions were planned: where they ended is asked (M2).
+    ``clock`` says why our clock can't be trusted, if it was compared with the brokers' (G8). ``epochs`` are the
+    leader epochs in which the partitions were planned: the leader is asked where those epochs ended (M2).
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
     """
     selection = with_live(reader, selection)
-    disks = disk_run(selection.policy, inventory) if needs_disks(selection.policy) else None
+    alone = selection.decided_alone.policy
+    disks = disk_run(alone, inventory) if needs_disks(alone) else None
     request = Request(
         selection.settings_for,
         selection.policy.groups,
@@ -108,6 +109,6 @@ def recheck(
         unreadable,
         managed_records(observation),
         {name: one.archive for name, one in observation.settings.items() if one.archive is not None},
-        () if disks is None else disks.outcomes,
+        () if disks is None else disks.state.outcomes,
         observation.epoch_ends,
     )

@@ -1,6 +1,6 @@
-"""A planned row meets a fresh decision: what may still be trimmed of it (docs/plan.md, Saved plans). Pure.
+"""Compares a planned row with a fresh decision: what may still be trimmed (docs/plan.md, Saved plans). Pure.
 
-Whatever differs, the narrower of the two holds. Nothing here can make a trim larger.
+Where the two differ, the narrower one wins. Nothing here can make a trim larger.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """There is nothing to trim any more."""
+    """There is nothing to trim now."""
 
     reasons: tuple[Reason, ...]
     log_start: int | None
@@ -35,9 +35,9 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
 
     Args:
         planned: the plan's row; its action is trim.
-        fresh: today's decision, None where the topic or the partition is gone or no longer managed.
-        epoch_end: where the leader epoch ends in which it was planned, where that is not today's; None where the leader
-            does not know it (M2).
+        fresh: today's decision, None if the topic or partition is gone or no longer managed.
+        epoch_end: the end of the leader epoch in which it was planned, if that is not today's epoch; None if the leader
+            does not know that epoch (M2).
     """
     if planned.trim_to is None:
         raise ValueError(f"{planned.tp} has nothing planned")
@@ -65,13 +65,14 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
     unread = unread_below(offset, fresh.log_start, fresh.min_commit)
     if unread > planned.unconsumed:
         return _held(
-            f"{unread:,} unread records would go, the plan showed {planned.unconsumed:,}; run kretain plan again"
+            f"{unread:,} unread records would be trimmed, the plan showed {planned.unconsumed:,}; run kretain plan "
+            f"again"
         )
     return Target(offset, fresh)
 
 
 def _other_log(target: int, planned: int | None, now: int | None, epoch_end: Maybe[int | None]) -> Held | None:
-    """Return why the plan may speak of another log than is there now; None where it does not (M1 to M4)."""
+    """Return why the plan may be of another log than today's; None if it is the same log (M1 to M4)."""
     if planned is None or now is None:
         return _held(
             "the plan does not say in which leader epoch it was made, so that it can't be told of which log it is"

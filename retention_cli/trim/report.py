@@ -1,4 +1,4 @@
-"""What became of a trim: a row per partition, ``kretain.trim/v1``, and who is told meanwhile."""
+"""The results of a trim: one row per partition, ``kretain.trim/v1``, and the journal that is told meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "w
 
 @dataclass(frozen=True, slots=True)
 class TrimRow:
-    """What became of one partition. ``target`` is the offset asked for, ``log_start`` as read back."""
+    """The result for one partition. ``target`` is the offset asked for, ``log_start`` as read back."""
 
     topic: str
     partition: int
@@ -31,12 +31,12 @@ class TrimRow:
 
 @dataclass(frozen=True, slots=True)
 class TrimReport:
-    """What became of every partition of a plan, in its order, and how long rechecks and deletes (read back) took.
+    """The result for every partition of a plan, in its order, and how long rechecks and deletes (with read-back) took.
 
-    ``clock`` says whether our clock was compared with the brokers' (G8). ``disks`` are what R6 came to at
-    the last recheck. ``audit_problem`` says why the audit log lacks some of it: the rows are all there is then.
-    ``audit_broken`` is where the chain of the audit log was found broken before, None where it was whole. ``sent``
-    says that a request to delete went out, ``stopped_by`` what ended the trim behind it and is no broker's doing.
+    ``clock`` says whether our clock was compared with the brokers' (G8). ``disks`` are R6's results at the last
+    recheck. ``audit_problem`` says why the audit log is incomplete: the rows are then the only record.
+    ``audit_broken`` is where the audit log's chain was already broken, None if it was intact. ``sent`` says that a
+    delete request was sent; ``stopped_by`` is the exception that ended the trim after a batch was announced.
     """
 
     run: str
@@ -55,30 +55,30 @@ class TrimReport:
 
     @property
     def short(self) -> list[Reason]:
-        """Return, for each disk that stays above its ceiling, by how much and what stands in the way (R6)."""
+        """Return, for each disk that stays above its ceiling, by how much and why (R6)."""
         return [note for one in self.disks if one.short_bytes for note in one.notes()]
 
     def count(self, outcome: OutcomeName) -> int:
-        """Return how many partitions came to that."""
+        """Return how many partitions had that outcome."""
         return sum(row.outcome == outcome for row in self.rows)
 
     @property
     def trimmed(self) -> Amount:
-        """Return what is gone (in a dry run: what would go)."""
+        """Return what was trimmed (in a dry run: what would be)."""
         return total(
             Amount(row.records, row.size_bytes) for row in self.rows if row.outcome in ("trimmed", "would-trim")
         )
 
 
 class Journal(Protocol):
-    """Takes what is about to happen and what came of it. Each call returns when it is on the disk."""
+    """Records what is about to happen and what the result was. Each call returns once that is on disk."""
 
     def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
-        """Announce a batch, before its requests go out."""
+        """Announce a batch, before its requests are sent."""
         ...
 
     def result(self, number: int, rows: Collection[TrimRow]) -> None:
-        """Say what came of a batch."""
+        """Record a batch's results."""
         ...
 
 
@@ -91,7 +91,7 @@ def row_of(
     records: int = 0,
     size_bytes: int | None = 0,
 ) -> TrimRow:
-    """Return a row; what is left out is nothing."""
+    """Return a row; what is left out counts as nothing."""
     return TrimRow(tp.topic, tp.partition, outcome, target, log_start, reasons, records, size_bytes)
 
 

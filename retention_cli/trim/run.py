@@ -35,34 +35,34 @@ if TYPE_CHECKING:  # numpy comes with an inventory, and not before
     from retention_cli.disks.solve.inventory_view import InventoryView
 
 RECHECK_PATIENCE_S: Final = 10.0
-"""How long a recheck waits for what moves: well within the time that it is good for."""
+"""How long a recheck waits for an answer that has yet to settle: well within the recheck's lifetime."""
 _CLOCK_SLACK_MS: Final = 60_000
 
 ExitCodeFor = Callable[[TrimReport | BaseException], int]
-"""Gives the exit code that a report or an error means, for the audit log."""
+"""Gives the exit code for a report or an error, for the audit log."""
 
 
 class PlanRefusedError(Refusal):
-    """A saved plan that must not be carried out here and now. Nothing was trimmed."""
+    """A saved plan that must not be executed here and now. Nothing was trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """How a plan is to be carried out.
+    """How to execute a plan.
 
     Args:
         selection: gives the policy as it is now; it is asked before every batch.
-        state_dir: where audit log and lock lie.
+        state_dir: the folder of the audit log and the lock.
         clock_ms: the time now, Unix ms.
-        dry_run: send nothing, and hold no object that could.
-        max_partitions: trim these few first.
-        source: the plan's file, None where it was made on the spot.
-        memories: what is remembered of clusters.
-        stock: the inventory of segments, or what reads batches for R5, None where neither was given.
-        archiver: what archives, None for this process by itself.
-        deleter_for: gives what deletes; it is called where the trim is no rehearsal, and nowhere else.
-        broker_clock_for: gives what compares our clock with the brokers' (G8).
-        on_report: is given the report as soon as there is one, before anything behind it can fail. Not in a rehearsal.
+        dry_run: send nothing, and create no object that could.
+        max_partitions: trim at most this many partitions, the first ones.
+        source: the plan's file, None if the plan was made in this run.
+        memories: the ledgers of clusters.
+        inventory: the inventory of segments, or what reads batches for R5, None if neither was given.
+        archiver: creates the archiver; None: this process archives by itself.
+        deleter_for: creates the deleter; called only if the trim is not a dry run.
+        broker_clock_for: creates what compares our clock with the brokers' (G8).
+        on_report: gets the report as soon as there is one, before anything later can fail. Not in a dry run.
     """
 
     selection: Callable[[], Selection]
@@ -80,10 +80,10 @@ class Orders:
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
-    """Check what can be told without the cluster: the plan's age, and the one-off rules it was made with.
+    """Check what needs no cluster: the plan's age, and the one-off rules it was made with.
 
     Raises:
-        PlanRefusedError: it is too old or from the future, or flags are missing or others.
+        PlanRefusedError: it is too old or from the future, or its flags or TOPICs differ.
     """
     age = now_ms - plan.created_at_ms
     if age > max_age_ms:
@@ -106,7 +106,7 @@ def check_cluster(plan: Plan, cluster_id: str) -> None:
     """Check that we are connected to the plan's cluster.
 
     Raises:
-        PlanRefusedError: it is another.
+        PlanRefusedError: it is another cluster.
     """
     if plan.cluster_id != cluster_id:
         raise PlanRefusedError(f"the plan is for cluster {plan.cluster_id}, this is {cluster_id}")
@@ -115,13 +115,13 @@ def check_cluster(plan: Plan, cluster_id: str) -> None:
 def run_trim(
     reader: ClusterReader, plan: Plan, orders: Orders, exit_code_for: ExitCodeFor, progress: Progress = silent
 ) -> TrimReport:
-    """Carry the plan out, or rehearse it.
+    """Execute the plan, or rehearse it (dry run).
 
     Raises:
         trim.RefusedError: a limit of the policy would be broken; nothing was trimmed.
         LockedError: another trim of this cluster is running.
-        StateError: the audit log can't be read or written, or the policy limits what is trimmed a day and the log's
-            chain is broken; nothing was trimmed. Where it fails later, the report says so, and nothing more is trimmed.
+        StateError: the audit log can't be read or written, or the policy has limits per day and the log's chain is
+            broken; nothing was trimmed. If it fails later, the report says so, and nothing more is trimmed.
         BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
     """
     now_ms = orders.clock_ms()
@@ -146,7 +146,7 @@ def run_trim(
             raise
         try:
             journal.end(report, exit_code_for(report))
-        except StateError as error:  # what was done is done: the report says it, and that the log does not
+        except StateError as error:  # the trim is done: report it, and that the log lacks it
             report = replace(report, audit_problem=report.audit_problem or str(error))
         return report
 
@@ -170,10 +170,10 @@ def _trimmer(
 
     def again(partitions: Collection[TopicPartition]) -> Recheck:
         nonlocal limits, managed
-        began = reader.clock.monotonic()  # no word of the policy is older, nor of the brokers' clock
+        began = reader.clock.monotonic()  # neither the policy nor the brokers' clock is read earlier
         selection = orders.selection()
         limits = selection.policy.limits
-        # A share of all managed records needs all of them to be counted, once.
+        # A limit in percent of all managed records needs all of them counted, once.
         only = None if limits.max_percent is not None and managed == 0 else partitions
         fresh = recheck(
             reader,
@@ -202,6 +202,6 @@ def _trimmer(
 def _archiver(reader: ClusterReader, cluster_id: str, orders: Orders) -> Archiver:
     if orders.archiver is not None:
         return orders.archiver(reader, cluster_id)
-    from retention_cli.archive.archiver import PartitionArchiver  # not where nothing is trimmed
+    from retention_cli.archive.archiver import PartitionArchiver  # not needed for a dry run
 
     return PartitionArchiver(reader, cluster_id, lambda: timestamp(orders.clock_ms()))

@@ -1,6 +1,6 @@
-"""What a trim has come to so far: planned rows, their outcomes, tries, and requests that nobody answered. Pure.
+"""The state of a trim: planned rows, their outcomes, attempts, and unanswered requests. Pure.
 
-A trim goes state → wanted (:mod:`retention_cli.trim.wanted`) → requests → results; this is what goes in and comes out.
+A trim flows state → wanted (:mod:`retention_cli.trim.wanted`) → requests → results; this is both ends of that.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from retention_cli.trim.verify import Answer, Unanswered, judge
 
 @dataclass(slots=True)
 class State:
-    """How far one trim is.
+    """How far a trim has come.
 
-    ``planned`` are the rows to trim, ``rows`` what became of any row so far, ``tries`` how often each was tried in
-    vain. ``unanswered`` are requests that may yet be carried out, ``done`` is what is known to be gone (G6).
+    ``planned`` are the rows to trim, ``rows`` the results so far, ``tries`` how many failed attempts each has had.
+    ``unanswered`` are requests that may still be executed, ``done`` is what is known to be trimmed (G6).
     """
 
     planned: Mapping[TopicPartition, Decision]
@@ -32,7 +32,7 @@ class State:
 
     @classmethod
     def of(cls, decisions: Sequence[Decision], max_partitions: int | None = None) -> Self:
-        """Return the state before anything is sent: what keeps, skips, holds or is left for later is settled."""
+        """Return the state before anything is sent: rows that keep, skip, hold or wait for a later run are settled."""
         planned: dict[TopicPartition, Decision] = {}
         rows: dict[TopicPartition, TrimRow] = {}
         for one in decisions:
@@ -48,7 +48,7 @@ class State:
         return cls(planned, rows)
 
     def waiting(self) -> list[TopicPartition]:
-        """Return what has yet to be settled."""
+        """Return the partitions that are not yet settled."""
         return [tp for tp in self.planned if tp not in self.rows]
 
     def settled(self) -> int:
@@ -56,11 +56,11 @@ class State:
         return sum(tp in self.rows for tp in self.planned)
 
     def end(self, tp: TopicPartition, row: TrimRow, fresh: Decision | None = None) -> None:
-        """Settle a row: with this, unless an earlier request that nobody answered has something to tell."""
+        """Settle a partition with this row, unless an earlier unanswered request has a result."""
         self.rows[tp] = self.late(tp, fresh) or row
 
     def try_again(self, tp: TopicPartition, failed: TrimRow, attempts: int) -> None:
-        """Leave the partition for another round, or, after so many attempts, with what became of it."""
+        """Leave the partition for another round or, after ``attempts`` attempts, settle it."""
         self.tries[tp] = self.tries.get(tp, 0) + 1
         if self.tries[tp] < attempts:
             self.rows.pop(tp, None)
@@ -70,16 +70,16 @@ class State:
             self.end(tp, failed)
 
     def late(self, tp: TopicPartition, fresh: Decision | None) -> TrimRow | None:
-        """Return what became of an earlier request that nobody answered; None where there was none.
+        """Return the result of an earlier unanswered request; None if there was none.
 
-        ``fresh`` is what a recheck found since. A request may be carried out after we have looked.
+        ``fresh`` is what a recheck found since. A request may still be executed after that.
         """
         same = fresh is None or fresh.topic_id == self.planned[tp].topic_id
         row = self.unanswered.settle(tp, fresh.log_start if fresh is not None and same else None)
         return self._counted(row)
 
     def judged(self, tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
-        """Return what became of a request, or of an earlier one that no broker answered: what that moved is ours."""
+        """Return the result of a request, or of an earlier unanswered one: what that one trimmed is ours, too."""
         row = judge(tp, target, said, start)
         if row.outcome == "trimmed":
             self.unanswered.forget(tp)

@@ -1,7 +1,7 @@
-"""What became of one partition of a trim: what its leader answered, against the log start that was read back. Pure.
+"""The result for one partition: its leader's answer, compared with the log start that was read back. Pure.
 
-DeleteRecords carries no condition, and success only says that the log starts at the offset or beyond. So what this trim
-removed is told apart from what broker retention or another trimmer had removed before it.
+DeleteRecords carries no condition, and success only means that the log starts at the offset or beyond. So records that
+this trim removed are told apart from those that broker retention or another trimmer had already removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from retention_cli.plan.target import Target
 from retention_cli.trim.report import OutcomeName, TrimRow, row_of
 
 Answer = int | RequestFailedError | None
-"""The log start offset with which a leader answered success, the error, or None where no answer was waited for."""
+"""The log start offset in a leader's successful answer, the error, or None if no answer was waited for."""
 
 _REFUSALS: Final = frozenset(
     {
@@ -31,8 +31,8 @@ _REFUSALS: Final = frozenset(
 )
 """Errors that a broker answers before it touches its log.
 
-Any other may come after: a leader moves its own log start first, then waits for its followers, and answers
-REQUEST_TIMED_OUT or NOT_LEADER_FOR_PARTITION where that takes too long or it is deposed meanwhile.
+Any other error may come later: a leader moves its own log start first, then waits for its followers, and answers
+REQUEST_TIMED_OUT or NOT_LEADER_FOR_PARTITION if that takes too long or it is deposed meanwhile.
 """
 
 
@@ -44,17 +44,17 @@ def refused(said: Answer) -> bool:
 def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
     """Return a partition's row of the report (docs/plan.md, outcomes).
 
-    ``trimmed`` counts from the log start of the recheck to the target: never more than went, but by broker retention
-    in between perhaps more than this trim's own share. ``gone`` (unchanged) and ``failed`` count nothing. Where no
-    answer came, a log start that is the target to the record is taken for ours: only another trimmer with the same
-    target could have moved it there, and that can't be told. Nor can a log that retention moved on while its leader was
-    still waiting for the followers of this very request: that counts as gone.
+    ``trimmed`` counts from the recheck's log start to the target: never more than was removed, but perhaps more than
+    this trim removed itself, if broker retention ran in between. ``gone`` (unchanged) and ``failed`` count nothing.
+    If no answer came, a log start exactly at the target counts as ours: only another trimmer with the same target
+    could have moved it there, and the two can't be told apart. Nor can retention that moved the log start on while
+    the leader still waited for this request's followers: that counts as gone.
 
     Args:
         tp: the partition.
         target: the offset asked for, and the decision behind it.
-        said: what its leader answered.
-        start: its log start offset as read back, None where it could not be.
+        said: its leader's answer.
+        start: its log start offset as read back, None if it could not be.
     """
     wanted = target.offset
     reached = start is not None and start >= wanted
@@ -72,7 +72,7 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
             return _row(tp, target, "failed", start, Reason("verify", text))
         if said > wanted and start > wanted:
             return _row(tp, target, "unchanged", start, Reason("gone", _told_start(start)))
-    if start == wanted or (reached and said == wanted):  # what moved it on since the answer is no matter of ours
+    if start == wanted or (reached and said == wanted):  # whatever moved it after the answer does not matter
         return _row(tp, target, "trimmed", start)
     if reached:
         text = (
@@ -89,20 +89,20 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
 
 @dataclass(slots=True)
 class Unanswered:
-    """A run's requests of which it is not known whether they were carried out: they may be, after we have looked."""
+    """A run's requests that may or may not have been executed: they may be, even after the read-back."""
 
     _sent: dict[TopicPartition, list[tuple[Target, Answer]]] = field(default_factory=dict)
 
     def note(self, tp: TopicPartition, target: Target, said: Answer) -> None:
-        """Remember a request that came to ``unverified``."""
+        """Remember a request whose outcome is ``unverified``."""
         self._sent.setdefault(tp, []).append((target, said))
 
     def forget(self, tp: TopicPartition) -> None:
-        """Let go of a partition's: what became of it is known."""
+        """Drop a partition's requests: their result is known."""
         self._sent.pop(tp, None)
 
     def may_go(self, targets: Mapping[TopicPartition, Target]) -> Collection[Target]:
-        """Return the farthest target per partition, of these and of what may yet be carried out (G6)."""
+        """Return the farthest target per partition, of these and of requests that may still be executed (G6)."""
         found = dict(targets)
         for tp, sent in self._sent.items():
             mine = [found[tp]] if tp in found else []
@@ -110,10 +110,10 @@ class Unanswered:
         return found.values()
 
     def settle(self, tp: TopicPartition, start: int | None) -> TrimRow | None:
-        """Return what became of a partition's, now that its log starts there; None where there is none to tell of.
+        """Return the result of a partition's requests, given its log start now; None if there is nothing to report.
 
-        Of several requests the one whose target is the log start did it, else the last is judged. What was not carried
-        out after all is nothing to tell of.
+        Of several requests, the one whose target equals the log start counts, otherwise the last one. A request
+        that was not executed after all is nothing to report.
         """
         sent = self._sent.get(tp)
         if not sent:

@@ -1,9 +1,10 @@
-"""After a trim: the log dirs are watched until the brokers have given back what the trim lets go (``trim --wait``)."""
+"""Waits after a trim until the brokers' log dirs have shrunk by what was trimmed (``trim --wait``)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from retention_cli.brokers.reader import ClusterReader
@@ -11,13 +12,13 @@ from retention_cli.core.model import Maybe, Reason, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_bytes
 from retention_cli.disks.solve.outcome import DiskOutcome
-from retention_cli.disks.solve.room import Room, disks_of, sized_by_policy
+from retention_cli.disks.solve.room import Disk, Room, disks_of, excess_bytes, sized_by_policy
 from retention_cli.policy.settings import DiskRules
 
 _ENOUGH_PERCENT: Final = 90
-"""Brokers count records alone, an inventory their indexes too, and writers go on: so much of it is all of it."""
+"""Brokers count only records, an inventory also indexes, and producers keep writing: this share counts as all."""
 _ENOUGH_ESTIMATED_PERCENT: Final = 70
-"""Without an inventory nobody knows where segments end: what is left of the one in which S stands stays too."""
+"""Without an inventory segment ends are unknown: the rest of the segment that holds S stays on disk, too."""
 _PAUSE_S: Final = 1.0
 
 
@@ -30,33 +31,33 @@ def wait_for_space(
     pause: Callable[[float], None] = time.sleep,
     delay_s: float = 0.0,
 ) -> list[Reason]:
-    """Wait until each disk's replicas have shrunk by what was to go, or the deadline (``time.monotonic``).
+    """Wait until each disk's replicas have shrunk by what was trimmed, or until the deadline (``time.monotonic``).
 
-    Then until its volume has that much more room, or files that are counted no more must be gone, by ``delay_s``.
+    Then wait until the volume has that much more room, or until ``delay_s`` has passed, when files must be deleted.
 
     Args:
         reader: asks the brokers.
-        outcomes: of the trim's last recheck, whose sizes are the ones to compare with.
-        rules: the policy's, for which dirs are one disk.
+        outcomes: those of the trim's last recheck; their sizes are the baseline.
+        rules: the policy's disk rules, for which dirs are on one disk.
         deadline: when to give up.
-        progress: is told how many MiB of all are back.
-        pause: waits so many seconds between two looks.
-        delay_s: how long files stay that brokers count no more (``file.delete.delay.ms``).
+        progress: is told how many MiB of the total have been freed.
+        pause: waits this many seconds between two looks.
+        delay_s: how long deleted files stay on disk, though brokers no longer count them (``file.delete.delay.ms``).
 
     Returns:
-        What is not back, disk by disk; nothing where all is.
+        What was not freed, disk by disk; empty if all was.
     """
     waiting = {one.disk.name: one for one in outcomes if one.unknown is None and one.going_bytes > 0}
     total = sum(one.going_bytes for one in waiting.values())
+    devices = {(one.disk.broker, path): one.disk.name for one in outcomes for path in one.disk.dirs}
     shrunk: dict[str, float] = {}
+    seen = {name: _Seen(one.disk) for name, one in waiting.items()}
     while waiting:
-        disks, notes = disks_of(dict(reader.log_dirs(reader.brokers())), rules)
-        now = {disk.name: disk.replicas for disk in disks if not isinstance(disk.room, Unknown)}
-        back = {
-            name: sum(max(0, before - now[name].get(tp, 0)) for tp, before in one.disk.replicas.items())
-            for name, one in waiting.items()
-            if name in now
-        }
+        disks, notes = disks_of(dict(reader.log_dirs(reader.brokers())), rules, devices)
+        now = {disk.name: disk for disk in disks if not isinstance(disk.room, Unknown)}
+        for name in waiting.keys() & now.keys():
+            seen[name].look(now[name])
+        back = {name: seen[name].back_bytes for name in waiting if name in now}
         left = {
             name: one
             for name, one in waiting.items()
@@ -68,24 +69,62 @@ def wait_for_space(
         files = [
             name
             for name, since in shrunk.items()
-            if time.monotonic() - since < delay_s and not _has_room(waiting[name], rooms.get(name))
+            if time.monotonic() - since < delay_s and not _has_room(waiting[name], seen[name], rooms.get(name))
         ]
         missing = sum(max(0, one.going_bytes - back.get(name, 0)) for name, one in left.items())
         progress("space (MiB)", (total - missing) >> 20, max(1, total >> 20))
         if not left and not files:
-            return []
+            return _above(waiting.values(), now)
         if time.monotonic() >= deadline:
-            return [*notes, *(_late(name, one, back.get(name)) for name, one in left.items())]
+            late = [_late(name, one, back.get(name)) for name, one in left.items()]
+            return [*notes, *late, *_above([one for name, one in waiting.items() if name not in left], now, files)]
         pause(_PAUSE_S)
     return []
 
 
-def _has_room(one: DiskOutcome, now: Maybe[Room] | None) -> bool:
-    """Return whether a disk has as much more room as was to go; where that can't be told it is not waited for."""
-    before = one.disk.room
-    if now is None or isinstance(now, Unknown) or isinstance(before, Unknown):
+@dataclass(slots=True)
+class _Seen:
+    """What a disk freed between looks, per replica, so that new writes do not offset it."""
+
+    last: Disk
+    back_bytes: int = 0
+    room_bytes: int = 0
+
+    def look(self, now: Disk) -> None:
+        before, after = self.last.replicas, now.replicas
+        self.back_bytes += sum(max(0, size_bytes - after.get(tp, 0)) for tp, size_bytes in before.items())
+        if not isinstance(self.last.room, Unknown) and not isinstance(now.room, Unknown):
+            self.room_bytes += max(0, self.last.room.used_bytes - now.room.used_bytes)
+        self.last = now
+
+
+def _has_room(one: DiskOutcome, seen: _Seen, now: Maybe[Room] | None) -> bool:
+    """Return whether a disk has as much more room as was trimmed; True if unknown, as then waiting is pointless."""
+    if now is None or isinstance(now, Unknown) or isinstance(one.disk.room, Unknown):
         return True
-    return 100 * (before.used_bytes - now.used_bytes) >= _enough(one) * one.going_bytes
+    return 100 * seen.room_bytes >= _enough(one) * one.going_bytes
+
+
+def _above(outcomes: Iterable[DiskOutcome], now: Mapping[str, Disk], files: Collection[str] = ()) -> list[Reason]:
+    """Return the disks that freed what was trimmed but are still above their ceilings.
+
+    ``files`` names those whose deleted segments are still on the disk.
+    """
+    found = []
+    for one in outcomes:
+        room = now[one.disk.name].room
+        if one.percent is None or one.short_bytes or isinstance(room, Unknown):
+            continue
+        if (above := excess_bytes(room, one.percent)) > 0:
+            why = "files that are yet to be removed" if one.disk.name in files else "what was written meanwhile"
+            if one.doubtful_bytes:
+                why += f", {format_bytes(one.doubtful_bytes)} that may be leaving"
+            if one.estimated:
+                why += ", or the estimate, for want of an inventory"
+            full = f"{one.disk.name} is at {room.percent:.1f} %"
+            text = f"{full}, {format_bytes(above)} above its ceiling of {one.percent:g} %"
+            found.append(Reason("disk", f"{text}, though brokers gave back what was trimmed ({why}): run again"))
+    return found
 
 
 def _enough(one: DiskOutcome) -> int:

@@ -1,4 +1,4 @@
-"""What a recheck leaves of the planned rows, and in which batches that is sent. Pure."""
+"""What a recheck leaves of the planned rows, and the batches to send it in. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ PARTITIONS_A_LEADER: Final = 1_000
 
 
 class Led(Protocol):
-    """A partition's metadata, as far as it is needed here."""
+    """The part of a partition's metadata that is needed here."""
 
     @property
     def leader(self) -> int | None:
-        """Who leads it; None where nobody does."""
+        """The leader's broker id; None if there is no leader."""
         ...
 
 
@@ -37,13 +37,13 @@ class Fresh(Protocol):
         ...
 
     def epoch_end(self, tp: TopicPartition, epoch: int | None) -> Maybe[int | None]:
-        """Return where a leader epoch ends; None where the leader does not know it."""
+        """Return where a leader epoch ends; None if the leader does not know it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """``targets`` are to be sent, ``ended`` holds or has nothing left to trim, ``failed`` could not be rechecked."""
+    """``targets`` are to be sent, ``ended`` are held or have nothing to trim, ``failed`` could not be rechecked."""
 
     targets: Mapping[TopicPartition, Target]
     ended: Mapping[TopicPartition, TrimRow]
@@ -73,7 +73,7 @@ def wanted(planned: Mapping[TopicPartition, Decision], waiting: Sequence[TopicPa
 def batches_of(
     targets: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, Led]
 ) -> Iterator[dict[TopicPartition, Target]]:
-    """Cut targets so that each batch is one request of a bounded size per leader."""
+    """Cut targets into batches, each with one request of bounded size per leader."""
     by_leader: dict[int | None, list[TopicPartition]] = {}
     for tp in sorted(targets):
         by_leader.setdefault(leaders[tp].leader, []).append(tp)
@@ -85,7 +85,7 @@ def batches_of(
 def requests_of(
     batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, Led]
 ) -> dict[int, dict[TopicPartition, int]]:
-    """Return a batch's offsets by the leader that is asked for them."""
+    """Return a batch's offsets by the leader that gets the request."""
     found: dict[int, dict[TopicPartition, int]] = {}
     for tp, target in batch.items():
         if (leader := leaders[tp].leader) is not None:
