@@ -3,4 +3,4 @@
 import time
 
 BEGAN = time.monotonic()
-"""When this process began to be kretain: a shell that completes waits a second in all, not a second for us."""
+"""When this process started: shell completion has one second in total, not one second for us."""

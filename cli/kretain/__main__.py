@@ -11,21 +11,21 @@ from kretain.system import stdio
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code."""
-    # What a plan reads lives until it is printed: looking for garbage among it took a tenth of a large one.
+    """Run the command line and exit with its code."""
+    # What a plan reads is kept until it is printed: garbage collection took a tenth of a large plan's time.
     gc.set_threshold(5_000_000, 50, 50)
     stdio.prepare()
     code: int | None = None
 
     def leave() -> None:
-        """Leave without taking a million objects apart first; mypy does so too."""
-        if code is None:  # what went wrong is Python's to say
+        """Exit without deallocating a million objects first; mypy does so, too."""
+        if code is None:  # Python reports the error
             return
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
-    atexit.register(leave)  # the first to be registered is called last: after threads and everybody's own ends
+    atexit.register(leave)  # registered first, so called last: after threads and all other handlers
     from kretain.app import app
 
     try:
@@ -33,7 +33,7 @@ def main() -> None:
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             code = (end.code or 0) & 0xFF
-        if code == 0 and (why := stdio.unprinted()) is not None:  # --help and --version; commands say so themselves
+        if code == 0 and (why := stdio.unprinted()) is not None:  # --help and --version; commands report it themselves
             print(f"kretain: the result could not be printed: {why}", file=sys.stderr)
             code = 1
             raise SystemExit(code) from None

@@ -1,4 +1,4 @@
-"""The commands by name. A command's module is imported when the command is called, not before."""
+"""The commands by name. A command's module is imported only when the command is called."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kretain.completion.quick import QuickGroup
 from kretain.completion.shells import use_ours
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "plan": ("Trim", "plan", "Decide what may go, partition by partition, and show it."),
+    "plan": ("Trim", "plan", "Decide what may be trimmed, partition by partition, and show it."),
     "trim": ("Trim", "trim", "Carry a plan out: recheck, delete, read back, report."),
     "archive": ("Trim", "archive", "What was archived before it was trimmed, and whether it is whole."),
     "restore": ("Trim", "restore", "Republish archived records into a topic."),
@@ -36,7 +36,7 @@ EPILOG = "Every option has a variable: --max-age is KRETAIN_MAX_AGE. kretain COM
 
 
 class LazyGroup(QuickGroup):
-    """Finds commands by :data:`COMMANDS` and imports the one that is called."""
+    """Looks commands up in :data:`COMMANDS` and imports only the one that is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the commands in the overview's order."""
@@ -44,7 +44,7 @@ class LazyGroup(QuickGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import and return a command, None where there is none of that name."""
+        """Import and return a command, None if there is none of that name."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -54,7 +54,7 @@ class LazyGroup(QuickGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Name the nearest command where there is none of that name."""
+        """Suggest the nearest command if there is none of that name."""
         if args and args[0] not in COMMANDS:
             import difflib
 

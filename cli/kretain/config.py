@@ -1,4 +1,4 @@
-"""Where a command's settings come from: contexts in the user's configuration file, variables, flags.
+"""Where a command's settings come from: the contexts of the user's configuration file, variables, and flags.
 
 ``~/.config/kretain/config.yaml`` (or ``$KRETAIN_CONFIG``)::
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,9 @@ from kretain.errors import tell
 from kretain.options.common import Common
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S, ClusterReader
-from retention_cli.brokers.security.client_files import Setting, read_properties, translate
-from retention_cli.brokers.security.settings import ConnectionSettings, masked
+from retention_cli.brokers.security.client_files import Setting, masked, read_properties, translate
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.files import read_file
 from retention_cli.core.state_dir import default_state_dir
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.memory.stores import Kind, Memories
@@ -38,7 +38,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A command's settings after all sources, and where each came from."""
+    """A command's settings from all sources, and where each came from."""
 
     connection: dict[str, Setting]
     policy: Path | None
@@ -55,7 +55,7 @@ class Resolved:
         return translate(self.connection)
 
     def memories(self, reader: ClusterReader, kind: Kind, *, will_save: bool = True) -> Memories:
-        """Return what is remembered of clusters, unopened; ``kind`` is the policy's ``state``."""
+        """Return the ledgers of clusters, unopened; ``kind`` is the policy's ``state``."""
         topic = None
         if kind == "cluster":
             from retention_cli.memory.topics.state import StateTopic
@@ -64,7 +64,7 @@ class Resolved:
         return Memories(self.state_dir, topic, will_save=will_save)
 
     def state_kind(self) -> Kind:
-        """Return where the policy file says that is remembered; local, where there is no file.
+        """Return the policy file's ``state``, which says where the ledger is; local if there is no file.
 
         Raises:
             PolicyError: the file is wrong.
@@ -81,7 +81,7 @@ class Resolved:
 
 
 def config_path() -> Path:
-    """Return the configuration file's place, whether it is there or not."""
+    """Return the configuration file's path, whether or not it exists."""
     if named := os.environ.get("KRETAIN_CONFIG"):
         return Path(named)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kretain" / "config.yaml"
@@ -90,12 +90,12 @@ def config_path() -> Path:
 def resolve(
     common: Common, chosen: tuple[dict[str, Any], str] | None = None, *, policy_counts: bool = True
 ) -> Resolved:
-    """Lay flags over variables over the context over defaults, and say with ``-v`` what came from where.
+    """Merge flags over variables over the context over defaults; with ``-v``, say where each came from.
 
-    Where ``-b`` names the cluster and a context the policy, that is said too: the policy may be meant for another
-    cluster. ``policy_counts`` is false where the command goes by no policy.
+    If ``-b`` names the cluster and a context the policy, that is said, too: the policy may be meant for another
+    cluster. ``policy_counts`` is false if the command uses no policy.
 
-    ``chosen`` stands in for the context: its keys, and what it is called. One of several clusters is chosen so.
+    ``chosen`` replaces the context, for one of several clusters: its keys, and its name.
 
     Raises:
         ConfigError: the configuration file is wrong, or has no such context.
@@ -124,7 +124,7 @@ def resolve(
     bootstrap, bootstrap_origin = pick("bootstrap-server", common.bootstrap_server)
     if bootstrap is not None and not (
         bootstrap_origin == where and "bootstrap.servers" in connection and file_origin != where
-    ):  # a file given for this run speaks for itself; else -b, the variable or the context does
+    ):  # a file given for this run is used as it is; else -b, the variable or the context
         connection["bootstrap.servers"] = Setting(str(bootstrap), bootstrap_origin)
     policy, policy_origin = pick("policy", common.policy)
     state, state_origin = pick("state-dir", common.state_dir)
@@ -147,9 +147,9 @@ def resolve(
         tell(f"kretain: -b names the cluster, and {where} the policy, {resolved.policy}: give -p FILE for another")
     if common.verbose:
         for key, value, origin in origins:
-            print(f"kretain: {of}{key} = {value} ({origin})", file=sys.stderr)
+            tell(f"kretain: {of}{key} = {value} ({origin})")
         if left_out := (resolved.settings().left_out if connection else ()):
-            print(f"kretain: {of}without effect here: {', '.join(left_out)}", file=sys.stderr)
+            tell(f"kretain: {of}without effect here: {', '.join(left_out)}")
     return resolved
 
 
@@ -166,7 +166,7 @@ def _timeout_ms(value: Any, origin: str) -> int:
 
 
 def contexts() -> dict[str, dict[str, Any]]:
-    """Return the contexts by name; none where there is no file.
+    """Return the contexts by name; empty if there is no file.
 
     Raises:
         ConfigError: the file is wrong.
@@ -175,7 +175,7 @@ def contexts() -> dict[str, dict[str, Any]]:
 
 
 def context_of(name: str | None) -> tuple[dict[str, Any], str]:
-    """Return a context's keys (None: of the default one), paths leading from where we are, and what it is called.
+    """Return a context's keys (None: of the default one), paths relative to the working directory, and its name.
 
     Raises:
         ConfigError: the configuration file is wrong, or has no such context.
@@ -213,11 +213,11 @@ def file_content() -> dict[str, Any]:
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        content = yaml.safe_load(read_file(path).decode("utf-8")) or {}
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line: it may hold a password
+        mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line, which may hold a password
         line = "" if mark is None else f":{mark.line + 1}"
         raise ConfigError(
             f"{path}{line}: not YAML: {getattr(error, 'problem', None) or type(error).__name__}"

@@ -1,4 +1,4 @@
-"""Exit codes (README.md), and which error comes to which. The one place that says so."""
+"""Exit codes (README.md), and the code of each error. Defined only here."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from retention_cli.core.errors import Refusal
+from retention_cli.core.printable import printable
 
 
 class Exit(IntEnum):
@@ -33,19 +34,19 @@ PRECEDENCE = (
     Exit.ON_HOLD,
     Exit.HAS_CHANGES,
 )
-"""The first of these that applies is what we leave with."""
+"""In order of precedence: the first that applies is the exit code."""
 
 
 def worst(*codes: Exit) -> Exit:
-    """Return the code that takes precedence, DONE where none of them applies."""
+    """Return the code that takes precedence, DONE if none of them applies."""
     return next((code for code in PRECEDENCE if code in codes), Exit.DONE)
 
 
 def of_many(codes: Sequence[Exit]) -> Exit:
-    """Return the exit code of a run over several clusters, by each one's own.
+    """Return the exit code of a run over several clusters, from each one's own.
 
-    What failed or was refused in one cluster while others were planned or trimmed is partial: 1 and 6 say that
-    nothing was trimmed, so they need all clusters.
+    If one cluster failed or was refused while others were planned or trimmed, that is partial: 1 and 6 say that
+    nothing was trimmed, so they must hold for all clusters.
     """
     if Exit.INTERRUPTED in codes:
         return Exit.INTERRUPTED
@@ -63,16 +64,16 @@ class RefusedError(Refusal):
 
 @dataclass(slots=True)
 class Deeds:
-    """What a command has deleted: from the first of it on, no failure may leave with 1, which says that nothing was.
+    """What a command has deleted: after the first delete no failure may exit with 1, which says that nothing was.
 
-    ``failed``: something went wrong behind it, and was said.
+    ``failed``: something failed after that, and was reported.
     """
 
     failed: bool = False
     _lines: list[str] = field(default_factory=list)
 
     def note(self, line: str) -> None:
-        """Remember what was deleted, in words that stand alone: the run's name and its totals."""
+        """Record what was deleted, in a line that needs no context: the run's name and its totals."""
         self._lines.append(line)
 
     def __bool__(self) -> bool:
@@ -82,13 +83,13 @@ class Deeds:
         return "; ".join(self._lines)
 
     def fail(self, error: Exception, verbosity: int) -> None:
-        """Say what went wrong behind a delete, and go on: the report is yet to come."""
+        """Report a failure after a delete, and continue: the report has yet to be printed."""
         self.failed = True
         report(as_engine_error(error), verbosity)
 
     @contextlib.contextmanager
     def behind(self, verbosity: int) -> Iterator[None]:
-        """Let what fails in here, behind a delete, be said and go no further; before one it is raised as ever."""
+        """Report and swallow any error in this block if something was deleted before; otherwise raise it as usual."""
         try:
             yield
         except Exception as error:
@@ -97,14 +98,14 @@ class Deeds:
             self.fail(error, verbosity)
 
     def leave_with(self, code: Exit) -> Exit:
-        """Return the code to leave with where the command would leave with ``code``."""
+        """Return the exit code of a command that would otherwise exit with ``code``."""
         if self and code in (Exit.FAILED, Exit.REFUSED):
             return Exit.PARTIAL
         return worst(code, Exit.PARTIAL) if self.failed else code
 
 
 def exit_code_for(error: BaseException) -> Exit:
-    """Return the exit code that an error means."""
+    """Return the exit code for an error."""
     if isinstance(error, KeyboardInterrupt):
         return Exit.INTERRUPTED
     if isinstance(error, UsageError):
@@ -115,7 +116,7 @@ def exit_code_for(error: BaseException) -> Exit:
 
 
 def as_engine_error(error: BaseException) -> BaseException:
-    """Return the error that people are told of: Spark's own, whatever raised it, is the engine's SparkError."""
+    """Return the error to report: Spark's own, whatever raised it, becomes the engine's SparkError."""
     if "pyspark" not in sys.modules:
         return error
     from retention_cli.engines.spark.failures import as_spark_error
@@ -128,18 +129,19 @@ def as_engine_error(error: BaseException) -> BaseException:
 
 
 def report(error: BaseException, verbosity: int) -> None:
-    """Say on stderr what went wrong, in one line (a line each, of a policy); with ``-vv`` also where."""
+    """Report an error on stderr, in one line (one per problem of a policy); with ``-vv`` also where it happened."""
     if verbosity >= 2:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
         tell("kretain: interrupted")
         return
-    for problem in getattr(error, "problems", None) or (line_of(error),):  # a policy has a line for each of its own
+    for problem in getattr(error, "problems", None) or (line_of(error),):  # one line per problem of a policy
         tell(f"kretain: {problem}")
 
 
 def tell(line: str, *, end: str = "\n") -> None:
     """Print a line to stderr; in a terminal it is broken at words, in a pipe it stays one."""
+    line = printable(line)
     if sys.stderr.isatty():
         import shutil
         import textwrap
@@ -150,7 +152,7 @@ def tell(line: str, *, end: str = "\n") -> None:
 
 
 def line_of(error: BaseException) -> str:
-    """Return what went wrong, in one line."""
+    """Return an error's text, in one line."""
     text = " ".join(str(error).split())
     if _is_ours(error):
         return text
@@ -158,6 +160,6 @@ def line_of(error: BaseException) -> str:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Tell errors that were written for people from those that nobody expected."""
+    """Tell errors written for people from unexpected ones."""
     module = type(error).__module__
     return module.startswith(("retention_cli.", "kretain."))

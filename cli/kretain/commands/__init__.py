@@ -1,1 +1,1 @@
-"""One short module per command: arguments become values, the engine works, results are rendered."""
+"""One short module per command: it turns arguments into values, calls the engine, and renders results."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kretain.errors import Exit, UsageError
+from kretain.errors import Exit
 from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
 from kretain.options.rules import Topics
 
@@ -59,7 +57,7 @@ def advise(
             parser=duration_ms,
             help="The smallest segment.ms that may be advised; managed clusters often allow no less than 1d.",
         ),
-    ] = "1m",  # type: ignore[assignment]  # typer parses it as it parses what is typed
+    ] = "1m",  # type: ignore[assignment]  # typer parses it like a typed value
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every topic and line, however many there are.")] = False,
 ) -> Exit:
@@ -85,7 +83,6 @@ def advise(
     from retention_cli.advise.reading import read_topics
 
     settings = resolve(common)
-    _check_patterns(topics or ())
     policy: Any = None
     if settings.policy is not None:
         from retention_cli.policy.load import load_policy
@@ -103,18 +100,8 @@ def advise(
     return Exit.DONE
 
 
-def _check_patterns(topics: Iterable[str]) -> None:
-    from retention_cli.policy.model import matches
-
-    for pattern in topics:
-        try:
-            matches((pattern,), "")
-        except re.error as error:
-            raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
-
-
 def _for_java(settings: Resolved) -> str | None:
-    """Return the ``--command-config`` that Kafka's own tools need: none in plaintext, else the file that was given."""
+    """Return the ``--command-config`` for Kafka's own tools: None if plaintext, else the file that was given."""
     if settings.settings().protocol == "PLAINTEXT":
         return None
     return next((value for key, value, _ in settings.origins if key == "command-config"), "client.properties")

@@ -9,6 +9,7 @@ import typer
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit
 from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.rules import patterns
 
 if TYPE_CHECKING:
     from retention_cli.archive.catalog import ArchivedPartition
@@ -26,6 +27,7 @@ Where = Annotated[
         metavar="URL|TOPIC",
         show_default=False,
         autocompletion=complete_topics,
+        callback=patterns,
         help="Archives (a path has a slash: ./archive), and topics in them: names, globs or re:^…$. "
         "Default: the archives that the policy names.",
     ),
@@ -73,7 +75,7 @@ def verify(
 
 
 def _show(common: Common, where: list[str] | None, output: Output, *, verify: bool) -> bool:
-    """Print what there is; return whether any of it is damaged."""
+    """Print the archives; return whether any of it is damaged."""
     from kretain.config import resolve
     from kretain.flows.archives import split
     from kretain.render.archive import print_archives

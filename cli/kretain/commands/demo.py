@@ -56,7 +56,7 @@ def _run(*, keep: bool) -> Exit:
     with EmbeddedKafka(1, progress=_tell) as kafka:
         load(kafka, _tell)
         run_groups(kafka, _tell)
-        # Beside the broker's own files, which go at the end, whatever that end is.
+        # Beside the broker's own files, which are removed at the end in any case.
         policy, config = kafka.directory / "policy.yaml", kafka.directory / "config.yaml"
         policy.write_text(POLICY, encoding="utf-8")
         config.write_text("", encoding="utf-8")
@@ -65,7 +65,7 @@ def _run(*, keep: bool) -> Exit:
             "KRETAIN_POLICY": str(policy),
             "KRETAIN_STATE_DIR": str(kafka.directory / "state"),
         }
-        # The contexts and variables of whoever runs this are for their own clusters.
+        # The user's contexts and variables are for their own clusters.
         code = _Guide(policy, {**variables, "KRETAIN_CONFIG": str(config)}).tour()
         if keep:
             _keep(variables)
@@ -89,13 +89,13 @@ def _keep(variables: dict[str, str]) -> None:
 
 
 def _kretain() -> str:
-    """Return what a shell must be told to run this kretain."""
+    """Return the words that run this kretain from a shell."""
     ours = Path(sys.executable).with_name("kretain")
     return "kretain" if shutil.which("kretain") == str(ours) or not ours.exists() else shlex.quote(str(ours))
 
 
 class _Guide:
-    """Runs the real commands, one after the other, and says what one sees."""
+    """Runs the real commands, one after the other, and explains what one sees."""
 
     def __init__(self, policy: Path, variables: dict[str, str]) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")}
@@ -128,10 +128,10 @@ class _Guide:
             "The floor of weather's partition 2 is unknown: forecast reads the topic and has no commit there, so "
             "nobody can say what it still needs. Unknown means hold, and the message says how to settle it."
         )
-        self._step("The plan", "What may go, partition by partition. It changes nothing.")
+        self._step("The plan", "What may be trimmed, partition by partition. It changes nothing.")
         self._kretain("plan")
         self._step(
-            "Why no further?", "A partition's log as a picture: the shaded part would go, the solid part would stay."
+            "Why no further?", "A partition's log as a picture: the shaded part would be trimmed, the solid part stays."
         )
         self._kretain("explain", "flights:0")
         self._step("The rehearsal", "All that a trim does, but the deletes.")

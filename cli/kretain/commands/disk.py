@@ -25,7 +25,8 @@ def disk(
 ) -> Exit:
     """How full each disk is: by Kafka, by others, its ceiling, and what is left after the plan. Changes nothing.
 
-    With a policy that speaks of disks its plan is made too; without one the brokers' word is all.
+    With a policy that speaks of disks its plan is made too; without one the brokers' word is all. Exits with 5 where a
+    broker that holds replicas does not answer.
 
     [bold]Examples[/bold]
 
@@ -72,4 +73,4 @@ def disk(
     for note in () if common.quiet else notes:
         warn(note.text)
     print_disks(cluster_id, reader.settings.bootstrap, outcomes, output)
-    return Exit.DONE
+    return Exit.DONE if all(one.disk.dirs for one in outcomes) else Exit.PARTIAL

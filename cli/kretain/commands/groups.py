@@ -21,7 +21,10 @@ def groups(
     group: GroupsOption = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
 ) -> Exit:
-    """The consumer groups of every protocol: which of them count, what they read, how far they are behind.
+    """The consumer groups of every protocol: which of them count, how far they are behind, what they hold.
+
+    Behind is what a group has yet to read, in bytes of one replica; alone is what of that no other group has yet to
+    read: its floor lets go of so much once it has caught up.
 
     With a policy file, its groups section says which count; else all do but console-consumer-*. Groups that are gone
     and still count (F6) are listed too, as far as they are remembered.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from kretain.errors import Exit
+from kretain.errors import Exit, tell
 from kretain.options.common import COMMON, Common, Output, command, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -51,5 +50,5 @@ def init(
     print_topics(cluster_id, reader.settings.bootstrap, topics, output)
     problems = [one.problem for one in topics if one.problem is not None]
     for problem in problems:
-        print(f"kretain: {problem}", file=sys.stderr)
+        tell(f"kretain: {problem}")
     return Exit.FAILED if problems else Exit.DONE

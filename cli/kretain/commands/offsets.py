@@ -63,7 +63,7 @@ def offsets(
 
 
 def _selection(policy: Path | None, topics: list[str] | None) -> Any:
-    """A policy is welcome and not needed: without one, every topic that is named (or all) is looked at."""
+    """The policy is optional: without one, every topic that is named (or all) is shown."""
     from retention_cli.policy.model import Entry, Policy
     from retention_cli.policy.selection import Selection
     from retention_cli.policy.settings import OneOff

@@ -47,7 +47,7 @@ def plan(
     fail_on_hold: Annotated[bool, option("--fail-on-hold", help="Exit with 4 if partitions are on hold.")] = False,
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
-    """Decide what may go, partition by partition, and show it. Nothing is changed.
+    """Decide what may be trimmed, partition by partition, and show it. Nothing is changed.
 
     [bold]Examples[/bold]
 

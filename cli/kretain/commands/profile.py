@@ -12,6 +12,7 @@ from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
 from kretain.flows.spark import SparkFlags, record_reader
 from kretain.options.common import COMMON, Common, Output, command, duration_ms, option, time_ms
+from kretain.options.rules import patterns
 
 if TYPE_CHECKING:
     from retention_cli.profile.reading import Profile
@@ -30,6 +31,7 @@ def profile(
             metavar="TOPIC",
             show_default=False,
             autocompletion=complete_topics,
+            callback=patterns,
             help="Topic names, globs ('orders.*', '*') or re:^…$.",
         ),
     ],
@@ -93,7 +95,7 @@ def profile(
     now_ms = time.time_ns() // 1_000_000
     settings = resolve(common)
     from_ms = window_of(from_, to, last, now_ms)
-    check_options(topics, out)
+    check_out(out)
     policy = None
     if settings.policy is not None:
         from retention_cli.policy.load import load_policy
@@ -119,7 +121,7 @@ def profile(
 
 
 def window_of(from_ms: int | None, to_ms: int | None, last_ms: int | None, now_ms: int) -> int | None:
-    """Return from when (Unix ms) records are wanted; None from the first on."""
+    """Return the time (Unix ms) from which records are wanted; None: from the first."""
     if last_ms is not None:
         if from_ms is not None or to_ms is not None:
             raise UsageError("--last goes without --from and --to")
@@ -129,11 +131,8 @@ def window_of(from_ms: int | None, to_ms: int | None, last_ms: int | None, now_m
     return from_ms
 
 
-def check_options(topics: list[str], out: Path | None) -> None:
-    """Find what is wrong before an hour of reading, not after it."""
-    from kretain.options.rules import check_patterns
-
-    check_patterns(topics)
+def check_out(out: Path | None) -> None:
+    """Check the output path before an hour of reading, not after it."""
     if out is None:
         return
     from retention_cli.core.extras import arrow
@@ -146,7 +145,7 @@ def check_options(topics: list[str], out: Path | None) -> None:
 
 
 def _said(found: Profile, out: Path | None) -> list[str]:
-    """Return what is worth a warning, and where the file is."""
+    """Return warnings, and where the file is."""
     texts = list(found.notes)
     if found.interrupted:
         texts.append("interrupted: this is what was read by then")

@@ -103,7 +103,7 @@ def restore(
         except (ArchiveError, BrokerError) as error:
             tell(f"kretain: {error}; mend that and give the same command again: it goes on where it stopped")
             return Exit.PARTIAL
-        if done.finished:  # a plan may have seen the group meanwhile; remembered, it would go on to hold (F6)
+        if done.finished:  # a plan may have recorded the group meanwhile, which would continue to hold (F6)
             memories = settings.memories(reader, kind)
             with contextlib.suppress(NotRememberedError):
                 forget(memories.ledger(reader.metadata([]).cluster_id), [job.group])
@@ -112,7 +112,7 @@ def restore(
 
 
 def _confirm(job: Job, bootstrap: str, *, yes: bool) -> None:
-    """Ask a person, or refuse where there is none."""
+    """Ask the user, or refuse if there is nobody to ask."""
     from kretain.render.archive import question
 
     if yes:

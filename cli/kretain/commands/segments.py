@@ -10,6 +10,7 @@ import typer
 
 from kretain.errors import Exit
 from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.rules import patterns
 
 app = typer.Typer(
     rich_markup_mode="rich",
@@ -40,7 +41,8 @@ def scan(
         option(
             "--tiered",
             metavar="PATTERN",
-            help="Topics with remote storage (a glob); the others have none then. A log dir doesn't tell.",
+            callback=patterns,
+            help="Topics with remote storage: names, globs or re:^…$; the others have none. A log dir doesn't tell.",
         ),
     ] = None,
     no_tiered: Annotated[bool, option("--no-tiered", help="No topic has remote storage.")] = False,
@@ -58,19 +60,18 @@ def scan(
 
       kretain segments scan /var/lib/kafka/data -o json
     """
-    from fnmatch import fnmatchcase
-
     from kretain.errors import UsageError
     from kretain.render.kit.progress import shown
     from kretain.render.segments import print_scan
     from retention_cli.disks.inventory.scan import scan as scan_dirs
     from retention_cli.disks.inventory.scan import unknown_tiering
+    from retention_cli.policy.model import matches
 
     if tiered and no_tiered:
         raise UsageError("--tiered and --no-tiered contradict each other")
 
     def is_tiered(topic: str) -> bool | None:
-        return any(fnmatchcase(topic, pattern) for pattern in tiered or ())
+        return matches(tiered or (), topic)
 
     with shown(quiet=common.quiet) as progress:
         report = scan_dirs(

@@ -1,1 +1,1 @@
-"""Completion and overviews, made from the commands themselves."""
+"""Shell completion and the overview, generated from the commands themselves."""

@@ -1,4 +1,4 @@
-"""Topic and group names for the shell, live from the cluster: within a second, or silently none."""
+"""Topic and group names for shell completion, live from the cluster: within a second, or silently none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kretain import BEGAN
 WHOLE_S = 0.75
 """From the start of the process to the answer, so that a TAB costs less than a second."""
 LEAST_S = 0.45
-"""What the cluster is given where starting alone takes long."""
+"""The cluster's minimum share of that, if starting alone takes long."""
 
 
 def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -46,7 +46,7 @@ def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the groups that this machine remembers and that are there no more."""
+    """Return the groups that this machine remembers and that no longer exist."""
 
     def gone(reader: Any) -> list[str]:
         from retention_cli.core.state_dir import cluster_folder
@@ -69,7 +69,7 @@ def complete_contexts(incomplete: str) -> list[str]:
         from kretain.config import contexts
 
         return sorted(name for name in contexts() if name.startswith(incomplete))
-    except Exception:  # noqa: BLE001  (a shell that completes must never be answered with an error)
+    except Exception:  # noqa: BLE001  (completion must never answer with an error)
         return []
 
 
@@ -94,11 +94,11 @@ def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Any], list[str]])
         try:
             with _reader(ctx) as reader:
                 names = [name for name in ask(reader) if name.startswith(incomplete)]
-            found.extend(name for name in names if name.isprintable())  # a name is a line to the shell
+            found.extend(name for name in names if name.isprintable())  # the shell takes each line as a name
         except Exception:  # noqa: BLE001  (see above: unreachable is silence)
             found.clear()
 
-    # A name server or a broker that hangs must not hang the shell: the thread is left behind.
+    # A name server or a broker that hangs must not block the shell: the thread is abandoned.
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
     worker.join(_patience())

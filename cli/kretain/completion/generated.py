@@ -1,6 +1,6 @@
-"""What is generated from the command line itself: ``completions/`` and ``docs/commands.md``.
+"""The files generated from the command line itself: ``completions/`` and ``docs/commands.md``.
 
-``python -m kretain.completion.generated`` writes them, ``--check`` says instead which of them are out of date.
+``python -m kretain.completion.generated`` writes them; ``--check`` only reports which are out of date.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def reference() -> str:
 
 
 def wanted(root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each generated file, and what it should hold."""
+    """Yield each generated file, and its expected content."""
     for shell, name in COMPLETIONS.items():
         yield root / "completions" / name, completion(shell)
     yield root / "docs" / "commands.md", reference()
 
 
 def main() -> None:
-    """Write or check, in the project's folder."""
+    """Write or check them, in the project's folder."""
     stale = []
     for path, text in wanted(Path.cwd()):
         if not path.exists() or path.read_text(encoding="utf-8") != text:

@@ -1,4 +1,4 @@
-"""What ``kretain --help`` shows: the commands in groups. Light, since it is the first thing anybody waits for."""
+"""What ``kretain --help`` shows: the commands in groups. Light, as it is the first thing that people wait for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ABOUT = (
 )
 FIRST = (
     ("kretain doctor -b HOST:PORT", "what is possible"),
-    ("kretain plan -b HOST:PORT 'orders.*' --consumed-after 3d", "what would go"),
+    ("kretain plan -b HOST:PORT 'orders.*' --consumed-after 3d", "a first plan"),
     ("kretain trim -b HOST:PORT -p policy.yaml --dry-run", "its rehearsal"),
 )
 

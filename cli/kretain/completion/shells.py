@@ -1,8 +1,8 @@
 """The scripts that make a shell complete ``kretain``, in place of Typer's own.
 
-Names come live from a cluster, where a consumer group may be called anything at all: nothing here is evaluated
-or split by the shell. bash cuts words at colons, which TOPIC:PARTITION has. One call answers a TAB, so that
-a cluster that can't be reached costs its second once.
+Names come live from a cluster, and a consumer group may have any name: the shell evaluates and splits none of
+them. bash splits words at colons, which TOPIC:PARTITION contains. One call answers a TAB, so that a cluster that
+can't be reached costs its second only once.
 
 All three ask in Typer's format for fish: the line up to the cursor in, ``value<TAB>help`` lines out.
 """
@@ -80,8 +80,8 @@ complete --command kretain --no-files --arguments '(__kretain_complete)'
 
 
 def use_ours() -> None:
-    """Let ``--install-completion``, ``--show-completion`` and ``completions/`` have these scripts."""
-    # Typer has no public way; it is pinned, and the tests type at real shells.
+    """Make ``--install-completion``, ``--show-completion`` and ``completions/`` use these scripts."""
+    # Typer has no public way to do this; its version is pinned, and the tests type into real shells.
     from typer import _completion_classes as classes
     from typer import _completion_shared as shared
 

@@ -10,24 +10,24 @@ from kretain.embedded import jars
 from kretain.embedded.java import Java
 
 KEPT = 3
-"""Archives of other versions, Javas and environments that stay; each has about 50 MB."""
+"""How many archives of other versions, Javas and environments are kept; each has about 50 MB."""
 
 
 def archive_of(lib: Path, java: Java) -> Path:
-    """Return where the archive of these jars and this Java is, or would be. A JVM that can't use it goes on without."""
+    """Return where the archive of these jars and this Java is, or would be. A JVM that can't use it runs without."""
     parts = [java.executable.resolve(), lib, *jars.logging_jars()]
     told = "\0".join(map(str, parts)).encode()
     return jars.cache_dir() / "classes" / f"{lib.name}-{hashlib.sha256(told).hexdigest()[:16]}.jsa"
 
 
 def options(lib: Path, java: Java) -> list[str]:
-    """Return the JVM's options that use the archive where there is one."""
+    """Return the JVM's options that use the archive if there is one."""
     archive = archive_of(lib, java)
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []
 
 
 def options_to_make(part: Path) -> list[str]:
-    """Return the JVM's options that write an archive when the broker shuts down in its own order."""
+    """Return the JVM's options that write an archive when the broker shuts down cleanly."""
     return [f"-XX:ArchiveClassesAtExit={part}", "-Xlog:cds=off"]
 
 

@@ -39,14 +39,14 @@ _formatted: dict[tuple[object, ...], list[dict[str, bytes]]] = {}
 
 
 def _silent(_line: str) -> None:
-    """Progress that nobody reads."""
+    """Discard progress."""
 
 
 class EmbeddedKafka:
-    """A cluster of combined KRaft nodes. A context manager: leaving it ends what it started.
+    """A cluster of combined KRaft nodes. A context manager: leaving it stops what it started.
 
     Args:
-        nodes: how many.
+        nodes: the number of nodes.
         version: of Apache Kafka, as published to Maven.
         log_dirs: folders for partitions, per node; a number makes that many inside ``directory``.
         settings: any broker settings, which override ours.
@@ -54,8 +54,8 @@ class EmbeddedKafka:
             ``SECURE`` (its settings start with ``listener.name.secure.``), see ``secure_bootstrap``.
         ports: of the plaintext listeners; free ones by default.
         heap_mb: of each broker.
-        directory: where everything lies; a temporary one, removed at the end, by default.
-        progress: is told, in a line, what takes long.
+        directory: the folder of everything; by default a temporary one, removed at the end.
+        progress: is told, in one line, about slow steps.
 
     Raises:
         EmbeddedError: no Java, no network on first use, a port taken, a broker that died.
@@ -88,12 +88,12 @@ class EmbeddedKafka:
         self._progress = progress
         self._scratch: Path | None = None
         self._reaper: subprocess.Popen[bytes] | None = None
-        self._jvm_options: list[str] | None = None
+        self._archive_at_exit: Path | None = None
         self.cluster_id = new_id()
 
     @property
     def directory(self) -> Path:
-        """Where everything lies. A temporary one goes with the cluster, and what else was put there too."""
+        """The folder of everything. A temporary one is removed with the cluster, with everything that was put there."""
         folder = self._directory or self._scratch
         if folder is None:
             raise EmbeddedError("this Kafka does not run: it has no folder")
@@ -118,27 +118,27 @@ class EmbeddedKafka:
         self.stop()
 
     def start(self) -> Self:
-        """Start all nodes and return when each of them sees all the others."""
+        """Start all nodes and return when each of them sees all others."""
         java = find_java()
         lib = jars.resolve("kafka_2.13", self.version, java, self._progress)
         try:
             self._prepare(java, lib)
             for node in self.nodes:
-                node.refuse_taken_ports()  # before the seconds that formatting takes
+                node.refuse_taken_ports()  # before formatting, which takes seconds
             self._progress(f"starting {self._count} Kafka node{'s' if self._count > 1 else ''} ({self.version}) …")
             self._format()
             for node in self.nodes:
                 self.start_node(node)
             self.wait_until_ready()
-        except BaseException:  # Ctrl-C too: nothing of ours may stay behind
+        except BaseException:  # Ctrl-C, too: nothing of ours may remain
             self.stop()
             raise
         return self
 
     def archive_classes(self) -> None:
-        """Start once and shut down in order, which leaves an archive of a broker's classes for all starts that follow.
+        """Start and shut down cleanly once, which leaves an archive of a broker's classes for all later starts.
 
-        Does nothing where there is one.
+        Does nothing if there is one.
         """
         java = find_java()
         lib = jars.resolve("kafka_2.13", self.version, java, self._progress)
@@ -148,21 +148,21 @@ class EmbeddedKafka:
             if archive.exists():
                 return
             part = archive.with_suffix(".part")
-            self._jvm_options = classes.options_to_make(part)
+            self._archive_at_exit = part
             try:
                 with self:
                     for node in self.nodes:
                         node.terminate()
                 classes.keep(part, archive)
             finally:
-                self._jvm_options = None
+                self._archive_at_exit = None
                 part.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """End every node at once and remove the temporary folder. Harmless when repeated."""
+        """Kill every node and remove the temporary folder. Harmless when repeated."""
         for node in self.nodes:
             with contextlib.suppress(OSError):
-                node.kill()  # the data goes too: there is nothing to shut down in order
+                node.kill()  # the data is removed, too: no need to shut down cleanly
         if self._reaper is not None:
             if self._reaper.stdin is not None:
                 with contextlib.suppress(OSError):
@@ -206,9 +206,9 @@ class EmbeddedKafka:
                 )
 
     def _format(self) -> None:
-        """Let Kafka's tool format one node, and write the same to the others, and to clusters with the same settings.
+        """Format one node with Kafka's tool, and copy the result to the others, and to clusters with the same settings.
 
-        What the tool writes depends on the version and the settings; of nodes it holds their ids alone.
+        What the tool writes depends on the version and the settings; the only thing specific to a node is its ids.
         """
         like = (self.version, len(self.nodes[0].log_dirs), tuple(sorted(self._settings.items())))
         for node in self.nodes:
@@ -238,8 +238,9 @@ class EmbeddedKafka:
             )
             properties = self._properties(i + 1, plain[i], control[i], secure[i], voters, dirs)
             ports = plain[i], control[i], secure[i]
-            options = classes.options(lib, java) if self._jvm_options is None else self._jvm_options
-            self.nodes.append(Node(i + 1, *ports, home, dirs, properties, java, lib, self._heap_mb, options))
+            self.nodes.append(
+                Node(i + 1, *ports, home, dirs, properties, java, lib, self._heap_mb, self._archive_at_exit)
+            )
         self._reaper = subprocess.Popen(
             [sys.executable, reaper.__file__, *([str(self._scratch)] if self._scratch is not None else [])],
             stdin=subprocess.PIPE,
@@ -279,7 +280,7 @@ class EmbeddedKafka:
 
 
 def _brokers_seen_by(address: str) -> int:
-    """Return how many brokers the node at ``address`` names, 0 where it doesn't answer yet."""
+    """Return how many brokers the node at ``address`` names, 0 if it doesn't answer yet."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

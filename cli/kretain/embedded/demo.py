@@ -1,4 +1,4 @@
-"""The demo's cluster: topics with real data, and consumer groups that stand where groups stand."""
+"""The demo's cluster: topics with real data, and consumer groups at typical positions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def load(kafka: EmbeddedKafka, progress: Progress) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # (it is there)
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    # The data is of 2013: without this the brokers' own retention (7 days) would have it at once.
+    # The data is of 2013: without this the brokers' own retention (7 days) would delete it at once.
     config = {"retention.ms": "-1", "segment.bytes": "1048576"}
     wanted = [NewTopic(name, partitions, 1, config=config) for name, partitions in TOPICS.items()]
     for future in admin.create_topics(wanted).values():
@@ -100,10 +100,10 @@ def _produce(kafka: EmbeddedKafka, topic: str, records: Iterator[Record]) -> Non
 
 
 def run_groups(kafka: EmbeddedKafka, progress: Progress) -> None:
-    """Run each of :data:`READERS` as a real consumer, until it stands where it should.
+    """Run each of :data:`READERS` as a real consumer, until it has reached its position.
 
     Raises:
-        EmbeddedError: one did not get there in time.
+        EmbeddedError: one did not reach it in time.
     """
     for reader in READERS:
         progress(f"group {reader.group} {reader.story} …")

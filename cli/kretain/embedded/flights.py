@@ -27,7 +27,7 @@ class Record(NamedTuple):
 
 
 def flights() -> Iterator[Record]:
-    """Yield every flight, keyed by carrier; its event time is when it left, or was to leave where it never did."""
+    """Yield every flight, keyed by carrier; its event time is its departure, the scheduled one if it never left."""
     with zipfile.ZipFile(_data() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
             minutes = int(row["minute"]) + (int(float(row["dep_delay"])) if row["dep_delay"] not in ("", "NA") else 0)

@@ -23,13 +23,13 @@ KAFKA = "org.apache.kafka"
 RESOLVE_SECONDS = 600
 
 SETTINGS_VARIABLE = "KRETAIN_IVY_SETTINGS"
-"""Names a settings file for Ivy, where a mirror serves the jars."""
+"""Names a settings file for Ivy, for when a mirror serves the jars."""
 
 _SCRATCH = ".resolving-"
 _LOGGING = ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")
 
 Progress = Callable[[str], None]
-"""Takes one line for people: what is being waited for."""
+"""Takes one line for people that says what is being waited for."""
 
 
 def cache_dir() -> Path:
@@ -43,20 +43,20 @@ def resolve(
 ) -> Path:
     """Return a folder that holds ``group:artifact:version`` and all it needs, as jars.
 
-    Downloads on first use; afterwards it is a look at the disk. Safe for several processes at once. What
-    Ivy asks is its own default (Maven Central), or what the settings file in ``KRETAIN_IVY_SETTINGS`` says.
+    Downloads on first use; afterwards it only checks the disk. Safe for several processes at once. Ivy asks its
+    default repository (Maven Central), or what the settings file in ``KRETAIN_IVY_SETTINGS`` says.
 
     Raises:
         EmbeddedError: no PySpark (its wheel carries Ivy), no network, or no such version.
     """
     root = (cache or cache_dir()) / "jars"
     target = root / f"{artifact}-{version}"
-    if target.is_dir():  # it is renamed into place whole, so that a folder is a finished one
+    if target.is_dir():  # folders are renamed into place, so an existing one is complete
         return target
     root.mkdir(parents=True, exist_ok=True)
     with locked(root / ".lock"):
         if not target.is_dir():
-            for left in root.glob(f"{_SCRATCH}*"):  # of a process that was killed: we hold the lock, so nobody's
+            for left in root.glob(f"{_SCRATCH}*"):  # left by a killed process: we hold the lock, so nobody uses it
                 shutil.rmtree(left, ignore_errors=True)
             progress(f"downloading {_called(group, artifact)} {version} (once, about 45 MB) …")
             _download(group, artifact, version, java, root, target)
@@ -75,7 +75,7 @@ def _download(group: str, artifact: str, version: str, java: Java, root: Path, t
     with tempfile.TemporaryDirectory(dir=root, prefix=_SCRATCH) as scratch:
         lib = Path(scratch) / "lib"
         command = [
-            *(str(java.executable), "-jar", str(_ivy_jar()), *(("-settings", settings) if settings else ())),
+            *(str(java.executable), "-jar", str(ivy_jar()), *(("-settings", settings) if settings else ())),
             *("-cache", str(root / ".ivy"), "-dependency", group, artifact, version, "-confs", "default"),
             *("-retrieve", f"{lib}/[artifact]-[revision](-[classifier]).[ext]"),
             *("-types", "jar", "bundle", "maven-plugin"),
@@ -95,7 +95,7 @@ def _download(group: str, artifact: str, version: str, java: Java, root: Path, t
 
 
 def _ivy_reason(said: str) -> str:
-    """Return the line in which Ivy says why, and what to do about it."""
+    """Return Ivy's line that says why, and what to do about it."""
     lines = [" ".join(line.strip(" :\t").split()) for line in said.splitlines()]
     for line in lines:
         if "SSLHandshake" in line or "certification path" in line:
@@ -113,7 +113,8 @@ def _ivy_reason(said: str) -> str:
     return next((line for line in reversed(lines) if line), "Ivy said nothing")
 
 
-def _ivy_jar() -> Path:
+def ivy_jar() -> Path:
+    """Return Ivy, out of the wheel of PySpark."""
     found = sorted(_pyspark_jars().glob("ivy-*.jar"))
     if not found:
         raise EmbeddedError(f"no ivy-*.jar in {_pyspark_jars()}: reinstall PySpark")
@@ -121,10 +122,10 @@ def _ivy_jar() -> Path:
 
 
 def logging_jars() -> list[Path]:
-    """Return what a broker's jars lack to say anything at all: a logger behind SLF4J, which prints errors."""
+    """Return what a broker's jars lack to log anything at all: a logger behind SLF4J, which prints errors."""
     try:
         folder = _pyspark_jars()
-    except EmbeddedError:  # the broker runs without, and dies in silence if it must
+    except EmbeddedError:  # the broker runs without, though its errors are then not shown
         return []
     return [jar for name in _LOGGING for jar in sorted(folder.glob(f"{name}-[0-9]*.jar"))[-1:]]
 
@@ -138,7 +139,7 @@ def _pyspark_jars() -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes of this user out meanwhile."""
+    """Keep other processes of this user out while this is held."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

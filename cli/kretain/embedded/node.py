@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from kretain.embedded import classes
 from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.jars import logging_jars
 from kretain.embedded.java import Java
@@ -32,8 +33,9 @@ _PORTS = range(20_000, 32_000)
 class Node:
     """A combined broker and controller (KRaft) on loopback.
 
-    ``port`` is its plaintext listener, ``secure_port`` that of the second one, where there is one.
-    ``log_dirs`` are the folders that hold its partitions. What its last process said begins at ``log_began``.
+    ``port`` is its plaintext listener, ``secure_port`` that of the second one, if there is one. ``log_dirs`` are
+    the folders that hold its partitions. Its last process's output begins at ``log_began`` in the log. A broker
+    that shuts down cleanly writes its classes to ``archive_at_exit``, if that is given.
     """
 
     node_id: int
@@ -46,7 +48,7 @@ class Node:
     java: Java
     lib: Path
     heap_mb: int
-    jvm_options: Sequence[str] = ()
+    archive_at_exit: Path | None = None
     process: subprocess.Popen[bytes] | None = field(default=None)
     log_began: int = field(default=0)
 
@@ -62,7 +64,7 @@ class Node:
 
     @property
     def log_file(self) -> Path:
-        """What the broker itself said."""
+        """The broker's own log."""
         return self.home / "broker.log"
 
     def write_configuration(self) -> Path:
@@ -92,7 +94,7 @@ class Node:
             raise EmbeddedError(f"node {self.node_id} could not be formatted: {self.failure_line()}")
 
     def format_like(self, formatted: Sequence[Mapping[str, bytes]], cluster_id: str) -> None:
-        """Write the node's configuration, and into its log dirs what the tool has written into another node's."""
+        """Write the node's configuration, and into its log dirs what the tool wrote into another node's."""
         self.write_configuration()
         for folder, files in zip(self.log_dirs, formatted, strict=True):
             for name, content in files.items():
@@ -114,7 +116,7 @@ class Node:
         return "\n".join([*lines, ""]).encode()
 
     def refuse_taken_ports(self) -> None:
-        """Look whether somebody listens where this node is to.
+        """Check that nobody listens on this node's ports.
 
         Raises:
             EmbeddedError: one of its ports is taken; the text names it.
@@ -130,16 +132,18 @@ class Node:
             EmbeddedError: one of its ports is taken.
         """
         self.refuse_taken_ports()
-        self.process = self._java("kafka.Kafka", str(self.home / "server.properties"), heap_mb=self.heap_mb)
+        options = [] if self.archive_at_exit is None else classes.options_to_make(self.archive_at_exit)
+        config = str(self.home / "server.properties")
+        self.process = self._java("kafka.Kafka", config, heap_mb=self.heap_mb, options=options)
 
     def kill(self) -> None:
-        """SIGKILL, as a power cut would."""
+        """SIGKILL, like a power cut."""
         self._signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait()
 
     def terminate(self) -> None:
-        """Ask the broker to shut down in its own order, and kill it where it doesn't."""
+        """Ask the broker to shut down cleanly, and kill it if it doesn't."""
         self._signal(signal.SIGTERM)
         if self.process is not None:
             try:
@@ -156,7 +160,7 @@ class Node:
         self._signal(signal.SIGCONT)
 
     def failure_line(self) -> str:
-        """Return the line that says best why the last of this node's processes died: its first exception."""
+        """Return the line that best explains why this node's last process died: its first exception."""
         try:
             with self.log_file.open(encoding="utf-8", errors="replace") as log:
                 log.seek(self.log_began)
@@ -174,13 +178,13 @@ class Node:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(number)
 
-    def _java(self, main: str, *arguments: str, heap_mb: int) -> subprocess.Popen[bytes]:
+    def _java(self, main: str, *arguments: str, heap_mb: int, options: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         command = [
             str(self.java.executable),
             *(f"-Xmx{heap_mb}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
-            *self.jvm_options,
+            *(options or classes.options(self.lib, self.java)),
             *(f"-Djava.io.tmpdir={self.home}", "-Djava.awt.headless=true"),
-            # Ours first: they are of one release, which need not be the one that this Kafka names.
+            # Ours first: they are of one release, which may differ from the one that this Kafka names.
             *("-cp", os.pathsep.join([*map(str, logging_jars()), f"{self.lib}/*"]), main, *arguments),
         ]
         with self.log_file.open("ab") as said:
@@ -195,7 +199,7 @@ def new_id() -> str:
 
 def _spawn(command: list[str], said: IO[bytes], home: Path) -> subprocess.Popen[bytes]:
     try:
-        # A session of its own: a Ctrl-C in the terminal reaches us alone, and we stop it.
+        # A session of its own: a Ctrl-C in the terminal reaches only us, and we stop it.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -211,7 +215,7 @@ def _spawn(command: list[str], said: IO[bytes], home: Path) -> subprocess.Popen[
 
 def _refuse_taken(port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does: TIME_WAIT is no owner
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does: a port in TIME_WAIT is free
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
@@ -223,8 +227,8 @@ def _refuse_taken(port: int) -> None:
 def free_ports(count: int) -> list[int]:
     """Return ports of loopback that nobody listens on right now, all different.
 
-    They lie below those that systems give to outgoing connections (32768 and up on Linux): one of these could take
-    a port between now and a broker's start.
+    They are below those that systems give to outgoing connections (32768 and up on Linux), which could take a port
+    between now and a broker's start.
     """
     ports: list[int] = []
     tried = iter(random.sample(_PORTS, len(_PORTS)))

@@ -1,4 +1,4 @@
-"""Which archive is meant: a URL that was typed, or those that the policy names."""
+"""Which archive is meant: a typed URL, or those that the policy names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def archive_url(text: str) -> str:
     """Return a URL as typed, or a path made absolute.
 
     Raises:
-        UsageError: it is none, or has a password in it; the text does not repeat it.
+        UsageError: it is not a URL or path, or contains a password; the text does not repeat it.
     """
     from retention_cli.policy.archive_url import ArchiveUrlError, check_url
 
@@ -23,7 +23,7 @@ def archive_url(text: str) -> str:
 
 
 def split(where: Sequence[str], policy: Path | None) -> tuple[list[str], list[str]]:
-    """Return the URLs and the topics that are meant. What has a slash is a URL, as no topic's name has one.
+    """Return the URLs and the topics that are meant. Anything with a slash is a URL, as topic names have none.
 
     Raises:
         UsageError: no URL is given, and no policy names one.
@@ -39,7 +39,7 @@ def in_policy(policy: Path | None, topic: str | None = None) -> list[str]:
 
     Raises:
         UsageError: there is no policy, or it names none.
-        PolicyError: it is wrong.
+        PolicyError: the policy is wrong.
     """
     from retention_cli.policy.archive_url import NONE
     from retention_cli.policy.load import load_policy

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # --help must not wait for the brokers' client
 
 @dataclass(frozen=True, slots=True)
 class FleetFlags(OptionGroup):
-    """Which clusters, where there may be several."""
+    """The options that choose among several clusters."""
 
     fleet: Annotated[
         Path | None,
@@ -50,12 +50,12 @@ class Fleet:
     clusters: dict[str, Resolved]
 
     def members(self, topics: list[str] | None, one_off: OneOff) -> list[Member]:
-        """Return the clusters as the engine takes them, after every policy and every client file was read once.
+        """Return the clusters as the engine takes them, after reading every policy and every client file once.
 
         Raises:
             UsageError: one of them has no policy, and there is no one-off rule.
             PolicyError, SettingsError: a policy or a connection's settings are wrong.
-            SameClusterError: two of them are reached by the same address.
+            SameClusterError: two of them have the same address.
         """
         from retention_cli.brokers.errors import SettingsError
         from retention_cli.engines.fleet.planning import Member, check_addresses
@@ -79,7 +79,7 @@ class Fleet:
 
 
 def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
-    """Return the one cluster that a command is about, or the several.
+    """Return the cluster that a command is about, or the fleet.
 
     Raises:
         UsageError: the options name clusters in more than one way, or --cluster names none of them.
@@ -158,7 +158,7 @@ def _near(name: str, known: dict[str, Any]) -> str:
 
 
 def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpark, *, quiet: bool) -> FleetPlan:
-    """Plan all clusters; say each one's notes, and of those that failed, why."""
+    """Plan all clusters; print each one's notes, and why the failed ones failed."""
     from kretain.render.kit.progress import shown_by_name
     from kretain.render.kit.screen import warn
     from retention_cli.engines.fleet.planning import make_fleet_plan
@@ -173,13 +173,13 @@ def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpar
 
 
 def tell_failures(failures: dict[str, Failure]) -> None:
-    """Say of each cluster that failed why, a line each, also where warnings are not wanted."""
+    """Print why each cluster failed, one line each, even if warnings are off."""
     for name, failure in failures.items():
         tell(f"kretain: {name}: {failure.error}")
 
 
 def code_of_failure(failure: Failure) -> Exit:
-    """Return the exit code that a cluster's failure would be, were it alone."""
+    """Return the exit code of a cluster's failure, as if it were the only cluster."""
     return Exit.FAILED if failure.cause is None else exit_code_for(failure.cause)
 
 
@@ -216,7 +216,7 @@ def plan_fleet(
 
 
 def save(made: FleetPlan, out: Path, *, quiet: bool) -> None:
-    """Save a fleet's plan, as Parquet where the file is called so."""
+    """Save a fleet's plan, as Parquet if the file's name says so."""
     from kretain.render.kit.screen import warn
     from kretain.system.files import whole, write_whole
     from retention_cli.engines.fleet.plan import fleet_lines

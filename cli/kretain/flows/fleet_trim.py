@@ -1,4 +1,4 @@
-"""Trimming several clusters: one after the other, after one question; a failure in one does not stop the others."""
+"""Trimming several clusters one after the other, after one question; one failure does not stop the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrimFlags:
-    """How a fleet's trim is to go, as ``kretain trim`` was given it."""
+    """The options of ``kretain trim`` that apply to a fleet's trim."""
 
     plan: Path | None
     dry_run: bool
@@ -42,9 +42,9 @@ class TrimFlags:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlans:
-    """A fleet's plans, each given when its turn comes, and what could not be planned.
+    """A fleet's plans, each read when its turn comes, and the clusters that could not be planned.
 
-    ``show`` prints the plan for the person who is asked.
+    ``show`` prints the plan before the user is asked.
     """
 
     plans: dict[str, Callable[[], Plan]]
@@ -63,7 +63,7 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     else:
         chosen = _saved(fleet, topics, one_off, flags.plan, flags.max_age_ms)
         members = fleet.members(topics, one_off)
-    # All of a saved plan is read and doubted before the first request; rows are not kept.
+    # All of a saved plan is read and validated before the first request; rows are not kept.
     shares = [fleet_share(name, plan(), flags.max_partitions) for name, plan in chosen.plans.items()]
     if not flags.dry_run and not flags.yes and any(share.partitions for share in shares):
         show = chosen.show if flags.output == Output.table else lambda: None
@@ -82,7 +82,7 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
 def trim_each(
     members: list[Member], chosen: FleetPlans, flags: TrimFlags
 ) -> Iterator[tuple[str, TrimReport | Failure]]:
-    """Trim cluster by cluster. A Ctrl-C ends the one under way in good order, and leaves the later ones alone."""
+    """Trim cluster by cluster. A Ctrl-C stops the current one cleanly, and skips the later ones."""
     from retention_cli.engines.fleet.plan import Failure
 
     stopped = False
@@ -93,13 +93,13 @@ def trim_each(
             if stopped:
                 yield member.name, Failure("interrupted before its turn", KeyboardInterrupt())
                 continue
-            sent: list[TrimReport] = []  # that of this cluster, once something was sent to it
+            sent: list[TrimReport] = []  # this cluster's report, once something was sent to it
             try:
                 report = trim_one(member, chosen.plans[member.name](), flags, sent)
             except KeyboardInterrupt as error:
                 stopped = True
                 yield member.name, replace(sent[0], interrupted=True) if sent else Failure("interrupted", error)
-            except Exception as error:  # noqa: BLE001  (said in one line, with its exit code; the others go on)
+            except Exception as error:  # noqa: BLE001  (reported in one line, with its exit code; the others continue)
                 if sent:
                     flags.deeds.fail(error, flags.verbose)
                 yield member.name, sent[0] if sent else Failure(line_of(error), error)
@@ -156,8 +156,8 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
     """Read a fleet's saved plan.
 
     Raises:
-        SavedPlanError: it is none that can be carried out.
-        PlanRefusedError, RefusedError: it is too old, made with other rules, or has clusters that the fleet has not.
+        SavedPlanError: it can't be executed.
+        PlanRefusedError, RefusedError: it is too old, made with other rules, or has clusters that the fleet lacks.
     """
     from kretain.render.fleet_trim import print_saved_fleet
     from retention_cli.engines.fleet.plan import Failure
@@ -171,7 +171,7 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
             raise RefusedError(f"{path} has a plan for {name}, which {fleet.source} does not name; nothing was trimmed")
     for name, give in saved.plans.items():
         plan = give()
-        alone = plan.flags and not one_off.any_rule  # said before "there is no policy"
+        alone = plan.flags and not one_off.any_rule  # reported before "there is no policy"
         selection: Any = (
             Selection(rules.flags_alone(one_off), ())
             if alone

@@ -1,4 +1,4 @@
-"""The options ``--inventory`` and ``--exact-bytes``, and what is read for them."""
+"""The options ``--inventory`` and ``--exact-bytes``, and reading what they name."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ ExactBytes = Annotated[
 
 
 def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False) -> None:
-    """Refuse, of several clusters, what is about the disks of one.
+    """Refuse, for several clusters, options about the disks of one cluster.
 
     Raises:
-        UsageError: it was given.
+        UsageError: one was given.
     """
     for given, name in ((paths, "--inventory"), (exact_bytes, "--exact-bytes"), (wait, "--wait")):
         if given:
@@ -45,12 +45,12 @@ def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False
 
 
 class InventoryOption:
-    """The inventory that ``--inventory`` names, else the policy does: its files, and what this process reads of them.
+    """The inventory named by ``--inventory``, else by the policy: its files, and what this process reads of them.
 
-    ``batches`` reads logs instead, where there is no inventory and ``--exact-bytes`` asks for it.
+    ``batches`` reads logs instead, if there is no inventory and ``--exact-bytes`` asks for it.
 
     Raises:
-        InventoryError: the policy names files that are not there.
+        InventoryError: the policy names files that do not exist.
     """
 
     def __init__(self, paths: list[Path] | None, policy: Policy, *, exact_bytes: bool = False) -> None:
@@ -63,7 +63,7 @@ class InventoryOption:
         self._view: InventoryView | None = None
 
     def view(self) -> InventoryView | BatchSizes | None:
-        """Return what they say; where none is named, what reads batches, or None.
+        """Return the inventory; if none is named, what reads batches, or None.
 
         Raises:
             InventoryError: it can't be read.
@@ -81,11 +81,11 @@ class InventoryOption:
 
 
 def _of_policy(policy: Policy) -> list[Path]:
-    """Return the files and folders that ``disks.inventory`` names, from the policy file's folder."""
+    """Return the files and folders that ``disks.inventory`` names, relative to the policy file's folder."""
     folder = Path(policy.source).parent
     found: list[Path] = []
     for text in policy.disks.inventory:
-        path = folder / text  # an absolute one stays what it is
+        path = folder / text  # an absolute path stays as it is
         if path.exists() or not any(sign in text for sign in "*?["):
             found.append(path)
             continue

@@ -1,4 +1,4 @@
-"""Live settings from the command line: KEY=VALUE, and what is worth a warning once they are set."""
+"""Live settings from the command line: KEY=VALUE pairs, and warnings once they are set."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MINIMUM = "log.retention.min.timestamp"
 
 
 def read_pairs(pairs: list[str]) -> dict[str, Any]:
-    """Return KEY=VALUE as JSON's own types: numbers and true or false where they look so, else text.
+    """Return KEY=VALUE pairs as JSON types: numbers, true or false if they look like it, else text.
 
     Raises:
-        UsageError: one has no =, or a key stands twice.
+        UsageError: one has no =, or a key is given twice.
     """
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -40,7 +40,7 @@ def _scalar(text: str) -> Any:
 
 
 def warn_of(done: Changed, new: Mapping[str, Any], policy: Policy, *, there: bool) -> None:
-    """Say what was set and may not be what was meant."""
+    """Warn about settings that may not be what was meant."""
     for text in done.corrected:
         warn(f"replaced: {text}")
     if not there:

@@ -34,7 +34,7 @@ SPARK = "Spark"
 
 @dataclass(frozen=True, slots=True)
 class SparkFlags(OptionGroup):
-    """Whether the work is spread over Spark, and over which."""
+    """Whether to run over Spark, and how."""
 
     spark: Annotated[
         bool,
@@ -71,14 +71,14 @@ class SparkFlags(OptionGroup):
         """Refuse Spark's options without Spark.
 
         Raises:
-            UsageError: ``--spark`` is missing, or a setting is no KEY=VALUE.
+            UsageError: ``--spark`` is missing, or a setting is not KEY=VALUE.
         """
         if not self.spark and (self.spark_conf or self.executor_command_config):
             raise UsageError("--spark-conf and --executor-command-config need --spark")
         self.conf()
 
     def conf(self) -> dict[str, str]:
-        """Return the settings of Spark that were given."""
+        """Return the given settings of Spark."""
         found = {}
         for one in self.spark_conf or ():
             key, equals, value = one.partition("=")
@@ -90,14 +90,14 @@ class SparkFlags(OptionGroup):
 
 @dataclass(frozen=True, slots=True)
 class OpenSpark:
-    """A session, and how executors come to connections' settings."""
+    """A session, and how connections' settings get to executors."""
 
     session: Any
     folder: Path
     flags: SparkFlags
 
     def connection(self, settings: ConnectionSettings) -> ConnectionRef:
-        """Return where executors find a cluster's settings, once they are there."""
+        """Send a cluster's settings to executors, and return where they find them."""
         from retention_cli.engines.spark.connections import ConnectionRef, write_connection
         from retention_cli.engines.spark.session import runs_here, ship_file
 
@@ -113,7 +113,7 @@ class OpenSpark:
 
 @contextmanager
 def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
-    """Open Spark, check what executors have, and let go of it in the end.
+    """Open Spark, check what executors have, and stop it at the end.
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
@@ -137,7 +137,7 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
 
 
 class SharedSpark:
-    """One session for all that a command does, opened when the first of it needs it. A context manager.
+    """One session for everything in a command, opened at first use. A context manager.
 
     Raises:
         UsageError: Spark's options don't go together.
@@ -167,7 +167,7 @@ class SharedSpark:
         return self._open
 
     def archiver(self) -> ArchiverFor | None:
-        """Return what archives over this session, None where Spark is not asked for."""
+        """Return what creates an archiver over this session, None without ``--spark``."""
         return self._archiver if self.flags.spark else None
 
     def _archiver(self, reader: ClusterReader, cluster_id: str) -> Archiver:
@@ -214,7 +214,7 @@ def plan_one(
 
 @contextmanager
 def fleet_engine(shared: SharedSpark, *, quiet: bool) -> Iterator[Engine]:
-    """Give what plans several clusters: this process by itself, or Spark."""
+    """Give the engine for several clusters: this process by itself, or Spark."""
     if not shared.flags.spark:
         from retention_cli.engines.fleet.planning import LocalEngine
 
@@ -239,7 +239,7 @@ def positions_of(
     *,
     quiet: bool,
 ) -> Iterator[Positions]:
-    """Give where consumers stand, read by this process or over Spark: its rows come when they are looked at.
+    """Give where consumers stand, read by this process or over Spark; Spark's rows are collected on access.
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
@@ -270,7 +270,7 @@ def positions_of(
 def record_reader(
     flags: SparkFlags, reader: ClusterReader, found: Profile, progress: Progress
 ) -> Iterator[Read | None]:
-    """Give what reads a profile's records: Spark, or None, for this process by itself.
+    """Give the reader of a profile's records: Spark's, or None for this process by itself.
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
@@ -285,10 +285,10 @@ def record_reader(
 
 
 def maker(shared: SharedSpark, inventory: InventoryOption) -> Callable[..., Plan]:
-    """Return what makes a plan: this process by itself, or Spark.
+    """Return the function that makes a plan: in this process, or over Spark.
 
     Raises:
-        InventoryError: this process is to read it, and can't.
+        InventoryError: this process must read it, and can't.
     """
     if not shared.flags.spark:
         from retention_cli.plan.make import make_plan

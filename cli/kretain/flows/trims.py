@@ -1,4 +1,4 @@
-"""What the trim of one cluster and that of a fleet share: the question, the clock and the exit code."""
+"""What trims of one cluster and of a fleet share: the question, the clock and the exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def now_ms() -> int:
 
 
 def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
-    """Return what a trim's report means."""
+    """Return the exit code of a trim's report."""
     lost = report.count("failed") or report.count("unverified")
     return worst(
         Exit.INTERRUPTED if report.interrupted else Exit.DONE,
@@ -33,10 +33,10 @@ def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
 
 
 def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
-    """Show the plan and ask a person.
+    """Show the plan and ask the user.
 
     Raises:
-        RefusedError: there is nobody to ask, or the answer is not yes; nothing was trimmed.
+        RefusedError: stdin or stderr is not a terminal, or the answer is not yes; nothing was trimmed.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise RefusedError(
@@ -52,19 +52,19 @@ def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
 
 
 def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
-    """Note what a trim (of a cluster) has deleted, as one line that needs no report beside it."""
+    """Record what a trim (of a cluster) has deleted, in one line that needs no report beside it."""
     if not report.sent:
         return
     from kretain.render.kit.text import count
 
     rows = [f"{report.count(name):,} {name}" for name in ("failed", "unverified") if report.count(name)]
     partitions = ", ".join([f"{count(report.count('trimmed'), 'partition')} trimmed", *rows])
-    went = f"{count(report.trimmed.records, 'record')} went"
-    deeds.note(f"{of and f'{of}: '}run {report.run}: {partitions}; {went} (kretain history --run {report.run})")
+    trimmed = f"{count(report.trimmed.records, 'record')} trimmed"
+    deeds.note(f"{of and f'{of}: '}run {report.run}: {partitions}; {trimmed} (kretain history --run {report.run})")
 
 
 def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
-    """Say what is wrong with the audit log (of a cluster): it was broken before, or it lacks some of this run."""
+    """Warn about the audit log (of a cluster): its chain was broken before, or it lacks a part of this run."""
     before, there = (f"{of}: ", " there") if of else ("", "")
     if (broken := report.audit_broken) is not None and not quiet:
         tell(f"kretain: {before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
@@ -75,7 +75,7 @@ def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
 def waited(
     reader: ClusterReader, report: TrimReport, selection: Callable[[], Selection], at_most_ms: int, progress: Progress
 ) -> list[Reason]:
-    """Wait for the space, and return what is not back."""
+    """Wait for the space, and return what was not freed."""
     from retention_cli.core.model import Reason
     from retention_cli.disks.replica_sizes import longest_delay_ms
     from retention_cli.trim.wait import wait_for_space
@@ -87,5 +87,5 @@ def waited(
         return [Reason("disk", "not waited for: the trim is not whole")]
     deadline = time.monotonic() + at_most_ms / 1000
     topics = sorted({row.topic for row in report.rows if row.outcome == "trimmed"})
-    delay_s = longest_delay_ms(reader, topics) / 1000 + 5  # brokers delete in the background, when they come to it
+    delay_s = longest_delay_ms(reader, topics) / 1000 + 5  # brokers delete in the background, with some delay
     return wait_for_space(reader, report.disks, selection().policy.disks, deadline, progress, delay_s=delay_s)

@@ -1,7 +1,7 @@
 """The options that every command shares, and how a command is run.
 
-``command`` adds them to a function's own, so that each stands in one place, has its ``KRETAIN_…`` variable
-and may stand before or after the arguments; it also maps errors to exit codes.
+``command`` adds them to a function's own, so that each is defined once, has its ``KRETAIN_…`` variable
+and may come before or after the arguments; it also maps errors to exit codes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import typer
 
 from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell, worst
 from kretain.system import stdio
+from kretain.system.signals import ended_after
 
 CONNECTION = "Connection"
 COMMON = "Common"
@@ -75,9 +76,9 @@ def duration_ms(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What every command is given beside its own. ``given_by`` says who gave each value: flag, variable or nobody.
+    """The options of every command. ``given_by`` says where each value came from: flag, variable or default.
 
-    ``deeds`` is where a command that deletes notes what it has deleted.
+    ``deeds`` is where a command that deletes records what it has deleted.
     """
 
     bootstrap_server: str | None = None
@@ -86,6 +87,7 @@ class Common:
     policy: Path | None = None
     state_dir: Path | None = None
     timeout: int | None = None
+    deadline: int | None = None
     quiet: bool = False
     verbose: int = 0
     given_by: dict[str, str] = field(default_factory=dict)
@@ -129,6 +131,16 @@ class _Shared:
             help="For one request, and for what moves meanwhile. Default: 30s.",
         ),
     ] = None
+    deadline: Annotated[
+        int | None,
+        option(
+            "--deadline",
+            metavar="DURATION",
+            panel=COMMON,
+            parser=duration_ms,
+            help="For the whole run: then it ends as by Ctrl-C (exit 130). Default: none.",
+        ),
+    ] = None
     policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", panel=COMMON, help="The policy file.")] = (
         None
     )
@@ -156,7 +168,7 @@ class _Shared:
 
 
 class OptionGroup:
-    """A frozen dataclass of options that several commands have; each field's default is the option's."""
+    """A frozen dataclass of options that several commands share; each field's default is the option's."""
 
 
 def _parameters(group: type) -> list[inspect.Parameter]:
@@ -171,8 +183,8 @@ def command(
 ) -> Callable[[Callable[..., Exit | None]], Any]:
     """Register a function as a command: its first parameter is :class:`Common`, the rest are its own options.
 
-    A parameter that is an :class:`OptionGroup` stands for all of its options. ``callback``: it is what a command
-    with subcommands does where none of them is given.
+    A parameter that is an :class:`OptionGroup` stands for all of its options. ``callback``: the function is what a
+    command with subcommands does when none is given.
     """
 
     def register(function: Callable[..., Exit | None]) -> Callable[..., None]:
@@ -200,7 +212,9 @@ def command(
                 if given[key] != "flag" and ctx.parent is not None and _giver(ctx.parent, key) == "flag":
                     mine[key], given[key] = ctx.parent.params[key], "flag"
             common = Common(**mine, given_by={key: who for key, who in given.items() if who})
-            raise typer.Exit(int(guarded(lambda: function(common, **values), common.verbose, common.deeds)))
+            raise typer.Exit(
+                int(guarded(lambda: function(common, **values), common.verbose, common.deeds, common.deadline))
+            )
 
         signature = inspect.Signature(
             [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared, context]
@@ -218,7 +232,7 @@ def command(
 
 
 def prose(docstring: str) -> str:
-    """Return a help text whose paragraphs are a line each, for the terminal to wrap; examples stay as they are."""
+    """Return a help text with one line per paragraph, for the terminal to wrap; examples stay as they are."""
     paragraphs = inspect.cleandoc(docstring).split("\n\n")
     return "\n\n".join(one if one.startswith(" ") else " ".join(one.split("\n")) for one in paragraphs)
 
@@ -228,23 +242,27 @@ def _giver(ctx: Any, key: str) -> str:
     return {"COMMANDLINE": "flag", "ENVIRONMENT": "variable"}.get(source.name if source is not None else "", "")
 
 
-def guarded(work: Callable[[], Exit | None], verbosity: int, deeds: Deeds | None = None) -> Exit:
-    """Run a command and return its exit code; say in one line what went wrong, and that a result was not printed.
+def guarded(
+    work: Callable[[], Exit | None], verbosity: int, deeds: Deeds | None = None, deadline_ms: int | None = None
+) -> Exit:
+    """Run a command and return its exit code; report an error, or a result that was not printed, in one line.
 
-    Once something was deleted, whatever fails behind it is partial (5), and what was deleted is said on stderr.
+    At the deadline it is asked to stop, as by SIGTERM. Once something was deleted, any later failure is partial (5),
+    and what was deleted is said on stderr.
     """
-    deeds = Deeds() if deeds is None else deeds  # an empty one is false, and may yet be filled
+    deeds = Deeds() if deeds is None else deeds  # not "or": an empty one is false, but may still be filled
     signal.signal(signal.SIGTERM, _as_interrupt)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup wants us deaf to it
-        signal.signal(signal.SIGHUP, _as_interrupt)  # a terminal that is closed
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
+        signal.signal(signal.SIGHUP, _as_interrupt)  # the terminal was closed
     try:
-        code = work() or Exit.DONE
+        with ended_after(deadline_ms):
+            code = work() or Exit.DONE
         sys.stdout.flush()
     except (typer.Exit, typer.Abort):
         raise
     except UsageError as error:
         raise typer.BadParameter(str(error)) from None
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (said in one line, with its exit code)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reported in one line, with its exit code)
         known = as_engine_error(error)
         report(known, verbosity)
         if deeds:

@@ -1,4 +1,4 @@
-"""The TOPIC argument and the one-off rules, and the selection that they and the policy file come to."""
+"""The TOPIC argument and the one-off rules, and the selection that they and the policy file make."""
 
 from __future__ import annotations
 
@@ -23,10 +23,24 @@ _LAST_MS = 2**63 - 1
 
 
 class Unconsumed(StrEnum):
-    """What may happen to records that nobody has read."""
+    """What to do with records that nobody has read."""
 
     hold = "hold"
     trim = "trim"
+
+
+def patterns(given: list[str] | None) -> list[str] | None:
+    """Check names, globs and ``re:`` expressions of the command line: the callback of each argument that has them."""
+    from retention_cli.policy.patterns import PatternError, compiled
+
+    for pattern in given or ():
+        if not pattern:
+            raise typer.BadParameter("it is empty")
+        try:
+            compiled(pattern)
+        except PatternError as error:
+            raise typer.BadParameter(str(error)) from None
+    return given
 
 
 Topics = Annotated[
@@ -35,6 +49,7 @@ Topics = Annotated[
         metavar="TOPIC",
         show_default=False,
         autocompletion=complete_topics,
+        callback=patterns,
         help="Topic names, globs ('orders.*', '*') or re:^…$; default: all that the policy matches.",
     ),
 ]
@@ -93,7 +108,7 @@ class RuleFlags(OptionGroup):
         """Return the flags as the engine takes them.
 
         Raises:
-            UsageError: --before is a moment that Kafka has no room for.
+            UsageError: --before is a time that Kafka can't represent.
         """
         if self.before is not None and self.before > _LAST_MS:
             raise UsageError(f"--before: {shown(self.before)} is not a time in Unix ms")
@@ -114,12 +129,13 @@ GroupsOption = Annotated[
         metavar="GROUP",
         help="These groups alone: names or globs; may be given again.",
         autocompletion=complete_groups,
+        callback=patterns,
     ),
 ]
 
 
 def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff) -> Selection:
-    """Return the policy with the flags laid over it, and the topics chosen.
+    """Return the policy overridden by the flags, and the chosen topics.
 
     Raises:
         UsageError: there is neither a policy file nor a one-off rule with a TOPIC.
@@ -127,7 +143,6 @@ def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff)
     """
     from retention_cli.policy.selection import Selection
 
-    check_patterns(topics)
     if policy_file is not None:
         from retention_cli.policy.load import load_policy
 
@@ -145,7 +160,7 @@ def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff)
 
 
 def flags_alone(flags: OneOff) -> Any:
-    """Return a policy that consists of flags."""
+    """Return a policy that consists of the flags alone."""
     import hashlib
     import json
 
@@ -154,21 +169,3 @@ def flags_alone(flags: OneOff) -> Any:
 
     digest = hashlib.sha256(json.dumps([flags.flags(), flags.patterns], sort_keys=True).encode()).hexdigest()
     return Policy(source=NO_FILE, digest=f"sha256:{digest}")
-
-
-def check_patterns(topics: list[str] | None) -> None:
-    """Look whether each TOPIC can be one.
-
-    Raises:
-        UsageError: it is empty, or a broken regular expression.
-    """
-    import re
-
-    for pattern in topics or ():
-        if pattern.startswith("re:"):
-            try:
-                re.compile(pattern[3:])
-            except (re.error, OverflowError, RecursionError) as error:
-                raise UsageError(f"{pattern!r} is not a regular expression: {error}") from None
-        elif not pattern:
-            raise UsageError("a TOPIC is empty")

@@ -1,4 +1,4 @@
-"""Advice on the screen: a line a topic, then what endangers it, then what to type."""
+"""Advice on the screen: a line per topic, then what endangers it, then what to type."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from retention_cli.core.units import format_bytes, timestamp
 T = TypeVar("T")
 
 SHOWN = 40
-"""More topics than these are not a table any more: then those with most to say are."""
+"""A table has no more topics than this: beyond that, only those with the most advice are shown."""
 MOST = 20
 _LINES = 10
 _EFFECTS = {
-    "sooner": ("data may go sooner than wanted", "bold red"),
+    "sooner": ("data may be deleted sooner than wanted", "bold red"),
     "blocked": ("retention stops there", "red"),
     "longer": ("data stays longer than wanted", "yellow"),
     "larger": ("more space than one may think", "yellow"),
@@ -35,7 +35,7 @@ _EFFECTS = {
 def print_advice(
     reading: Reading, found: Sequence[Advice], output: Output, *, command_config: str | None, every_row: bool
 ) -> None:
-    """Print what is to be said of each topic."""
+    """Print the advice for each topic."""
     if output == Output.table:
         _print_table(found, every_row=every_row)
         _print_dangers(found, every_row=every_row)
@@ -115,7 +115,7 @@ def _footnotes(found: Sequence[Advice]) -> Iterable[str]:
 
 
 def _print_dangers(found: Sequence[Advice], *, every_row: bool) -> None:
-    """Each danger once, with the topics that it is about."""
+    """Print each danger once, with its topics."""
     about: dict[tuple[str, str], dict[str, list[Advice]]] = {}
     for one in found:
         for danger in one.dangers:
@@ -154,14 +154,14 @@ def _print_settings(found: Sequence[Advice], bootstrap: str, command_config: str
         screen.heading("Settings for the brokers")
     for name, then, text in _some(lines, every_row=every_row):
         screen.bullet(f"{name}: {then}", indent=2)
-        print(f"    {text}")
+        screen.verbatim(text)
     for key, value in properties.items():
         screen.bullet("for server.properties of every broker (they take it at a restart, not live):")
-        print(f"    {key}={value}")
+        screen.verbatim(f"{key}={value}")
 
 
 def _print_policy(found: Sequence[Advice], *, every_row: bool) -> None:
-    """One document that kretain itself takes, topics with the same words in one entry."""
+    """Print one document that kretain takes as a policy; topics with the same settings share an entry."""
     import yaml
 
     grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
@@ -182,7 +182,8 @@ def _print_policy(found: Sequence[Advice], *, every_row: bool) -> None:
         screen.bullet(f"({count(left, 'more topic')}: --all, or -o json)")
     entries = [{"match": names[0] if len(names) == 1 else names, **dict(keys)} for keys, names in grouped.items()]
     text = yaml.safe_dump({"version": 1, "topics": entries}, sort_keys=False, default_flow_style=None, width=1000)
-    print("".join(f"    {one}\n" for one in text.splitlines()), end="")
+    for one_line in text.splitlines():
+        screen.verbatim(one_line)
 
 
 def _print_unknown(found: Sequence[Advice], *, every_row: bool) -> None:
@@ -250,7 +251,7 @@ def _in_short(one: Advice) -> str:
 
 
 def _then(one: Advice) -> str:
-    """Say what the advised line comes to."""
+    """Say how long data is kept with the advised settings."""
     before, then = _at_most(one.at_most), _at_most(one.then_at_most)
     words = [f"kept at most {then} instead of {before}"] if before != then else []
     changed, number = one.topic.changed(one.changes).settings, len(one.topic.partitions)

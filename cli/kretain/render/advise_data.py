@@ -1,4 +1,4 @@
-"""Advice for scripts: JSON's own types, times in ms, sizes in bytes (docs/advise.md)."""
+"""Advice for scripts: JSON types, times in ms, sizes in bytes (docs/advise.md)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CSV_COLUMNS = (
 
 
 def row(one: Advice, bootstrap: str, command_config: str | None) -> dict[str, Any]:
-    """Return a topic's advice. Null is what is unknown, ``forever`` and ``unlimited`` what has no end."""
+    """Return a topic's advice. Null means unknown, ``forever`` and ``unlimited`` no limit."""
     topic = one.topic
     wanted = one.wanted_ms
     return {
@@ -80,7 +80,7 @@ def row(one: Advice, bootstrap: str, command_config: str | None) -> dict[str, An
 
 
 def csv_row(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a topic's row with one value a column."""
+    """Return a topic's row with one value per column."""
     at_most, normal, advice = whole["at_most"], whole["normal"], whole["advice"]
     then = advice["then_at_most"]
     return {
@@ -100,19 +100,19 @@ def csv_row(whole: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def line(one: Advice, bootstrap: str, command_config: str | None) -> str | None:
-    """Return the line that carries the advice out, None where there is nothing to change."""
+    """Return the command line that applies the advice, None if there is nothing to change."""
     return kafka_configs(one.topic.name, one.changes, bootstrap, command_config) if one.changes else None
 
 
 def entry(one: Advice) -> dict[str, str] | None:
-    """Return the advised policy entry, None where there is none to add."""
+    """Return the advised policy entry, None if there is none to add."""
     if not one.policy_entry:
         return None
     return {"match": one.topic.name, **{key: exact(value) for key, value in one.policy_entry.items()}}
 
 
 def traffic(topic: TopicState) -> dict[str, float | int | None]:
-    """Return the topic's sums; null where a partition's part is unknown."""
+    """Return the topic's sums; null if a partition's part is unknown."""
     partitions = topic.partitions
     return {
         "records_per_hour": _total(one.records_per_hour for one in partitions),
@@ -163,7 +163,7 @@ def _records(window: Any) -> Maybe[int]:
 
 
 def _total(values: Any) -> Any:
-    """Sum up, or None where one of them is unknown."""
+    """Return the sum, or None if one of them is unknown."""
     found = list(values)
     return None if any(isinstance(one, Unknown) for one in found) else _rounded(sum(found))
 

@@ -37,7 +37,7 @@ RESTORE_COLUMNS = ("partition", "records", "from", "to", "resumed_at")
 
 
 def print_archives(found: Sequence[tuple[str, ArchivedPartition]], output: Output, *, verified: bool) -> None:
-    """Print a row per archived partition. ``verified``: its files were read, not its manifests alone."""
+    """Print a row per archived partition. ``verified``: its files were read, too, not only its manifests."""
     rows = [_row(url, one) for url, one in found]
     head = {"format": FORMAT, "verified": verified, "damaged": sum(bool(one.problems) for _url, one in found)}
     match output:
@@ -156,7 +156,7 @@ def print_restored(done: Restored, output: Output) -> None:
 
 
 def question(job: Job, bootstrap: str) -> str:
-    """Return what a person is asked before anything is written."""
+    """Return the question to ask before anything is written."""
     what = "Go on with restoring" if job.resumes else "Restore"
     return (
         f"{what} {count(job.records, 'record')} of {job.wanted.topic} (topic id {job.topic_id}) to topic "

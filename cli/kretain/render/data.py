@@ -10,16 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kretain.system import stdio
+from retention_cli.core.printable import printable
 from retention_cli.plan.value import json_lines
 
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+_HIDDEN: Final = re.compile(r"[\x7f-\xa0\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]+")
+"""C1, bidirectional overrides and other unprintable characters, which JSON's own escapes leave as they are."""
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_json(parts: Iterable[str]) -> None:
-    """Write JSON to stdout; where that is not UTF-8, with escapes for all but ASCII, so that it stays JSON."""
-    plain = not stdio.is_utf8()
+    """Write JSON to stdout; if stdout is not UTF-8, escape all but ASCII, so that it is still valid JSON."""
+    escape = _HIDDEN if stdio.is_utf8() else _NOT_ASCII
     for part in stdio.while_heard(parts):
-        sys.stdout.write(_NOT_ASCII.sub(_escaped, part) if plain else part)
+        sys.stdout.write(part if part.isascii() else escape.sub(_escaped, part))
 
 
 def _escaped(some: re.Match[str]) -> str:
@@ -27,12 +31,12 @@ def _escaped(some: re.Match[str]) -> str:
 
 
 def print_json(head: Mapping[str, Any], key: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print one JSON object of which ``key`` lists the rows."""
+    """Print one JSON object whose ``key`` lists the rows."""
     write_json(json_lines(head, key, rows))
 
 
 def print_jsonl(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a JSON object a line."""
+    """Print one JSON object per line."""
     write_json(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
@@ -41,11 +45,17 @@ def print_yaml(value: Any) -> None:
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    yaml.dump(value, sys.stdout, Dumper=dumper, sort_keys=False, allow_unicode=stdio.is_utf8(), width=1000)
+    text = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=stdio.is_utf8(), width=1000)
+    if _HIDDEN.search(text) is not None:
+        text = yaml.dump(value, Dumper=dumper, sort_keys=False, width=1000)
+    sys.stdout.write(text)
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a heading and a line a row; lists of reasons become text, absent values empty cells."""
+    """Print a heading and one line per row; lists of reasons become text, absent values empty cells.
+
+    Unprintable characters are escaped, and what a spreadsheet would take for a formula is prefixed with ``'``.
+    """
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
     for row in stdio.while_heard(rows):
@@ -54,7 +64,9 @@ def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
-        return "; ".join(f"{one['code']}: {one['text']}" if isinstance(one, dict) else str(one) for one in value)
+        value = "; ".join(f"{one['code']}: {one['text']}" if isinstance(one, dict) else str(one) for one in value)
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str):
+        return f"'{printable(value)}" if value.startswith(_FORMULA) else printable(value)
     return "" if value is None else value

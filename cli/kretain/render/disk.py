@@ -94,7 +94,7 @@ def _print_table(outcomes: Sequence[DiskOutcome]) -> None:
 
 
 _NARROW = 110
-"""A terminal with fewer columns than this has no room for what the bar shows already."""
+"""A terminal with fewer columns than this has no room for numbers that the bar shows already."""
 
 
 def _columns(width: int | None, *, ceilings: bool) -> list[Column]:
@@ -109,7 +109,7 @@ def _columns(width: int | None, *, ceilings: bool) -> list[Column]:
 
 
 def _cells(one: DiskOutcome, length: int) -> dict[str, str]:
-    """Return a disk's cells by their columns; what is unknown is a question mark."""
+    """Return a disk's cells by column; a question mark means unknown."""
     room = one.disk.room
     cells = dict.fromkeys((column.title for column in _columns(None, ceilings=True)), "?")
     cells |= {"disk": one.disk.name, "Kafka": size(sum(one.disk.replicas.values()))}
@@ -134,7 +134,7 @@ def _cells(one: DiskOutcome, length: int) -> dict[str, str]:
 
 
 def _growth(grows: Maybe[Growth] | None) -> str:
-    """Return how much a disk grows a day, and when it is full."""
+    """Return how much a disk grows per day, and when it will be full."""
     if not isinstance(grows, Growth):
         return "?"
     if grows.full_in_ms == 0:
@@ -146,7 +146,7 @@ def _growth(grows: Maybe[Growth] | None) -> str:
 
 
 def bar(one: DiskOutcome, width: int = WIDTH) -> str:
-    """Return a disk as a bar: what Kafka takes, what others do, what is free, and where the ceiling is."""
+    """Return a disk as a bar: what Kafka uses, what others use, what is free, and where the ceiling is."""
     room = one.disk.room
     if isinstance(room, Unknown):
         return ""

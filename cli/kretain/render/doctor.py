@@ -18,7 +18,7 @@ _SIGNS: dict[Verdict, tuple[str, str]] = {
 
 
 def print_diagnosis(found: Diagnosis, output: Output) -> None:
-    """Print a row per check, then what each command comes to."""
+    """Print a row per check, then the verdict for each command."""
     rows = [
         {"check": one.name, "verdict": one.verdict, "text": one.text, "commands": list(one.commands)}
         for one in found.checks

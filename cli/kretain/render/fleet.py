@@ -12,7 +12,7 @@ from kretain.render import data, plan
 from kretain.render.kit import screen
 from kretain.render.kit.reasons import MOST, print_reasons
 from kretain.render.kit.screen import Column
-from kretain.render.kit.text import count, gone, number, size
+from kretain.render.kit.text import count, number, quantity, size
 from retention_cli.core.model import Decision
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
 from retention_cli.plan.columns import NAMES, row_as_json
@@ -110,7 +110,7 @@ def _by_topic(cluster: str, one: Plan) -> Iterator[_Topic]:
     for row in one.decisions:
         topics.setdefault(row.topic, []).append(row)
     for name, rows in topics.items():
-        if name.startswith("__") and all(row.action == "skip" for row in rows):  # as of one cluster: nothing new
+        if name.startswith("__") and all(row.action == "skip" for row in rows):  # as for one cluster: nothing new
             continue
         by = Counter(part for row in rows for part in plan.held_back_by(row).split(", ") if part)
         most = [part for part, _ in sorted(by.items(), key=lambda item: (-item[1], item[0]))]
@@ -175,7 +175,7 @@ def _print_totals(fleet: FleetPlan, *, markdown: bool) -> None:
             if totals.unconsumed
             else "All of them were read by every consumer that counts."
         )
-        going = gone(totals.records, totals.size_bytes, "would go", exact=totals.size_exact)
+        going = quantity(totals.records, totals.size_bytes, "would be trimmed", exact=totals.size_exact)
         lines.append((f"{going}. {unread}", None))
     else:
         lines.append(("Nothing to trim.", None))
@@ -193,7 +193,7 @@ def _print_totals(fleet: FleetPlan, *, markdown: bool) -> None:
 
 
 def print_failures(title: str, failures: Mapping[str, Failure], *, markdown: bool = False) -> None:
-    """Print a heading, then each cluster that failed and why; nothing where none did."""
+    """Print a heading, then each cluster that failed and why; nothing if none did."""
     if failures:
         screen.heading(title, markdown=markdown)
         for name, failure in failures.items():

@@ -1,4 +1,4 @@
-"""The trim of a fleet: the question that is asked before it, and what became of it, on the screen and for scripts."""
+"""The trim of a fleet: the question that is asked before it, and its results, on the screen and for scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kretain.render.fleet import print_clusters, print_failures
 from kretain.render.kit import screen
 from kretain.render.kit.reasons import print_reasons
 from kretain.render.kit.screen import Column
-from kretain.render.kit.text import count, gone, number, size
+from kretain.render.kit.text import count, number, quantity, size
 from retention_cli.engines.fleet.plan import Failure, nested_lines
 from retention_cli.engines.fleet.report import OUTCOMES, FleetReport, fleet_report_head
 from retention_cli.plan.value import Plan, json_lines
@@ -24,7 +24,7 @@ COLUMNS = ("cluster", *trim.COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What of a cluster's plan would be asked for: enough for the question, without its rows."""
+    """What would be trimmed of a cluster's plan: enough for the question, without its rows."""
 
     name: str
     partitions: int
@@ -34,14 +34,14 @@ class Share:
 
 
 def fleet_share(name: str, one: Plan, limited_to: int | None) -> Share:
-    """Return what of a plan would go, its first ``limited_to`` rows that trim, or all (None)."""
+    """Return what of a plan would be trimmed, in its first ``limited_to`` rows that trim, or in all (None)."""
     rows = [row for row in one.decisions if row.action == "trim"][:limited_to]
     topics = len({row.topic for row in rows})
     return Share(name, len(rows), topics, sum(row.records for row in rows), sum(row.unconsumed for row in rows))
 
 
 def fleet_question(shares: Sequence[Share], left_alone: Sequence[str]) -> str:
-    """Return what a person is asked before anything is deleted, once for all clusters."""
+    """Return the question to ask before anything is deleted, once for all clusters."""
     going = [one for one in shares if one.partitions]
     unread = sum(one.unread for one in going)
     text = (
@@ -59,12 +59,12 @@ def fleet_question(shares: Sequence[Share], left_alone: Sequence[str]) -> str:
 
 
 def print_saved_fleet(plans: Mapping[str, Callable[[], Plan]]) -> None:
-    """Print what a saved plan comes to, cluster by cluster."""
+    """Print a saved plan's totals, cluster by cluster."""
     print_clusters([(name, give().totals) for name, give in plans.items()], {})
 
 
 def print_fleet_report(report: FleetReport, output: Output, *, every_row: bool) -> None:
-    """Print what became of a fleet's trim as asked."""
+    """Print the results of a fleet's trim in the wanted format."""
     match output:
         case Output.json:
             members = (_report_lines(name, one) for name, one in report.clusters.items())
@@ -148,11 +148,11 @@ def _print_report_totals(report: FleetReport) -> None:
     of = f"{count(len(report.reports), 'cluster')}, {count(head['partitions'], 'partition')}"
     screen.say(f"{of}: {', '.join(counts) or 'none'}{failed}.", "bold")
     if head["would-trim"]:
-        screen.say(f"{gone(head['records'], head['bytes'], 'would go')}. A dry run: nothing was sent.")
+        screen.say(f"{quantity(head['records'], head['bytes'], 'would be trimmed')}. A dry run: nothing was sent.")
     elif head["trimmed"]:
         screen.say(
-            f"{gone(head['records'], head['bytes'], 'went')}. Brokers free the disk at their next retention check "
-            f"(log.retention.check.interval.ms), whole segments at a time."
+            f"{quantity(head['records'], head['bytes'], 'trimmed')}. Brokers free the disk at their next retention "
+            f"check (log.retention.check.interval.ms), whole segments at a time."
         )
     if report.interrupted:
         screen.say("Interrupted: what was not reached is unchanged.", "bold red")

@@ -9,10 +9,16 @@ from kretain.render import data
 from kretain.render.kit import screen
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number
+from retention_cli.core.units import format_bytes
 from retention_cli.reports.groups import GroupList, GroupSummary
 
 FORMAT = "kretain.groups/v1"
-COLUMNS = ("group", "type", "protocol_type", "state", "counts", "topics", "partitions", "lag")
+COLUMNS = (
+    *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
+    *("lag", "lag_bytes", "alone_bytes"),
+)
+NAMED = 3
+"""How many of those that hold most back are named."""
 
 
 def print_groups(found: GroupList, output: Output) -> None:
@@ -36,9 +42,11 @@ def print_groups(found: GroupList, output: Output) -> None:
                     Column("group"),
                     Column("type"),
                     Column("state"),
-                    Column("topics", "right"),
-                    Column("partitions", "right"),
+                    Column("topics", "right", spare=True),
+                    Column("partitions", "right", spare=True),
                     Column("lag", "right"),
+                    Column("behind", "right"),
+                    Column("alone", "right"),
                     Column("counts?"),
                 ),
                 [
@@ -49,15 +57,19 @@ def print_groups(found: GroupList, output: Output) -> None:
                         number(len(one.topics)),
                         number(one.partitions),
                         number(one.lag),
+                        _bytes(one.lag_bytes),
+                        _bytes(one.alone_bytes),
                         one.counts,
                     )
                     for one in found.groups
                 ],
-                [None if one.counts.startswith("counts") else "dim" for one in found.groups],
+                [None if one.sets_floors else "dim" for one in found.groups],
             )
             screen.say()
-            counting = sum(one.counts.startswith("counts") for one in found.groups)
+            counting = sum(one.sets_floors for one in found.groups)
             screen.say(f"{count(len(rows), 'group')}, {counting:,} of them count.", "bold")
+            if most := _most(found):
+                screen.say(f"Held back alone, most first: {most}.")
 
 
 def _row(one: GroupSummary) -> dict[str, Any]:
@@ -70,4 +82,16 @@ def _row(one: GroupSummary) -> dict[str, Any]:
         "topics": one.topics,
         "partitions": one.partitions,
         "lag": one.lag,
+        "lag_bytes": one.lag_bytes,
+        "alone_bytes": one.alone_bytes,
     }
+
+
+def _bytes(size: int | None) -> str:
+    return "" if size is None else format_bytes(size)
+
+
+def _most(found: GroupList) -> str:
+    """Name the groups that hold most back which no other group has yet to read."""
+    holding = sorted((-one.alone_bytes, one.name) for one in found.groups if one.alone_bytes)
+    return ", ".join(f"{format_bytes(-size)} by {name}" for size, name in holding[:NAMED])

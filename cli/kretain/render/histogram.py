@@ -1,4 +1,4 @@
-"""Columns over time, drawn with block characters, or in ASCII where a stream takes no others."""
+"""Columns over time, drawn with block characters, or in ASCII if the stream can't show those."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def takes_blocks() -> bool:
 
 
 def columns(values: Sequence[int], width: int, *, blocks: bool, height: int = HEIGHT) -> list[str]:
-    """Return lines, the top first, in which each value is a column; all are equally wide, ``width`` at the most.
+    """Return lines, the top first, in which each value is a column; all are equally wide, together at most ``width``.
 
-    What is more than nothing is never drawn as nothing.
+    A value above zero always shows.
     """
     signs = _BLOCKS if blocks else _ASCII
     most = max(values, default=0)
@@ -39,5 +39,5 @@ def columns(values: Sequence[int], width: int, *, blocks: bool, height: int = HE
 
 
 def axis(left: str, right: str, width: int) -> str:
-    """Return a line with a text under each end of what is drawn; the right one follows where there is no room."""
+    """Return a line with a text under each end of the columns; if there is no room, the right one just follows."""
     return left + " " * max(2, width - len(left) - len(right)) + right

@@ -1,4 +1,4 @@
-"""What is remembered of a topic, on the screen and for scripts."""
+"""What the ledger has of a topic, on the screen and for scripts."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from kretain.render import data
 from kretain.render.kit import screen
 from kretain.render.kit.reasons import MOST, print_reasons
 from kretain.render.kit.screen import Column
-from kretain.render.kit.text import count, gone, number, size
+from kretain.render.kit.text import count, number, quantity, size
 from retention_cli.core.model import Decision
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.disks.solve.outcome import Space
@@ -19,13 +19,13 @@ from retention_cli.plan.value import NO_FILE, Plan, as_json, delete_records_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 SHOWN = 40
-"""More rows than these are not a table any more: then the totals, the holds and the largest rows are."""
+"""A table has no more rows than this: beyond that, only totals, holds and the largest rows are shown."""
 
 _STYLES = {"trim": "yellow", "hold": "magenta", "keep": None, "skip": "dim"}
 
 
 def print_plan(plan: Plan, output: PlanOutput, *, every_row: bool) -> None:
-    """Print the plan as asked."""
+    """Print the plan in the wanted format."""
     match output:
         case PlanOutput.json:
             data.print_json(head_as_json(plan), "partitions", (row_as_json(one) for one in plan.decisions))
@@ -92,7 +92,7 @@ def _print_table(plan: Plan, *, markdown: bool, every_row: bool) -> None:
 
 
 def _that_matter(rows: Iterable[Decision]) -> list[Decision]:
-    """The largest trims; where there are few, holds too."""
+    """Return the largest trims; if there are few, holds, too."""
     order = {"trim": 0, "hold": 1, "keep": 2, "skip": 3}
     chosen = heapq.nsmallest(MOST, rows, key=lambda one: (order[one.action], -one.records, one.tp))
     return sorted(chosen, key=lambda one: one.tp)
@@ -105,21 +105,21 @@ def _move(one: Decision) -> str:
 
 
 def held_back_by(one: Decision) -> str:
-    """Return what keeps the rest of the partition from going: a consumer, a guard, or a reason's code."""
+    """Return what keeps the rest of the partition from being trimmed: a consumer, a guard, or a reason's code."""
     if one.action in ("hold", "skip"):
         return ", ".join(dict.fromkeys(reason.code for reason in one.reasons))
     if one.limited_by is not None and one.limited_by != "G2":
         return one.limited_by
     if one.min_commit is None or one.min_commit_by is None or one.min_commit == one.high_watermark:
         return ""
-    # A trim beyond the floor is forced: nobody holds it back. A floor below the log start is told by its note.
+    # A trim beyond the floor is forced: nobody holds it back. A floor below the log start has a note of its own.
     at_floor = one.min_commit == (one.log_start if one.trim_to is None else one.trim_to)
     lost = one.trim_to is None and any(reason.code in ("F5", "G2") for reason in one.reasons)
     return one.min_commit_by.removeprefix("group:") if at_floor or lost else ""
 
 
 def _print_totals(plan: Plan, *, markdown: bool) -> None:
-    """Print what would go, whose it is, and what trim would say to it. Markdown wants its paragraphs apart."""
+    """Print what would be trimmed, whose unread records, and why trim would refuse. Markdown separates paragraphs."""
     totals = plan.totals
     counts = [
         f"{amount:,} {word}"
@@ -130,7 +130,7 @@ def _print_totals(plan: Plan, *, markdown: bool) -> None:
         (f"{count(totals.partitions, 'partition')}: {', '.join(counts) or 'none'}.", "bold")
     ]
     if totals.trim:
-        going = gone(totals.records, totals.size_bytes, "would go", exact=totals.size_exact)
+        going = quantity(totals.records, totals.size_bytes, "would be trimmed", exact=totals.size_exact)
         lines.append((f"{going}. {_unread(plan)}", None))
         lines.append((given_back(plan.space), None))
     else:
@@ -148,7 +148,7 @@ def _print_totals(plan: Plan, *, markdown: bool) -> None:
 
 
 def rules_off(plans: Iterable[Plan]) -> str | None:
-    """Return whose rules one-off flags turn off, as a sentence; None where there is no policy file or no such flag."""
+    """Return a sentence on the rules that one-off flags turn off; None if there is no policy file or no such flag."""
     chosen = [one for one in plans if one.rules == "one-off" and one.policy_source != NO_FILE]
     if not chosen:
         return None
@@ -161,7 +161,7 @@ def rules_off(plans: Iterable[Plan]) -> str | None:
 
 
 def _as_typed(name: str, value: int | str) -> str:
-    """Return a flag as somebody may have typed it: ``--older-than 7d``."""
+    """Return a flag as it may have been typed: ``--older-than 7d``."""
     if not isinstance(value, int):
         return f"{name} {value}"
     text = format_time(value) if name == "--before" else format_duration(value).replace(",", "").replace(" ", "")
@@ -169,7 +169,7 @@ def _as_typed(name: str, value: int | str) -> str:
 
 
 def given_back(space: Space | None) -> str:
-    """Return what brokers give back of their disks, and when; where no rule speaks of disks, how they do it."""
+    """Return what disk space brokers give back, and when; without disk rules, how they do it."""
     if space is None:
         return (
             "Brokers free whole segments, at their next retention check (log.retention.check.interval.ms), and "
@@ -184,7 +184,7 @@ def given_back(space: Space | None) -> str:
     rest = f" Of {count(missing, 'disk')} that can't be told." if missing else ""
     if not space.freed_bytes:
         if not space.dead_bytes:
-            return f"No whole segment goes by it, so the brokers' disks stay as full as they are.{rest}"
+            return f"It deletes no whole segment, so the brokers' disks stay as full as they are.{rest}"
         return f"Brokers give back {dead} that are dead already, {when}.{rest}"
     also = f", and {dead} that are dead already" if space.dead_bytes else ""
     return f"Brokers give back {freed} of their disks, all replicas counted{also}, {when}.{rest}"

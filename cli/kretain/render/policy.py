@@ -67,7 +67,7 @@ def print_settings(
 
 
 def print_changed(done: Changed, output: Output) -> None:
-    """Print what a topic's message says by now, and where it stands."""
+    """Print what a topic's message says now, and its offset in the policy topic."""
     row = {"topic": done.topic, "partition": done.partition, "offset": done.offset}
     match output:
         case Output.json:
@@ -140,7 +140,7 @@ def _plain(value: Any) -> str:
 
 
 def _shown(origin: Origin, policy: Policy, topic: str) -> dict[str, Any]:
-    """Return a setting's value and where it comes from; one that lives in the policy topic may have none."""
+    """Return a setting's value and where it comes from; one in the policy topic may have none."""
     if origin.value is not LIVE:
         return {"value": origin.value, "origin": origin.place}
     if policy.live.unread is not None:

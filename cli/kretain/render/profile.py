@@ -1,4 +1,4 @@
-"""A profile on the screen: a topic's records over time, and what is odd about them."""
+"""A profile on the screen: a topic's records over time, and any oddities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDEST: Final = 120
 
 
 def print_profile(found: Profile, output: Output, *, of_bytes: bool) -> None:
-    """Print a picture a topic, or rows for scripts."""
+    """Print a picture per topic, or rows for scripts."""
     match output:
         case Output.table:
             for topic in found.topics.values():
@@ -58,7 +58,7 @@ def _width() -> int:
 
 
 def picture(summary: Summary, width: int, *, of_bytes: bool, blocks: bool) -> list[str]:
-    """Return a topic's hours as columns over an axis, within a width; nothing where there are none."""
+    """Return a topic's hours as columns over an axis, within a width; empty if there are none."""
     room = width - 4
     bins = binned(summary, room, of_bytes=of_bytes)
     if bins is None:
@@ -79,7 +79,7 @@ _RULE: Final = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 
 
 def _minute(ms: int) -> str:
-    """Return a moment to the minute; these are full hours."""
+    """Return a moment to the minute, for full hours."""
     return moment(ms)[:16] + "Z"
 
 
@@ -89,7 +89,7 @@ def _range(summary: Summary) -> str:
 
 
 def sentences(found: Profile, topic: TopicHours, summary: Summary) -> Iterator[tuple[str, str | None]]:
-    """Yield what is to be said of a topic's records, each with its color."""
+    """Yield sentences about a topic's records, each with its color."""
     if not summary.records:
         yield "no records" + (" in that time" if _windowed(found) else ""), None
         return
@@ -146,7 +146,7 @@ def _at(topic: TopicHours, record: At) -> str:
 
 
 def _unit(record: At, topic: TopicHours) -> str:
-    """Guess what was meant by a time that is far off."""
+    """Guess what a time that is far off was meant to be."""
     now = topic.frame.now_ms
     for factor, unit in ((1_000, "microseconds"), (1_000_000, "nanoseconds")):
         if now / 4 < record.time_ms / factor < now * 4:
@@ -159,7 +159,7 @@ def _windowed(found: Profile) -> bool:
 
 
 def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> list[Kept]:
-    """Return what retentions would keep, as far as the records that were read can tell."""
+    """Return what retentions would keep, as far as the records read show it."""
     wanted = found.wanted
     since = wanted.now_ms
     if topic.by_event_time:  # R2's clock is the newest event time

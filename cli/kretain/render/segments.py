@@ -1,4 +1,4 @@
-"""What a scan of log dirs found, and what is in inventories, on the screen and for scripts."""
+"""The results of a scan of log dirs, and the content of inventories, on the screen and for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a trim, on the screen and for scripts."""
+"""The results of a trim, on the screen and for scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kretain.render import data
 from kretain.render.kit import screen
 from kretain.render.kit.reasons import MOST, print_reasons
 from kretain.render.kit.screen import Column
-from kretain.render.kit.text import count, gone, number, size
+from kretain.render.kit.text import count, number, quantity, size
 from kretain.render.plan import SHOWN
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.plan.value import Plan
@@ -27,11 +27,11 @@ _STYLES: dict[OutcomeName, str | None] = {
 }
 _LOUDEST: tuple[OutcomeName, ...] = ("failed", "unverified", "trimmed", "would-trim", "held", "unchanged")
 LOUD: tuple[tuple[str, OutcomeName], ...] = (("Failed", "failed"), ("Unverified", "unverified"), ("Held", "held"))
-"""Outcomes whose reasons stand under the table, and under which heading."""
+"""Outcomes whose reasons are printed under the table, with their headings."""
 
 
 def print_report(report: TrimReport, output: Output, *, every_row: bool) -> None:
-    """Print the report as asked."""
+    """Print the report in the wanted format."""
     match output:
         case Output.json:
             data.print_json(report_as_json(report), "partitions", (row_as_json(row) for row in report.rows))
@@ -81,12 +81,12 @@ def _print_table(report: TrimReport, *, every_row: bool) -> None:
 
 
 def reasons_of(report: TrimReport, outcome: OutcomeName) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
-    """Return the partitions that came to an outcome, with their reasons."""
+    """Return the partitions with an outcome, and their reasons."""
     return [(TopicPartition(row.topic, row.partition), row.reasons) for row in report.rows if row.outcome == outcome]
 
 
 def gone_before(report: TrimReport) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
-    """Return the partitions of which somebody else had removed what this trim asked for, with the reason ``gone``."""
+    """Return the partitions whose records were removed by somebody else before this trim, with the reason ``gone``."""
     return [
         (tp, reasons)
         for tp, reasons in reasons_of(report, "unchanged")
@@ -100,20 +100,20 @@ def _print_totals(report: TrimReport) -> None:
     screen.say()
     screen.say(f"{count(len(report.rows), 'partition')}: {', '.join(counts) or 'none'}.", "bold")
     if report.count("would-trim"):
-        screen.say(f"{gone(amount.records, amount.size_bytes, 'would go')}. A dry run: nothing was sent.")
+        screen.say(f"{quantity(amount.records, amount.size_bytes, 'would be trimmed')}. A dry run: nothing was sent.")
     elif report.count("trimmed"):
         screen.say(
-            f"{gone(amount.records, amount.size_bytes, 'went')}. Brokers free the disk at their next retention check "
-            f"(log.retention.check.interval.ms), whole segments at a time."
+            f"{quantity(amount.records, amount.size_bytes, 'trimmed')}. Brokers free the disk at their next "
+            f"retention check (log.retention.check.interval.ms), whole segments at a time."
         )
     if report.interrupted:
         screen.say("Interrupted: what was not reached is unchanged.", "bold red")
-    if any(report.count(name) for name in ("trimmed", "failed", "unverified")):  # a rehearsal has no run to look up
+    if any(report.count(name) for name in ("trimmed", "failed", "unverified")):  # a dry run has no run to look up
         screen.say(f"Run {report.run}, clock {report.clock}.", "dim")
 
 
 def question(plan: Plan, limited_to: int | None) -> str:
-    """Return what a person is asked before anything is deleted: how much, where, and what nobody has read."""
+    """Return the question to ask before anything is deleted: how much, where, and what is unread."""
     rows = [one for one in plan.decisions if one.action == "trim"][:limited_to]
     records = sum(one.records for one in rows)
     unread = sum(one.unconsumed for one in rows)

@@ -1,4 +1,4 @@
-"""Whether audit logs are whole, on the screen and for scripts."""
+"""Whether audit logs are intact, on the screen and for scripts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from retention_cli.trim.history import Verified
 FORMAT = "kretain.audit/v1"
 COLUMNS = ("cluster", "file", "lines", "older", "since", "behind", "breaks")
 MOST = 20
-"""So many breaks of a log are shown, the others counted."""
+"""At most this many breaks of a log are shown, the others counted."""
 
 
 def print_verified(found: Sequence[Verified], output: Output) -> None:
-    """Print a line a log where it is whole, else a line a break: ``file:line: what it means``."""
+    """Print one line per intact log, and one line per break otherwise: ``file:line: what it means``."""
     rows = [_row(one) for one in found]
     match output:
         case Output.json:

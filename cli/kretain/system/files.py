@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, never half of it."""
+"""Writing files atomically: readers see the old one or the new one, never half of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FileError(Exception):
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give the place of a file beside ``path``, and move what was written there to ``path`` when all of it was.
+    """Give a temporary path beside ``path``, and move the file to ``path`` once all of it was written.
 
     Raises:
         FileError: it can't be written.
@@ -38,7 +38,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, parts: Iterable[str]) -> None:
-    """Write a text beside its place and move it there.
+    """Write a text to a temporary file beside ``path`` and move it there.
 
     Raises:
         FileError: it can't be written.

@@ -1,4 +1,4 @@
-"""A Ctrl-C that ends work in order: what is done by then is kept. A second one ends it at once."""
+"""A Ctrl-C that stops work cleanly: what is done by then is kept. A second one stops it at once."""
 
 from __future__ import annotations
 
@@ -6,10 +6,33 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator
 
+from kretain.errors import tell
+from retention_cli.core.units import format_duration
+
+
+@contextlib.contextmanager
+def ended_after(milliseconds: int | None) -> Iterator[None]:
+    """Ask this process to stop, as SIGTERM does, if the block takes longer; None: it may take any time."""
+    if milliseconds is None:
+        yield
+        return
+
+    def ask(_number: int, _frame: object) -> None:
+        tell(f"kretain: --deadline {format_duration(milliseconds)} is over")
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGALRM, ask)
+    signal.setitimer(signal.ITIMER_REAL, max(1, milliseconds) / 1000)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Give a function that says whether somebody asked us to stop (SIGINT or SIGTERM)."""
+    """Give a function that returns whether somebody asked us to stop (SIGINT or SIGTERM)."""
     asked = False
 
     def ask(_number: int, _frame: object) -> None:
@@ -20,7 +43,7 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # whoever started us wants us deaf to it
+        if handler != signal.SIG_IGN:  # whoever started us wants it ignored
             signal.signal(number, ask)
     try:
         yield lambda: asked

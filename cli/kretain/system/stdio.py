@@ -1,7 +1,7 @@
-"""stdin, stdout and stderr that are always there, and whose failures wait until the work is done.
+"""stdin, stdout and stderr that always exist, and whose failures wait until the work is done.
 
-A result that can't be printed is no reason to stop half-way, nor one for another exit code than that of what was done.
-So a write that fails is remembered, and what follows it is dropped; who ends the command asks whether all was printed.
+A result that can't be printed is no reason to stop half-way, nor to change the exit code of what was done. So a failed
+write is remembered, and later output is dropped; at the end the command asks whether everything was printed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 class _Channel(io.FileIO):
-    """A file descriptor to write to, which raises nothing. ``failure`` is its first, and the end of its output."""
+    """A file descriptor for writing that raises nothing. ``failure`` is its first error; later output is dropped."""
 
     failure: OSError | None = None
 
     def write(self, some: Any, /) -> int:
-        """Write some of it, and say how much; where it can't be written, drop all of it."""
+        """Write some of it, and return how much; if it can't be written, drop all of it."""
         if self.failure is None:
             try:
-                while (written := super().write(some)) is None:  # a pipe that somebody has set not to block
+                while (written := super().write(some)) is None:  # a pipe that was set to non-blocking
                     select.select([], [self.fileno()], [])
             except OSError as error:
                 self.failure = error
@@ -37,15 +37,15 @@ class _Channel(io.FileIO):
 
 
 def prepare() -> None:
-    """Put our streams in their places, once, before anything else is opened.
+    """Install our streams, once, before anything else is opened.
 
-    Where the caller has closed a descriptor its number is taken: a ledger that gets the number 2 would be written over
-    by whatever a library prints. A character that an encoding lacks is written as its escape.
+    If the caller has closed a descriptor, its number is taken: otherwise a ledger could get the number 2, and whatever
+    a library prints would overwrite it. A character that an encoding lacks is written as its escape.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
-        except OSError:  # the lowest free number is this one; what is opened to be read fails as closed stdout does
+        except OSError:  # this is the lowest free number; opened for reading, it fails like a closed stdout
             os.open(os.devnull, flags)
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
@@ -70,7 +70,7 @@ def _failure() -> OSError | None:
 
 
 def unprinted() -> str | None:
-    """Return why stdout could not take all of the result. None where it did, or its reader had seen enough of it."""
+    """Return why stdout could not take all of the result. None if it did, or if its reader stopped reading early."""
     sys.stdout.flush()
     failure = _failure()
     if failure is None or failure.errno == errno.EPIPE:
@@ -79,7 +79,7 @@ def unprinted() -> str | None:
 
 
 def while_heard(parts: Iterable[T]) -> Iterator[T]:
-    """Yield parts of a long result, as long as stdout takes them: rows that nobody reads need not be made."""
+    """Yield parts of a long result as long as stdout takes them, so that rows that nobody reads are not made."""
     for part in parts:
         yield part
         if _failure() is not None:

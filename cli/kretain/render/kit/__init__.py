@@ -1,1 +1,1 @@
-"""What all that is printed goes through."""
+"""What everything printed goes through."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from retention_cli.core.printable import printable
 from retention_cli.core.progress import Progress, silent
 
 _QUIET_SECONDS = 1.0
@@ -16,7 +17,7 @@ _QUIET_SECONDS = 1.0
 
 @contextlib.contextmanager
 def shown(*, quiet: bool) -> Iterator[Progress]:
-    """Give a progress whose reports are drawn, where somebody looks."""
+    """Give a progress that draws its reports if stderr is a terminal and ``quiet`` is false."""
     if quiet or not sys.stderr.isatty():
         yield silent
         return
@@ -29,12 +30,12 @@ def shown(*, quiet: bool) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def shown_by_name(*, quiet: bool) -> Iterator[Callable[[str], contextlib.AbstractContextManager[Progress]]]:
-    """Give what gives each cluster a line of its own, for as long as it is being worked on."""
+    """Give a function that gives each cluster a line of its own while it is being worked on."""
     if quiet or not sys.stderr.isatty():
         yield lambda _name: contextlib.nullcontext(silent)
         return
     bar = _Bar()
-    late = threading.Timer(_QUIET_SECONDS, bar.show_waiting)  # a cluster that does not answer reports nothing
+    late = threading.Timer(_QUIET_SECONDS, bar.show_waiting)  # a cluster that does not answer reports no progress
     late.daemon = True
     late.start()
     try:
@@ -82,6 +83,7 @@ class _Bar:
     def _report(self, name: str, phase: str, done: int, total: int | None) -> None:
         if self._live is None and time.monotonic() - self._began < _QUIET_SECONDS:
             return
+        phase = printable(phase)
         with self._lock:
             if self._closed:
                 return
@@ -89,7 +91,7 @@ class _Bar:
                 self._open()
             if name not in self._tasks:
                 self._tasks[name] = self._live.add_task(phase, total=None)
-            if phase != self._phases.get(name):  # another phase has a rate and an end of its own
+            if phase != self._phases.get(name):  # a new phase has its own rate and end
                 self._phases[name] = phase
                 self._live.reset(self._tasks[name], description=phase, completed=done, total=total)
             self._live.update(self._tasks[name], completed=done, total=total)
@@ -116,14 +118,14 @@ class _Bar:
         from rich.text import Text
 
         class Rate(ProgressColumn):
-            """How many a second."""
+            """How many per second."""
 
             def render(self, task: Task) -> Text:
                 return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
 
         self._live = RichProgress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             Rate(),

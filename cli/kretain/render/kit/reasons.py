@@ -1,4 +1,4 @@
-"""Reasons for people: partitions with the same ones stand together, the most frequent first."""
+"""Reasons for people: partitions with the same reasons are grouped, the most frequent first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def print_reasons(
     *,
     markdown: bool = False,
 ) -> None:
-    """Print a heading, then the partitions and their reasons; nothing where there are no rows."""
+    """Print a heading, then the partitions and their reasons; nothing if there are no rows."""
     found = grouped(rows)
     print_grouped(title, found[:MOST], len(found), style, markdown=markdown)
 
@@ -27,7 +27,7 @@ def print_reasons(
 def print_grouped(
     title: str, found: Sequence[SameReasons], kinds: int, style: str | None = None, *, markdown: bool = False
 ) -> None:
-    """Print a heading, then the first of so many ``kinds`` of reasons with their partitions; nothing for none."""
+    """Print a heading, then the given ones of ``kinds`` groups of reasons with their partitions; nothing for none."""
     if not found:
         return
     screen.heading(title, markdown=markdown)

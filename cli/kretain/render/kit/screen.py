@@ -9,22 +9,25 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from kretain.errors import tell
+from retention_cli.core.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading, and which side its cells stand on.
+    """A column's heading, and the side on which its cells are aligned.
 
-    In a terminal that is too narrow text wraps, the widest column first; numbers and ``whole`` columns don't.
+    In a terminal that is too narrow ``spare`` columns are left out; then text wraps, the widest column first.
+    Numbers and ``whole`` columns don't wrap.
     """
 
     title: str
     align: Literal["left", "right"] = "left"
     whole: bool = False
+    spare: bool = False
 
 
 def is_terminal() -> bool:
-    """Return whether stdout is looked at."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -44,7 +47,7 @@ def print_table(
     markdown: bool = False,
 ) -> None:
     """Print a table. ``styles`` give a terminal's color per row."""
-    lines = [list(row) for row in rows]
+    lines = [[printable(cell) for cell in row] for row in rows]
     if markdown or not is_terminal():
         from tabulate import tabulate
 
@@ -62,12 +65,16 @@ def print_table(
     from rich.text import Text
 
     widths = _widths(columns, lines, console().width)
+    if widths is not None and any(one.spare for one in columns):
+        kept = [number for number, one in enumerate(columns) if not one.spare]
+        columns, lines = [columns[n] for n in kept], [[line[n] for n in kept] for line in lines]
+        widths = _widths(columns, lines, console().width)
     padding = (0, 1, 0, 1 if widths is None else 0)
     table = Table(box=SIMPLE_HEAD, padding=padding, pad_edge=False, header_style="bold", show_edge=False)
     for number, column in enumerate(columns):
         width = None if widths is None else widths[number]
         table.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
-    if widths is not None:  # also where that is more than the terminal has: it breaks lines, not numbers
+    if widths is not None:  # even if that is wider than the terminal: it then breaks lines, not numbers
         table.width = sum(widths) + 2 * (len(widths) - 1)
     colors = list(styles)
     for number, line in enumerate(lines):
@@ -77,13 +84,13 @@ def print_table(
 
 
 _FOLDS: Final = 10
-"""Text longer than this may go on in a next line where a terminal is narrow; short words never do."""
+"""Text longer than this may wrap if a terminal is narrow; short words never do."""
 
 
 def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal: int) -> list[int] | None:
-    """Return the columns' widths where all of them as they are would not fit, else None. A number is never cut.
+    """Return the columns' widths if they don't all fit at full width, else None. A number is never cut.
 
-    Headings are broken at words first, then long names are; what still does not fit is the terminal's to break.
+    Headings are wrapped at words first, then long names; the terminal breaks what still does not fit.
     """
     from rich.cells import cell_len
 
@@ -107,14 +114,14 @@ def _widths(columns: Sequence[Column], lines: Sequence[Sequence[str]], terminal:
 
 
 def _pieces(cells: Iterable[str]) -> int:
-    """Return the width of the widest piece of cells that may break after an arrow, and nowhere else."""
+    """Return the width of the widest piece of cells that may wrap only after an arrow."""
     from rich.cells import cell_len
 
     return max((cell_len(piece) for cell in cells for piece in cell.replace("→ ", "→\n").splitlines()), default=0)
 
 
 def _two_lines(title: str) -> int:
-    """Return the least width in which a heading takes two lines at the most."""
+    """Return the smallest width in which a heading takes at most two lines."""
     import textwrap
 
     width = max((len(word) for word in title.split()), default=0)
@@ -124,7 +131,9 @@ def _two_lines(title: str) -> int:
 
 
 def say(text: str = "", style: str | None = None) -> None:
-    """Print a line of the result, wrapped at words in a terminal."""
+    """Print a line of the result, wrapped at words in a terminal; a blank line follows if it ends with a newline."""
+    line = text.rstrip("\n")
+    text = printable(line) + text[len(line) :]
     if is_terminal():
         from rich.text import Text
 
@@ -140,7 +149,8 @@ def heading(text: str, *, markdown: bool = False) -> None:
 
 
 def bullet(text: str, style: str | None = None, indent: int = 2, *, markdown: bool = False) -> None:
-    """Print an indented paragraph whose later lines stand under its first; in Markdown, a list's item."""
+    """Print an indented paragraph whose later lines are aligned with its first; in Markdown, a list's item."""
+    text = printable(text)
     if markdown:
         print(" " * (indent - 2) + "- " + text)
     elif is_terminal():
@@ -150,6 +160,11 @@ def bullet(text: str, style: str | None = None, indent: int = 2, *, markdown: bo
         console().print(Padding(Text(text, style=style or ""), (0, 0, 0, indent)))
     else:
         print(" " * indent + text)
+
+
+def verbatim(text: str) -> None:
+    """Print an indented line for copying: it is never wrapped."""
+    print(f"    {printable(text)}")
 
 
 def warn(text: str) -> None:

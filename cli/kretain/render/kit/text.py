@@ -14,17 +14,17 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def number(value: int | None) -> str:
-    """Return a number with its thousands, a dash for none."""
+    """Return a number with its thousands, a dash for None."""
     return "—" if value is None else f"{value:,}"
 
 
 def size(value: int | None) -> str:
-    """Return bytes in binary units, a question mark where they can't be told."""
+    """Return bytes in binary units, a question mark if unknown."""
     return "?" if value is None else format_bytes(value)
 
 
 def about(ms: int) -> str:
-    """Return a time span in its largest unit: ``12 d``, ``5 h``, ``0 min``; more than ten years are so many."""
+    """Return a time span in its largest unit: ``12 d``, ``5 h``, ``0 min``; beyond ten years it says just that."""
     for unit, length in (("d", 86_400_000), ("h", 3_600_000)):
         if ms >= 2 * length:
             days = ms // length
@@ -32,20 +32,20 @@ def about(ms: int) -> str:
     return f"{ms // 60_000} min"
 
 
-def gone(records: int, size_bytes: int | None, verb: str, *, exact: bool = False) -> str:
-    """Return ``1,200 records went, about 1.2 MiB of the leaders' logs``; without the bytes where they can't be told."""
+def quantity(records: int, size_bytes: int | None, verb: str, *, exact: bool = False) -> str:
+    """Return ``1,200 records trimmed, about 1.2 MiB of the leaders' logs``; no bytes if unknown."""
     about = "" if size_bytes is None else f", {'' if exact else 'about '}{size(size_bytes)} of the leaders' logs"
     return f"{count(records, 'record')} {verb}{about}"
 
 
 NAMED_TOPICS = 6
-"""So many topics are named, the others counted."""
+"""At most this many topics are named, the others counted."""
 
 
 def partitions(tps: Iterable[TopicPartition], of_topics: int | None = None) -> str:
-    """Return partitions by topic with runs drawn together: ``orders 0-3, 7; payments 0``.
+    """Return partitions by topic with runs joined: ``orders 0-3, 7; payments 0``.
 
-    ``of_topics`` says how many topics there are, where these are the first few's.
+    ``of_topics`` is the total number of topics, if these are only the first few's partitions.
     """
     by_topic: dict[str, list[int]] = {}
     for tp in tps:
