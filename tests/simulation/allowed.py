@@ -30,7 +30,10 @@ def check(truth: Truth, reading: Reading, tp: Tp, offset: int) -> None:
         _violated(truth, tp, offset, f"G1: L is {log.last_stable}")
     if reading.shared and abs(reading.clock.off_ms) > CLOCK_SLACK_MS:
         _violated(truth, tp, offset, f"G8: our clock is {reading.clock.off_ms} ms off")
-    gone = [one for one in log.log.live() if one.offset < offset and log.is_data(one)]
+    everything = [one for one in log.log.live() if one.offset < offset and log.is_data(one)]
+    gone = [one for one in everything if one.uid not in log.superseded]
+    if len(gone) < len(everything):
+        truth.residues["compaction had removed it from one replica, and not yet from another"] += 1
     if not gone:
         return
     excused = since.intersection(HIDES_READERS)
@@ -90,8 +93,9 @@ def _triggers(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequ
     """Yield, for each rule that is on, why it does not allow all of these records; None where it does."""
     rules, now = reading.rules, reading.clock.wall_ms()
     ancient = _ancient(truth, log)
-    if ancient is not None and any(one.who for one in truth.moved_by_others(tp, reading.who, reading.began)):
-        truth.residues["stamped in seconds, behind a front that looked right until another run deleted it"] += 1
+    if ancient is not None and (moves := truth.moved_by_others(tp, reading.who, reading.began)):
+        who = "another run" if moves[-1].who else "retention"
+        truth.residues[f"stamped in seconds, behind a front that looked right until {who} deleted it"] += 1
         ancient = None
     guarded = rules.unconsumed == "hold"
     if rules.consumed_h is not None:
@@ -148,7 +152,8 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
     anybody, uids = False, {one.uid for one in gone}
     for group in truth.kafka.groups.values():
         commit = group.commits.get(tp)
-        if commit is None and tp[0] not in group.members and all(one[0] != tp[0] for one in group.commits):
+        reads = tp[0] in group.listed(truth.kafka.now_ms) or any(one[0] == tp[0] for one in group.commits)
+        if commit is None and not reads:
             continue
         if commit is not None and truth.cannot_know(reading.memory, group.name, tp, topic_id, log, commit):
             truth.residues["a commit of another log that looks right"] += 1
@@ -171,6 +176,10 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
             continue
         if name in truth.kafka.groups and tp in truth.kafka.groups[name].commits:
             continue
+        key = (name, known_id, number)
+        if key not in reading.seen and reading.memory.saved[key] > reading.began:
+            truth.residues["another run saved a group that is gone after our last look"] += 1
+            continue
         if seen.stale:  # it was of another log; where nothing could tell, it is remembered as a position
             if seen.looked_right:
                 truth.residues["a commit of another log that looked right, and is gone"] += 1
@@ -184,7 +193,7 @@ def _unread(truth: Truth, reading: Reading, tp: Tp, log: Partition, gone: Sequen
                 truth.residues["our clock was wrong when a group was last seen"] += 1
                 continue
             return f"{name}, gone since it stood at {seen.commit[0]}, had yet to read {late.offset}"
-    for (_name, known_id, number), seen in reading.memory.glimpsed.items():
+    for (_name, known_id, number, _commit), seen in reading.memory.glimpsed.items():
         if (known_id, number) == (topic_id, tp[1]) and (seen.looked_right or seen.released.issuperset(uids)):
             anybody = True
     return None if anybody else "no group says what was read"

@@ -28,7 +28,7 @@ class SimDeleter(Deleter):
         self._hub = hub
         self._carried = carried
         self._sent = sent
-        self.late: list[Callable[[], Outcome]] = []
+        self.late: list[tuple[TopicPartition, Callable[[], Outcome]]] = []
 
     def delete(
         self,
@@ -52,7 +52,7 @@ class SimDeleter(Deleter):
     def _one(self, leader: int, tp: TopicPartition, offset: int, how: str | None) -> Outcome:
         carry = self._carried(tp, offset)
         if how == "late":
-            self.late.append(functools.partial(self._effect, leader, tp, offset, carry))
+            self.late.append((tp, functools.partial(self._effect, leader, tp, offset, carry)))
         if how in ("before", "late"):
             return LATE
         if how == "refused":

@@ -33,12 +33,20 @@ class Topic:
 
 @dataclass(slots=True)
 class Group:
-    """A consumer group: what it has committed (offset, leader epoch), and which topics live members read."""
+    """A consumer group: what it has committed (offset, leader epoch), and which topics live members read.
+
+    ``away`` are topics of static members that have stopped: brokers list these until their sessions are over (Unix ms).
+    """
 
     name: str
     kind: Literal["classic", "consumer"] = "classic"
     commits: dict[Tp, tuple[int, int | None]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
+    away: dict[str, int] = field(default_factory=dict)
+
+    def listed(self, now_ms: int) -> frozenset[str]:
+        """Return the topics of all members that its coordinator lists."""
+        return frozenset(self.members).union(name for name, until_ms in self.away.items() if now_ms < until_ms)
 
     @property
     def coordinator(self) -> int:
@@ -166,12 +174,13 @@ class SimKafka:
             return
         for broker in log.in_sync:
             replica = log.replicas[broker]
-            last = max(0, replica.end - 1)
+            last, before = max(0, replica.end - 1), replica.records
             replica.records = [
                 one
                 for n, one in enumerate(replica.records)
                 if one.kind != "data" or one.txn is not None or n % every or one.offset == last
             ]
+            log.superseded |= {one.uid for one in before} - {one.uid for one in replica.records}
 
     def without_stamp(self, tp: Tp) -> None:
         """Append a record of an old format: it carries no timestamp at all."""

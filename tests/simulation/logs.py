@@ -124,7 +124,10 @@ TxnState = Literal["open", "committed", "aborted"]
 
 @dataclass(slots=True)
 class Partition:
-    """A partition: replicas by broker, those in sync, its leader and leader epoch, its transactions."""
+    """A partition: replicas by broker, those in sync, its leader and leader epoch, its transactions.
+
+    ``superseded``: records (uids) that compaction has removed from one replica at least.
+    """
 
     replicas: dict[int, Replica]
     leader: int | None
@@ -132,6 +135,7 @@ class Partition:
     in_sync: set[int] = field(default_factory=set)
     txns: dict[int, TxnState] = field(default_factory=dict)
     undone_start: int = 0
+    superseded: set[int] = field(default_factory=set)
 
     @classmethod
     def new(cls, brokers: Iterable[int]) -> Partition:
@@ -174,10 +178,9 @@ class Partition:
         record = make(self.log.end, self.epoch)
         for broker in self.in_sync:
             replica = self.replicas[broker]
+            replica.begin_epoch(record.epoch)
             replica.records.append(record)
             replica.end = record.offset + 1
-            if not replica.epochs or replica.epochs[-1].epoch < record.epoch:
-                replica.epochs.append(Epoch(record.epoch, record.offset))
         return record
 
     def move_start(self, offset: int) -> int:

@@ -42,6 +42,7 @@ class SimReader(RecordReads):
         self.timeout_s = 5.0
         self.clock = clock
         self.on_commits: Callable[[str], None] = lambda _group: None
+        self.on_ends: Callable[[tuple[str, int]], None] = lambda _tp: None
         self._kafka = kafka
         self._hub = hub
 
@@ -127,7 +128,7 @@ class SimReader(RecordReads):
                 raise BrokerError(f"broker {broker} did not list its groups: COORDINATOR_LOAD_IN_PROGRESS")
             for name, group in self._kafka.groups.items():
                 if self._kafka.offsets_leaders[group.coordinator][0] == broker:
-                    state = "Stable" if group.members else "Empty"
+                    state = "Stable" if group.listed(self._kafka.now_ms) else "Empty"
                     found.append(groups.ListedGroup(name, group.kind, "consumer", state))
         found.sort(key=lambda one: one.name)
         return found if self._kafka.may_describe else found[:1]
@@ -138,7 +139,7 @@ class SimReader(RecordReads):
         for one in listed:
             self._hub.pause("describe_members")
             group = self._kafka.groups.get(one.name)
-            on_group(one.name, frozenset() if group is None else frozenset(group.members))
+            on_group(one.name, frozenset() if group is None else group.listed(self._kafka.now_ms))
 
     def share_group_topics(self, names: Sequence[str], on_group: groups.OnMembers) -> None:
         for name in names:
@@ -206,6 +207,8 @@ class SimReader(RecordReads):
                     continue
                 log = self._led(tp, leaders)
                 answers[tp] = log if isinstance(log, RequestFailedError) else self._offset(log, spec)
+                if spec == "latest" and not isinstance(log, RequestFailedError):
+                    self.on_ends((tp.topic, tp.partition))
             found.append(answers)
         return found
 
@@ -242,7 +245,7 @@ class SimReader(RecordReads):
         return Ready((sizes, None))
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, Any]:
-        """Disks are not simulated: no broker tells of its own."""
+        """No broker tells of its disks: :mod:`tests.simulation.disks` has some that do."""
         return {broker: RequestFailedError("LOG_DIR_NOT_FOUND", retriable=False, answered=True) for broker in brokers}
 
     # -- records -----------------------------------------------------------------------

@@ -122,7 +122,7 @@ class RecordReads(ClusterReader):
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
         del seconds
         found: dict[TopicPartition, records.Reached | RequestFailedError] = {}
-        last: dict[TopicPartition, tuple[int, int]] = {}
+        epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in searches}
         for tp, search in searches.items():
             count = 0
 
@@ -138,7 +138,7 @@ class RecordReads(ClusterReader):
                     if count >= search.limit:
                         stamp = one.stamp if one.stamp >= 0 else None
                         found[tp] = records.Reached(one.offset + 1, stopped=True, timestamp=stamp, record=one.offset)
-                last[tp] = (one.offset, one.epoch)
+                epochs[tp][one.epoch] = one.offset
                 return tp in found
 
             ended = self._read(tp, search.start, search.end, take)
@@ -149,7 +149,7 @@ class RecordReads(ClusterReader):
                     else records.Reached(search.end if ended is None else min(ended, search.end), stopped=False)
                 )
         return {
-            tp: one if isinstance(one, RequestFailedError) else replace(one, last=last.get(tp))
+            tp: one if isinstance(one, RequestFailedError) else replace(one, epochs=epochs[tp])
             for tp, one in found.items()
         }
 

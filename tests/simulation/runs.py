@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -45,6 +45,7 @@ def reading_of(world: World, one: Operator) -> tuple[Reading, SimReader]:
     reader = SimReader(world.kafka, world.hub, one.clock)
 
     reader.on_commits = functools.partial(world.truth.read, reading)
+    reader.on_ends = reading.ends_read
     return reading, reader
 
 
@@ -138,14 +139,17 @@ def carry_out_plan(
     again = {(row.topic, row.partition) for row in plan.decisions if row.action == "trim"}
     world.truth.passed(reading, one.topics, again)
     one.reports.append(report)
-    check_report(world, report, reading, began)
+    check_report(world, report, reading, began, {tp for tp, _ in deleter.late})
 
 
-def check_report(world: World, report: TrimReport, reading: Reading, began: int) -> None:
+def check_report(
+    world: World, report: TrimReport, reading: Reading, began: int, under_way: Collection[TopicPartition]
+) -> None:
     """Each outcome must be true: what is said to be ours is ours, and no more than that is counted.
 
     ``trimmed`` counts at the most what this run's deletes moved, and something was moved. ``unchanged`` (also what was
-    gone already), ``held`` and ``failed`` moved nothing, and count nothing. Where the log changed, or somebody else
+    gone already), ``held`` and ``failed`` moved nothing, and count nothing; nor is a request of theirs still under way.
+    Where the log changed, or somebody else
     deleted to the very same offset, no client can tell (docs/plan.md, outcomes): these are counted as residues.
     """
     for row in report.rows:
@@ -159,6 +163,8 @@ def check_report(world: World, report: TrimReport, reading: Reading, began: int)
             wrong = f"the report says {row.outcome}, this run deleted {moved}"
         elif row.outcome in ("failed", "held", "unchanged") and row.records:
             wrong = f"the report says {row.outcome}, and counts {row.records} records"
+        elif row.outcome == "failed" and tp in under_way:
+            wrong = "the report says failed, and the request may yet be carried out"
         if wrong is None:
             continue
         since = {one.name for one in world.truth.hazards.get(tp, ()) if one.number >= began}

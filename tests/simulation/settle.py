@@ -46,6 +46,9 @@ def settle(world: World) -> None:
         own = mine[row.tp]
         if row.action != "trim" or _says_truly(world, own):
             continue
+        if one.memory.clock_was_off and "G3" in {own.limited_by, *(reason.code for reason in own.reasons)}:
+            world.truth.residues["our clock was ahead when it was noted how far the log had come: held until then"] += 1
+            continue
         if (own.trim_to or own.log_start or 0) < (row.trim_to or 0):
             raise ViolationError(f"{row.tp}: stands still: {own}\na fresh kretain: {row}")
 
@@ -82,6 +85,7 @@ def heal(world: World) -> None:
                 log.catch_up(broker)
             for group in world.kafka.groups.values():  # what F2 and F5 say: let it commit (again)
                 group.members.clear()
+                group.away.clear()
                 tp = (name, number)
                 if any(one[0] == name for one in group.commits):
                     here = group.commits.get(tp, (log.log.start, None))

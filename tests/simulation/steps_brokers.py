@@ -63,7 +63,7 @@ def do_late_delete(world: World) -> None:
     for one in world.operators:
         for deleter in one.deleters:
             while deleter.late:
-                deleter.late.pop()()
+                deleter.late.pop()[1]()
 
 
 def do_time(world: World, much: int) -> None:

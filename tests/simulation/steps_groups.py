@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.simulation.kafka import Group
-from tests.simulation.scene import GROUPS, MANAGED, OTHER
+from tests.simulation.scene import GROUPS, MANAGED, MINUTE, OTHER
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -66,10 +66,27 @@ def do_member(world: World, group: int, topic: int) -> None:
     if name in one.members:
         one.members.discard(name)
     else:
-        one.members.add(name)
-        for number in range(3):
-            if world.tp(number)[0] == name:
-                world.truth.hazard(world.tp(number), "a member came")
+        _join(world, one, name)
+
+
+def do_static(world: World, group: int, topic: int, minutes: int) -> None:
+    """A static member joins; it stops, which its coordinator learns when its session is over; or it is back."""
+    name = (MANAGED, OTHER)[topic % 2]
+    one = group_of(world, group)
+    if name in one.members:
+        one.members.discard(name)
+        one.away[name] = world.kafka.now_ms + (1 + minutes) * MINUTE
+    else:
+        _join(world, one, name)
+
+
+def _join(world: World, group: Group, topic: str) -> None:
+    known = topic in group.listed(world.kafka.now_ms)
+    group.away.pop(topic, None)
+    group.members.add(topic)
+    for number in () if known else range(3):
+        if world.tp(number)[0] == topic:
+            world.truth.hazard(world.tp(number), "a member came")
 
 
 def do_delete_group(world: World, group: int) -> None:

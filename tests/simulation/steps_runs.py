@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from retention_cli.audit.lock import LockedError
 from retention_cli.brokers.errors import BrokerError
@@ -41,6 +41,33 @@ def do_step(world: World, number: int, requests: int) -> None:
     process = world.operators[number % 2].process
     if process is not None:
         process.step(1 + requests % 12)
+
+
+CALLS: Final = (
+    "metadata",
+    "list_groups 2",
+    "list_groups 3",
+    "read_commits",
+    "list_offsets latest",
+    "list_offsets time",
+    "epoch_ends",
+    "fetch",
+    "sizes",
+    "state append",
+    "delete_records",
+    "delete_records answered",
+)
+"""Where a run can be stopped: before such a request, or between what a broker did and its answer."""
+
+
+def do_until(world: World, number: int, call: int) -> None:
+    """A run goes on until just before the next request of a kind: there a fault does the most."""
+    process = world.operators[number % 2].process
+    if process is None:
+        return
+    process.step()
+    while process.alive and process.last != CALLS[call % len(CALLS)]:
+        process.step()
 
 
 def do_finish(world: World, number: int) -> None:

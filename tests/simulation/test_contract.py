@@ -69,7 +69,11 @@ class Both:
             SimDeleter(self.kafka, hub, lambda _tp, _offset: lambda: None),
         )
         self.open: list[tuple[Producer, int]] = []
-        self.alone = Producer({"bootstrap.servers": world.bootstrap, "batch.num.messages": 1, "linger.ms": 0})
+        self.alone = self.producer()
+
+    def producer(self) -> Producer:
+        """Return a client that puts each record into a batch of its own."""
+        return Producer({"bootstrap.servers": self.world.bootstrap, "batch.num.messages": 1, "linger.ms": 0})
 
     # -- steps ---------------------------------------------------------------------------
 
@@ -172,8 +176,8 @@ class Both:
         specs: list[Spec] = ["earliest", "latest", "last-stable", "max-timestamp", *sorted(times)]
         answers = reader.list_offsets([{tp: one} for one in specs], leaders)
         told: Told = {f"ListOffsets {spec}": one[tp] for spec, one in zip(specs, answers, strict=True)}
-        ends = reader.epoch_ends([(tp, epoch), (tp, epoch + 3)], leaders)
-        told |= {f"epoch +{number - epoch}": one for (_tp, number), one in ends.items()}
+        ends = reader.epoch_ends([(tp, number) for number in range(epoch + 4)], leaders)
+        told |= {f"epoch {number}": one for (_tp, number), one in ends.items()}
         start, stable = told["ListOffsets earliest"], told["ListOffsets last-stable"]
         assert isinstance(start, Found)
         assert isinstance(stable, Found)

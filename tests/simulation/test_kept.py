@@ -139,6 +139,60 @@ KEPT: Final[dict[str, tuple[str, list[Step]]]] = {
             ("trim", 1, 0),
         ],
     ),
+    "a group that another run has told of between a plan and its recheck, and that is gone (F6)": (
+        "R1 @cluster",
+        [
+            ("produce", 0, 2, 0, 0),
+            ("time", 0),
+            ("read", 2, 0, 0, 0),
+            ("read", 0, 0, 1, 0),
+            ("plan", 1, 11),
+            ("delete_group", 2),
+            ("time", 2),
+            ("trim", 0, 28),
+            ("plan", 1, 0),
+        ],
+    ),
+    "a reading that begins at a deposed leader and ends at the one that leads now (M1, R2)": (
+        "R2 header @cluster",
+        [
+            ("produce", 2, 4, 0, 0),
+            ("fall_behind", 2),
+            ("produce", 2, 0, 0, 0),
+            ("time", 3),
+            ("produce", 0, 0, 0, 0),
+            ("elect", 2, 0),
+            ("produce", 2, 1, 0, 0),
+            ("deposed", 2),
+            ("trim", 1, 0),
+        ],
+    ),
+    "a commit that one refused, and another had not seen within the same millisecond (F5)": (
+        "R1 R2 R4 G3 @cluster",
+        [
+            ("produce", 1, 1, 0, 0),
+            ("trim", 0, 0),
+            ("time", 2),
+            ("read", 1, 0, 0, 0),
+            ("trim", 0, 0),
+            ("late", 1, 1, 1, 0),
+            ("trim", 0, 0),
+            ("produce", 1, 1, 0, 0),
+            ("trim", 1, 0),
+        ],
+    ),
+    "a group that only a report would have seen: nothing would remember it (F6, F9, G2)": (
+        "R1 R4 @each",
+        [
+            ("produce", 0, 0, 3, 0),
+            ("read", 0, 0, 0, 0),
+            ("produce", 0, 0, 0, 0),
+            ("coordinator", 0, 1),
+            ("trim", 0, 0),
+            ("read", 1, 0, 0, 0),
+            ("delete_group", 0),
+        ],
+    ),
 }
 
 

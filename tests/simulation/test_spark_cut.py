@@ -8,6 +8,7 @@ import pytest
 
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.connections import ConnectionRef
+from retention_cli.memory.documents import memory_from_bytes
 from tests.simulation.runs import memories_of, reading_of, selection_of
 from tests.simulation.test_untold import CUT
 from tests.simulation.world import World
@@ -29,7 +30,8 @@ def test_tasks_see_a_cut_that_the_client_came_upon_while_it_looked_at_disks() ->
             recall(prepared)
             look(None, prepared)
             row = next(row for row in slice_rows(prepared, {}) if row["partition"] == 0)
-    assert (row["leader_epoch"], row["proof"]["leader_epoch"], row["proof"]["high_watermark"]) == (1, 0, 12)
+    proof = memory_from_bytes(row["proof"])
+    assert (row["leader_epoch"], proof.leader_epoch, proof.high_watermark) == (1, 0, 12)
 
 
 def test_that_a_topic_is_create_time_is_noted_of_partitions_without_a_leader() -> None:

@@ -22,7 +22,10 @@ AHEAD_MS = HOUR
 
 
 class Seen(NamedTuple):
-    """A group's commit as a pass counted it: when, what, in which life of the log, and what it had read by then."""
+    """A group's commit as a pass counted it: when, what, in which life of the log, and what it had read by then.
+
+    ``at`` is its number among the answers of its pass (:attr:`Reading.answers`).
+    """
 
     when_ms: int
     commit: tuple[int, int | None]
@@ -30,6 +33,7 @@ class Seen(NamedTuple):
     released: frozenset[int]
     stale: bool = False
     looked_right: bool = False
+    at: int = 0
 
 
 @dataclass
@@ -41,7 +45,8 @@ class MemoryTruth:
     last: dict[tuple[str, Tp], tuple[str, tuple[int, int | None]]] = field(default_factory=dict)
     kinds: dict[str, bool] = field(default_factory=dict)
     created_below: dict[tuple[str, int], int] = field(default_factory=dict)
-    glimpsed: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
+    glimpsed: dict[tuple[str, str, int, tuple[int, int | None]], Seen] = field(default_factory=dict)
+    saved: dict[tuple[str, str, int], int] = field(default_factory=dict)
     clock_was_off: bool = False
 
     def copy(self) -> MemoryTruth:
@@ -90,6 +95,13 @@ class Reading:
     unconsumed: dict[Tp, int] = field(default_factory=dict)
     seen: dict[tuple[str, str, int], Seen] = field(default_factory=dict)
     moved: dict[Tp, int] = field(default_factory=dict)
+    answers: int = 0
+    ends: dict[Tp, int] = field(default_factory=dict)
+
+    def ends_read(self, tp: Tp) -> None:
+        """The log's ends were read: commits that were read before can be judged by them (F5)."""
+        self.answers += 1
+        self.ends[tp] = self.answers
 
 
 @dataclass
@@ -180,6 +192,7 @@ class Truth:
     def read(self, reading: Reading, name: str) -> None:
         """A process reads a group's commits."""
         group = self.kafka.groups.get(name)
+        reading.answers += 1
         for tp, commit in () if group is None else group.commits.items():
             topic = self.kafka.topics.get(tp[0])
             if topic is not None:
@@ -187,9 +200,11 @@ class Truth:
                 key = (name, topic.topic_id, tp[1])
                 stale, log = (name, tp) in self.stale, topic.partitions[tp[1]]
                 looked_right = self.cannot_know(reading.memory, name, tp, topic.topic_id, log, commit)
-                if key in reading.seen and reading.seen[key].commit != commit:  # it was read, and moved on in this run
-                    reading.memory.glimpsed[key] = reading.seen[key]
-                reading.seen[key] = Seen(self.kafka.now_ms, commit, self.life_of(tp), done, stale, looked_right)
+                at, known = reading.answers, reading.seen.get(key)
+                if known is not None and known.commit == commit:
+                    at = known.at
+                seen = Seen(self.kafka.now_ms, commit, self.life_of(tp), done, stale, looked_right, at)
+                reading.seen[key] = reading.memory.glimpsed[*key, commit] = seen
 
     def passed(self, reading: Reading, topics: Iterable[str], only: Collection[Tp] | None = None) -> None:
         """A pass over the cluster is done and saved: note which commits it counted, and which it refused.
@@ -206,9 +221,10 @@ class Truth:
             group, topic_id, number = key
             topic = names.get(topic_id)
             if topic is None or (only is not None and (topic.name, number) not in only):  # its log was not looked at
-                reading.memory.glimpsed[key] = seen
                 continue
             tp, log = (topic.name, number), topic.partitions[number]
+            if reading.ends.get(tp, seen.at) < seen.at:  # commits were read again, for others: not judged by this log
+                continue
             if any(past.number >= reading.began and past.name in LOGS_CHANGE for past in self.hazards.get(tp, ())):
                 continue
             memory, refused = reading.memory, (*key, seen.commit)
@@ -221,8 +237,10 @@ class Truth:
                 counted = memory.counted.get(key)  # what was counted in an earlier log is known, whoever saves last
                 if counted is None or counted.commit != seen.commit or self._uncut(tp, seen.commit[0], counted.life):
                     memory.counted[key] = seen._replace(looked_right=True)
+                    memory.saved[key] = self.number
             elif refused not in memory.refused and not seen.stale:
                 memory.counted[key] = seen
+                memory.saved[key] = self.number
 
     def cannot_know(
         self, memory: MemoryTruth, group: str, tp: Tp, topic_id: str, log: Partition, commit: tuple[int, int | None]

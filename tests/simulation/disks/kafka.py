@@ -1,0 +1,179 @@
+"""The cluster in memory with disks under it: bytes of every segment, dirs on devices, files that are about to go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tests.simulation.kafka import BROKERS, SimKafka, Topic, Tp
+from tests.simulation.logs import NO_STAMP, SEGMENT_RECORDS, Partition, Record, Replica
+
+CHECK_MS: Final = 300_000
+DELAY_MS: Final = 60_000
+INDEX_BYTES: Final = 2_000
+"""What the indexes of a segment take: on the volume, and in no broker's word about a replica's size."""
+SEGMENT_BYTES: Final = 400_000
+"""The topics' ``segment.bytes``: about as much as a segment's records take."""
+
+
+def record_bytes(one: Record) -> int:
+    return 80_000 + 5_000 * (one.uid * 7 % 9)
+
+
+class Place(NamedTuple):
+    """A log dir, and the device that it is on."""
+
+    broker: int
+    path: str
+    device: str
+
+
+PLACES: Final = (
+    Place(1, "/d1", "8:1"),
+    Place(2, "/d1", "8:1"),
+    Place(2, "/d2", "8:1"),
+    Place(3, "/d1", "8:1"),
+    Place(3, "/d2", "8:2"),
+)
+"""Broker 2 has two dirs on one device, broker 3 has two devices."""
+TOTALS: Final = {(1, "8:1"): 30_000_000, (2, "8:1"): 34_000_000, (3, "8:1"): 22_000_000, (3, "8:2"): 16_000_000}
+Device = tuple[int, str]
+
+
+class Segment(NamedTuple):
+    """A segment of a replica that lies on a disk."""
+
+    base: int
+    end: int
+    log_bytes: int
+    active: bool
+    newest_ms: int
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.log_bytes + INDEX_BYTES
+
+
+@dataclass(slots=True)
+class Going:
+    """Files that no replica has any more, and when they are removed."""
+
+    place: Place
+    size_bytes: int
+    until_ms: int
+
+
+def segments_of(replica: Replica) -> list[Segment]:
+    """Return what a replica has on its disk, dead segments and all; the last one is active."""
+    rows = [list(one) for one in replica.segments()]
+    if not rows:
+        base = replica.end // SEGMENT_RECORDS * SEGMENT_RECORDS
+        return [Segment(base, replica.end, 0, active=True, newest_ms=NO_STAMP)]
+    found = []
+    for n, records in enumerate(rows):
+        last = n == len(rows) - 1
+        number = records[0].offset // SEGMENT_RECORDS
+        end = replica.end if last else (number + 1) * SEGMENT_RECORDS
+        size = sum(map(record_bytes, records))
+        newest = max(one.stamp for one in records)
+        found.append(Segment(number * SEGMENT_RECORDS, end, size, active=last, newest_ms=newest))
+    return found
+
+
+class DiskKafka(SimKafka):
+    """A cluster whose brokers sweep every so often, and remove files a while after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: dict[Device, int] = dict.fromkeys(TOTALS, 400_000)
+        self.placed: dict[tuple[int, Tp], Place] = {}
+        self.going: list[Going] = []
+        self.deaf: set[int] = set()
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Let time pass, and brokers sweep and remove files meanwhile."""
+        end = self.now_ms + milliseconds
+        while self.now_ms < end:
+            checks = [self.now_ms + CHECK_MS - (self.now_ms + 100_000 * broker) % CHECK_MS for broker in BROKERS]
+            following = min([end, *checks, *(one.until_ms for one in self.going if one.until_ms > self.now_ms)])
+            super().pass_time(following - self.now_ms)
+            self.going = [one for one in self.going if one.until_ms > self.now_ms]
+            for broker in BROKERS:
+                if (self.now_ms + 100_000 * broker) % CHECK_MS == 0:
+                    self.sweep(broker)
+
+    # -- what happens to files -----------------------------------------------------------
+
+    def sweep(self, broker: int) -> None:
+        for place, replica in self.on_broker(broker):
+            before = segments_of(replica)
+            replica.sweep()
+            self.leave(place, sum(one.disk_bytes for one in before[: -len(segments_of(replica))]))
+
+    def leave(self, place: Place, size_bytes: int) -> None:
+        """Rename files: no broker counts them any more, and the volume does."""
+        if size_bytes:
+            self.going.append(Going(place, size_bytes, self.now_ms + DELAY_MS))
+
+    def create_on(self, name: str, brokers: tuple[tuple[int, ...], ...]) -> Topic:
+        """Create a topic whose replicas are on these brokers, in their dirs by turns."""
+        topic = self.create(name, 0)
+        for number, ids in enumerate(brokers):
+            topic.partitions.append(Partition.new(ids))
+            for broker in ids:
+                dirs = [one for one in PLACES if one.broker == broker]
+                self.placed[broker, (name, number)] = dirs[(number + len(name)) % len(dirs)]
+        return topic
+
+    def delete_with_files(self, name: str) -> None:
+        """Delete a topic: its folders stay for a while, as ``-delete``."""
+        for number, log in enumerate(self.topics[name].partitions):
+            for broker, replica in log.replicas.items():
+                place = self.placed.pop((broker, (name, number)))
+                self.leave(place, sum(one.disk_bytes for one in segments_of(replica)))
+        self.delete(name, clear_commits=True)
+
+    def move(self, tp: Tp, source: int, place: Place) -> None:
+        """Move a follower to another broker, or a replica to another dir of its broker."""
+        log = self.partition(tp)
+        if log is None or source not in log.replicas or log.leader is None:
+            return
+        old = self.placed[source, tp]
+        if place == old or (place.broker != source and (place.broker in log.replicas or source == log.leader)):
+            return
+        gone = log.replicas[source]
+        if place.broker != source:
+            del log.replicas[source], self.placed[source, tp]
+            log.in_sync.discard(source)
+            log.replicas[place.broker] = log.log.copy()
+            log.replicas[place.broker].records = log.log.live()
+            log.in_sync.add(place.broker)
+        self.placed[place.broker, tp] = place
+        self.leave(old, sum(one.disk_bytes for one in segments_of(gone)))
+
+    # -- what lies where -------------------------------------------------------------------
+
+    def on_broker(self, broker: int) -> list[tuple[Place, Replica]]:
+        return [
+            (place, log.replicas[broker])
+            for (one, tp), place in self.placed.items()
+            if one == broker and (log := self.partition(tp)) is not None
+        ]
+
+    def replicas_in(self, place: Place) -> list[tuple[Tp, Replica]]:
+        """Return the replicas in a dir, by topic and partition."""
+        return [
+            (tp, log.replicas[place.broker])
+            for (_, tp), one in sorted(self.placed.items())
+            if one == place and (log := self.partition(tp)) is not None
+        ]
+
+    def going_in(self, place: Place) -> int:
+        return sum(one.size_bytes for one in self.going if one.place == place)
+
+    def used(self, device: Device) -> int:
+        """How much of a device is in use, by anyone."""
+        here = [one for one in PLACES if (one.broker, one.device) == device]
+        replicas = [replica for place in here for _, replica in self.replicas_in(place)]
+        logs = sum(one.disk_bytes for replica in replicas for one in segments_of(replica))
+        return self.others[device] + logs + sum(self.going_in(place) for place in here)

@@ -1,0 +1,75 @@
+"""R6 on simulated disks: what it takes is what brute force over the true files takes, or less with a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.disks.sequences import run, sequence_of, told
+from tests.simulation.disks.world import DiskWorld
+from tests.simulation.kafka import HOUR, Tp
+
+FOUND = {
+    61: "indexes of what was trimmed since the scan counted as somebody else's",
+    79: "an active segment that a fresh scan had seen was waited for, for ever",
+    222: "indexes of dead segments stayed, by the ledger's word",
+    704: "of records that no level tells apart all went, by the estimate",
+}
+"""What the simulation found, by seed."""
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_is_mended(seed: int) -> None:
+    run(sequence_of(seed))
+
+
+def test_no_sequence_of_these_seeds_breaks_r6() -> None:
+    exact = sum(run(sequence_of(seed)).judge.counts["fresh, exact"] for seed in range(8))
+    assert exact > 20, "with inventories of the moment R6 was compared with brute force"
+
+
+def put(world: DiskWorld, tp: Tp, count: int, age_ms: int) -> None:
+    for _ in range(count):
+        world.kafka.append(tp, stamp=world.kafka.now_ms - age_ms)
+        world.kafka.pass_time(200)
+
+
+def test_what_r6_itself_frees_behind_a_scan_is_not_taken_elsewhere() -> None:
+    """A follower lagged when it was scanned: its disk gets back what it has fetched since, by the leader's disk's bound."""
+    with DiskWorld() as world:
+        put(world, ("a", 0), 16, 5 * HOUR)
+        world.do_fall_behind(0)
+        put(world, ("a", 0), 104, 5 * HOUR)
+        put(world, ("a", 1), 60, 60_000)
+        world.kafka.others |= {(1, "8:1"): 11_000_000, (2, "8:1"): 6_500_000}
+        world.do_scan(0)
+        world.do_catch_up(0)
+        trims = {(one.topic, one.partition): one.trim_to for one in world.do_trim(0, 1).decisions if one.trim_to}
+        assert trims == {("a", 0): 52}
+
+
+def test_a_follower_that_lags_is_not_estimated() -> None:
+    """Spread over all offsets its few records would seem to begin late: five times as many went as should."""
+    with DiskWorld() as world:
+        put(world, ("a", 0), 20, 5 * HOUR)
+        world.do_fall_behind(0)
+        put(world, ("a", 0), 100, 5 * HOUR)
+        put(world, ("a", 1), 60, 60_000)
+        put(world, ("c", 0), 45, 60_000)
+        world.kafka.others[2, "8:1"] = 9_300_000
+        plan = world.do_trim(0, 0)
+        [held] = [one for one in plan.decisions if (one.topic, one.partition) == ("a", 0)]
+        assert any("it lags, or is being filled" in why.text for why in held.reasons), held
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("first", range(2000, 2040, 20))
+def test_no_story_breaks_r6(first: int) -> None:
+    for seed in range(first, first + 20):
+        run(told(seed))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("first", range(1000, 1060, 20))
+def test_no_sequence_of_more_seeds_breaks_r6(first: int) -> None:
+    for seed in range(first, first + 20):
+        run(sequence_of(seed))

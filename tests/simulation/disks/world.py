@@ -1,0 +1,287 @@
+"""A cluster with disks, two operators and their inventories: every step is a small tuple of numbers."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, Self
+
+from retention_cli.core.errors import Refusal
+from retention_cli.core.model import Unknown
+from retention_cli.decide.decision import disk_limit
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.disks.solve.inventory_view import InventoryView
+from retention_cli.memory.stores import Memories
+from retention_cli.observe.cluster import observe
+from retention_cli.observe.request import Request
+from retention_cli.plan.make import make_plan
+from retention_cli.plan.value import Plan
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
+from retention_cli.trim.run import Orders, run_trim
+from tests.simulation.clock import SimClock
+from tests.simulation.deleter import SimDeleter
+from tests.simulation.disks.judge import PERCENT, Judge, Moment
+from tests.simulation.disks.kafka import PLACES, SEGMENT_BYTES, TOTALS, DiskKafka
+from tests.simulation.disks.reader import DiskReader, inventory_of, scan
+from tests.simulation.disks.truth import Bounds, Files
+from tests.simulation.hub import Hub
+from tests.simulation.kafka import BROKERS, HOUR, Group, Tp
+from tests.simulation.scene import STATE_ROOT
+from tests.simulation.shared import SimBrokerClock
+
+FULL: Final = 0.96
+"""Producers stop here: what a broker does without any room is not modelled."""
+SECONDS: Final = (5, 20, 61, 130, 301, 420, 1_000, 7_200)
+TOPICS: Final = {"a": ((1, 2), (2, 3), (3, 1)), "b": ((1, 2, 3), (3, 1)), "c": ((2, 3),)}
+"""All rules but R6 are off for ``b``, of which unread records stay; nobody manages ``c``."""
+PARTITIONS: Final = tuple((name, n) for name, places in TOPICS.items() for n in range(len(places)))
+_ENTRIES: Final = """version: 1
+limits: {max.percent: 100}
+topics:
+  - match: a
+    retention.commitoffset.enable: true
+    retention.commitoffset.hours: 1
+    unconsumed: trim
+  - match: b
+    unconsumed: hold
+"""
+POLICY: Final = parse_policy(
+    f"{_ENTRIES}disks: {{log.retention.disk.usage.percent: {PERCENT}}}\n", "policy.yaml", "sha256:simulated"
+)
+WITHOUT: Final = parse_policy(_ENTRIES, "policy.yaml", "sha256:simulated")
+"""The same without R6: what the other rules come to."""
+Step = tuple[Any, ...]
+
+
+class DiskWorld:
+    """One run of the simulation."""
+
+    def __init__(self) -> None:
+        self.kafka = DiskKafka()
+        self.hub = Hub()
+        self.clock = SimClock(self.kafka, self.hub)
+        self.root = Path(tempfile.mkdtemp(prefix="kretain-sim-", dir=STATE_ROOT))
+        self.folders = [self.root / "op0", self.root / "op1"]
+        self.wiped = 0
+        self.scans: dict[int, Any] = {}
+        self.judge = Judge(self.kafka)
+        for name, places in TOPICS.items():
+            self.kafka.create_on(name, places)
+        self.kafka.groups["g"] = Group("g")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def apply(self, step: Step) -> None:
+        name, *numbers = step
+        getattr(self, f"do_{name}")(*numbers)
+
+    def tp(self, number: int) -> Tp:
+        return PARTITIONS[number % len(PARTITIONS)]
+
+    # -- records and files -------------------------------------------------------------------
+
+    def do_produce(self, number: int, count: int, age: int) -> None:
+        """Write some segments' worth, stamped now or a while ago, unless a disk is full."""
+        tp = self.tp(number)
+        for _ in range(1 + count % 30):
+            if any(self.kafka.used(one) > FULL * total for one, total in TOTALS.items()):
+                return
+            self.kafka.append(tp, stamp=self.kafka.now_ms - (0, 0, 0, 60_000, 5 * HOUR)[age % 5])
+            self.kafka.pass_time(200)
+
+    def do_fill(self, count: int) -> None:
+        for number in range(len(PARTITIONS)):
+            self.do_produce(number, count, 0)
+
+    def do_read(self, number: int, behind: int) -> None:
+        tp = self.tp(number)
+        log = self.kafka.partition(tp)
+        if log is not None:
+            self.kafka.groups["g"].commits[tp] = (max(log.log.start, log.log.end - 2 * (behind % 12)), log.epoch)
+
+    def do_time(self, number: int) -> None:
+        self.kafka.pass_time(1000 * SECONDS[number % len(SECONDS)])
+
+    def do_others(self, number: int, size: int) -> None:
+        """Others write to a device, or give something back."""
+        device = list(TOTALS)[number % len(TOTALS)]
+        now = max(100_000, self.kafka.others[device] + (-900_000, -300_000, 100_000, 600_000, 1_500_000)[size % 5])
+        if self.kafka.used(device) + now - self.kafka.others[device] < FULL * TOTALS[device]:
+            self.kafka.others[device] = now
+
+    def do_recreate(self, number: int) -> None:
+        name = list(TOPICS)[number % len(TOPICS)]
+        self.kafka.delete_with_files(name)
+        self.kafka.create_on(name, TOPICS[name])
+
+    def do_move(self, number: int, source: int, place: int) -> None:
+        """Move a replica to another broker, or to another dir, where there is room."""
+        to = PLACES[place % len(PLACES)]
+        device = (to.broker, to.device)
+        if self.kafka.used(device) < 0.7 * TOTALS[device]:
+            self.kafka.move(self.tp(number), BROKERS[source % 3], to)
+
+    def do_retention(self, number: int, count: int) -> None:
+        if (log := self.kafka.partition(self.tp(number))) is not None and log.leader is not None:
+            log.move_start(min(log.last_stable, log.log.start + 4 * (count % 6)))
+
+    def do_elect(self, number: int) -> None:
+        if (log := self.kafka.partition(self.tp(number))) is not None and log.leader is not None:
+            log.elect(next(one for one in log.replicas if one != log.leader))
+
+    def do_fall_behind(self, number: int) -> None:
+        if (log := self.kafka.partition(self.tp(number))) is not None:
+            for broker in list(log.replicas):
+                log.fall_behind(broker)
+
+    def do_catch_up(self, number: int) -> None:
+        if (log := self.kafka.partition(self.tp(number))) is not None:
+            for broker, replica in list(log.replicas.items()):
+                place = self.kafka.placed[broker, self.tp(number)]
+                room = FULL * TOTALS[broker, place.device] - self.kafka.used((broker, place.device))
+                if room < len(log.log.records) * SEGMENT_BYTES // 4 and broker not in log.in_sync:
+                    continue  # what a follower does without any room is not modelled
+                first = min((one.offset for one in replica.records), default=log.log.start)
+                log.catch_up(broker)  # it fetches what it lacks at its end, and never again what it has swept
+                caught_up = log.replicas[broker]
+                caught_up.records = [one for one in caught_up.records if one.offset >= first]
+
+    # -- kretain -----------------------------------------------------------------------------
+
+    def do_scan(self, number: int) -> None:
+        """Scan a broker, or all."""
+        for broker in BROKERS:
+            if number % 5 in (0, 4, broker):
+                self.scans[broker] = scan(self.kafka, broker)
+
+    def do_lose_scans(self) -> None:
+        self.scans.clear()
+
+    def do_deaf(self, number: int) -> None:
+        """A broker does not tell of its log dirs any more, or does again."""
+        self.kafka.deaf ^= {BROKERS[number % 3]}
+
+    def do_lose_delete(self, number: int) -> None:
+        self.kafka.lost.append(("before", "after", "refused")[number % 3])  # type: ignore[arg-type]
+
+    def do_wipe(self, number: int) -> None:
+        """An operator comes with a new machine, a new pod, a fresh state directory."""
+        self.wiped += 1
+        self.folders[number % 2] = self.root / f"new{self.wiped}"
+
+    def do_plan(self, number: int, inventory: int) -> None:
+        folder, view = self.folders[number % 2], self.view(inventory)
+        with closing(self.memories(folder)) as memories:
+            self.planned(memories, view)
+
+    def do_trim(self, number: int, inventory: int) -> Plan:
+        folder, view = self.folders[number % 2], self.view(inventory)
+        with closing(self.memories(folder)) as memories:
+            plan = self.planned(memories, view)
+            moment = self.moment(memories)
+            orders = Orders(
+                selection=lambda: Selection(POLICY),
+                state_dir=folder,
+                clock_ms=self.clock.wall_ms,
+                memories=memories,
+                inventory=view,
+                deleter_for=lambda _reader: SimDeleter(self.kafka, self.hub, lambda _tp, _offset: lambda: None),
+                broker_clock_for=lambda _reader, clock_ms: SimBrokerClock(self.kafka, self.hub, clock_ms),
+            )
+            try:
+                run_trim(self.reader(), plan, orders, lambda _: 0)
+            except Refusal as error:
+                self.judge.counts[f"refused: {type(error).__name__}"] += 1
+            memories.save(self.clock.wall_ms())
+        moved = {}
+        for tp, start in moment.files.starts.items():
+            log = self.kafka.partition(tp)
+            if log is not None and log.log.start > start:
+                moved[tp] = log.log.start
+        self.judge.takes("trim", moment, moved, estimated=view is None)
+        return plan
+
+    # -- what is behind it --------------------------------------------------------------------
+
+    def reader(self) -> DiskReader:
+        return DiskReader(self.kafka, self.hub, self.clock)
+
+    def memories(self, folder: Path) -> Memories:
+        return Memories(folder, None, clock_ms=self.clock.wall_ms)
+
+    def view(self, inventory: int) -> InventoryView | None:
+        """Return what was scanned: with 0 nothing is used, with 2 all brokers are scanned at this very moment."""
+        if inventory % 3 == 2:
+            self.do_scan(0)
+        return InventoryView(inventory_of(self.scans)) if inventory % 3 and self.scans else None
+
+    def moment(self, memories: Memories) -> Moment:
+        return Moment(Files.of(self.kafka), self.own(memories), self.limits(memories))
+
+    def own(self, memories: Memories) -> Bounds:
+        """Return where the rules other than R6 trim to."""
+        plan = make_plan(
+            self.reader(),
+            Selection(WITHOUT),
+            self.clock.wall_ms(),
+            past_day=lambda _cluster: Amount(),
+            memories=memories,
+            clock_ms=self.clock.wall_ms,
+        )
+        return {(one.topic, one.partition): one.trim_to for one in plan.decisions if one.trim_to is not None}
+
+    def limits(self, memories: Memories) -> Bounds:
+        """Return how far the guards let R6 go of each managed partition that it may touch; it is not what is judged."""
+        now_ms = self.clock.wall_ms()
+        request = Request(
+            Selection(WITHOUT).settings_for, WITHOUT.groups, now_ms, memory_for=memories, clock_ms=self.clock.wall_ms
+        )
+        seen = observe(self.reader(), request)
+        found = {}
+        for tp, facts in seen.facts.items():
+            limit = disk_limit(facts, seen.settings[tp.topic], now_ms)
+            if not isinstance(limit, Unknown):
+                found[tp.topic, tp.partition] = limit.offset
+        return found
+
+    def planned(self, memories: Memories, view: InventoryView | None) -> Plan:
+        moment = self.moment(memories)
+        plan = make_plan(
+            self.reader(),
+            Selection(POLICY),
+            self.clock.wall_ms(),
+            past_day=lambda _cluster: Amount(),
+            memories=memories,
+            clock_ms=self.clock.wall_ms,
+            inventory=view,
+        )
+        trims = {(one.topic, one.partition): one.trim_to for one in plan.decisions if one.trim_to is not None}
+        self.judge.takes("plan", moment, trims, estimated=view is None)
+        self.judge.reasons(plan, moment, trims)
+        if view is not None and self.is_fresh():
+            self.judge.exactly(plan, moment, trims)
+        return plan
+
+    def is_fresh(self) -> bool:
+        """Return whether the scans say of all brokers what is there at this very moment, and all brokers answer."""
+        whole = all(
+            log.in_sync == log.replicas.keys() for topic in self.kafka.topics.values() for log in topic.partitions
+        )
+        return (
+            whole
+            and not self.kafka.deaf
+            and all(
+                broker in self.scans
+                and self.scans[broker][0].scanned_at_ms == self.kafka.now_ms
+                and self.scans[broker][1].equals(scan(self.kafka, broker)[1])
+                and self.scans[broker][0].dirs == scan(self.kafka, broker)[0].dirs
+                for broker in BROKERS
+            )
+        )
