@@ -12,11 +12,7 @@ from dataclasses import dataclass, replace
 
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewTopic,
-    ResourceType,
 )
 
 from tests.kafka.oracle import HOUR, Rules, Seen
@@ -142,10 +138,8 @@ class Fleet:
         names = [topic.name for topic in self.topics if topic.kind == "compacted"]
         places = [place for place in self.places() if place[0] in names]
         wait_until(lambda: self._gaps(places), "the cleaner's first gap", 30)
-        wish = ConfigEntry("min.compaction.lag.ms", "9000000000", incremental_operation=AlterConfigOpType.SET)
         for name in names:
-            resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[wish])
-            self.world.admin.incremental_alter_configs([resource])[resource].result(30)
+            self.world.configure(name, {"min.compaction.lag.ms": "9000000000"})
         before: list[dict[Place, dict[int, int]]] = []
 
         def still() -> bool:

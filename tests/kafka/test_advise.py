@@ -156,6 +156,7 @@ def _has_lost_some(world: World, topic: str) -> bool:
     return world.ends(topic)[0] > 0
 
 
+@pytest.mark.thorough
 def test_a_broker_that_is_written_to_keeps_more_than_retention_and_at_most_what_is_said(advised: Shop) -> None:
     """The guide's formula, watched: the oldest record that can be read, over some rounds of segments."""
     world, _ = advised

@@ -98,7 +98,7 @@ def test_other_formats_have_the_same_rows(advised: Shop) -> None:
     ("arguments", "code", "said"),
     [
         (("no-such-topic",), 1, "no topic matches 'no-such-topic'"),
-        (("re:(",), 2, "not a regular expression"),
+        (("re:(",), 2, "'re:('"),
         (("x", "--want", "soon"), 2, "'soon' is not a duration"),
         (("x", "--want-bytes", "much"), 2, "'much' is not a size"),
         (("x", "-p", "nowhere.yaml"), 1, "nowhere.yaml: cannot be read"),

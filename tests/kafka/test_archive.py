@@ -12,8 +12,11 @@ import pytest
 
 from retention_cli.archive.archiver import PartitionArchiver
 from retention_cli.archive.catalog import read_catalog, verify_catalog
+from retention_cli.archive.layout import Source
 from retention_cli.archive.store import Store
+from retention_cli.archive.writer import archive_range
 from retention_cli.brokers.content import Record
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import MissingPartError
 from retention_cli.trim.archive_gate import ArchivedFirst
@@ -31,7 +34,7 @@ from tests.kafka.archiving import (
     transaction,
     whole,
 )
-from tests.kafka.world import World
+from tests.kafka.world import World, reader_for
 
 
 def row(report: TrimReport, partition: int = 0) -> TrimRow:
@@ -243,6 +246,28 @@ def test_records_that_vanish_before_they_are_read_are_said_and_the_rest_is_archi
     assert archived(place, topic) == before[400:]
     lines = [json.loads(line) for line in next(world.state_dir.glob("*/audit.jsonl")).read_text().splitlines()]
     assert "from 0 to 400 are not archived" in lines[1]["partitions"][0]["notes"][0]
+
+
+def test_what_vanished_while_it_was_read_is_not_said_to_be_archived(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an election the log may begin before it again (M3): a trim must not take that for archived, too."""
+    honest = ClusterReader.read_whole
+
+    def late(self, tp, span, on_record):
+        if span.start == 0:
+            honest(self, tp, span._replace(end=100), on_record)
+            world.delete_records(topic, 400)
+            return RequestFailedError("OFFSET_OUT_OF_RANGE", retriable=True)
+        return honest(self, tp, span, on_record)
+
+    monkeypatch.setattr(ClusterReader, "read_whole", late)
+    with reader_for(world.bootstrap) as reader:
+        cluster = reader.metadata([topic])
+        source = Source(cluster.cluster_id, topic, cluster.topics[topic].topic_id or "", 0)
+        found = archive_range(reader, Store(str(place)), source, 1_200, lambda: "now")
+    assert [(one.start, one.end) for one in found.segments] == [(0, 100), (400, 1_200)]
+    assert (found.start, found.end) == (400, 1_200)
 
 
 def test_a_log_that_ends_before_the_target_is_not_taken_for_archived(

@@ -108,6 +108,21 @@ def test_the_last_word_on_each_key_says_all_that_anybody_said(store: Store) -> N
     assert second.partitions[32].samples == (Sample(1_000, 1), Sample(2_000, 2))
 
 
+def test_a_recheck_hears_what_others_have_told_since_its_plan(store: Store) -> None:
+    """F6: its process may have waited for a person's answer, while a group was seen elsewhere and then deleted."""
+    topic_id, group, other = new_topic_id(), new_topic_id(), store.elsewhere("other")
+    with store.opened() as (mine, _):
+        mine.begin({"orders": topic_id})
+        with other.opened() as (theirs, memories):
+            theirs.begin({"orders": topic_id})
+            see(theirs, group, {"orders": {0: 5}}, now_ms())
+            other.save(memories)
+        assert group not in {name for name, *_ in mine.gone_groups([], 0)}
+        mine.begin({"orders": topic_id})
+        assert group in {name for name, *_ in mine.gone_groups([], 0)}
+        assert mine.lost is None
+
+
 def test_a_group_that_does_not_move_is_told_of_again_so_that_it_counts_long_enough(store: Store) -> None:
     """F6: 30 days from when it was last seen, by whomever, not from when it last committed."""
     group, at = new_topic_id(), now_ms()

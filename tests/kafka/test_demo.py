@@ -111,7 +111,7 @@ def test_in_a_terminal_no_leaves_everything_and_keep_leaves_the_broker_up_until_
         address = re.search(r"The broker stays up at (\S+) until Ctrl-C", text)
         assert address is not None
         assert "Nothing was trimmed, as you wished" in text
-        assert "records went" not in text
+        assert "records trimmed" not in text
         assert "7. The trim" in text
         prose = [line for line in text.splitlines() if "─" not in line]
         assert [line for line in prose if len(line) > 80 and not re.match(r"    (export|/)", line)] == []
@@ -159,7 +159,7 @@ def test_in_a_pipe_it_goes_through_all_steps_trims_and_says_that_it_does_not_ask
         assert trimmed[name][:2] == ["trimmed", row[1].removeprefix("0 → ")], name
     assert trimmed["weather-2"][0] == "held"
     records = sum(int(row[2].replace(",", "")) for row in going.values())
-    assert f"\n{records:,} records went, about" in out
+    assert f"\n{records:,} records trimmed, about" in out
 
     after = out.partition("8. What is left")[2]
     last = table(after, "kretain plan")

@@ -122,6 +122,7 @@ def disks_in(plan: Cli) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.thorough
 def test_without_an_inventory_it_is_estimated_and_comes_close(full: Full, tmp_path: Path) -> None:
     """R6: by bisected times; the issue's 80 to 120 percent, on volumes that really are full."""
     policy = policy_of(tmp_path, entry="unconsumed: trim")

@@ -154,8 +154,8 @@ def owner(scratch: Path) -> Iterator[subprocess.Popen[str]]:
     wait_until(lambda: not processes_of(scratch), "the end of its brokers", 20)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("when", ["starting", "up"])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGINT, marks=pytest.mark.thorough), signal.SIGKILL])
+@pytest.mark.parametrize("when", [pytest.param("starting", marks=pytest.mark.thorough), "up"])
 def test_whatever_ends_the_owner_ends_the_brokers(
     scratch: Path, owner: subprocess.Popen[str], when: str, how: signal.Signals
 ) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # (they are there)
-    AlterConfigOpType,
-    ConfigEntry,
     ConfigResource,
     ResourceType,
 )
@@ -167,9 +165,8 @@ def test_stamps_of_a_time_when_the_broker_overwrote_them_are_no_event_times(worl
 
 
 def set_config(world: World, topic: str, key: str, value: str) -> None:
-    entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    world.admin.incremental_alter_configs([resource])[resource].result(30)
+    world.configure(topic, {key: value})
+    resource = ConfigResource(ResourceType.TOPIC, topic)
     wait_until(
         lambda: world.admin.describe_configs([resource])[resource].result(30)[key].value == value, f"{key}={value}"
     )

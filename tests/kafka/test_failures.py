@@ -84,6 +84,7 @@ def killable(world: World, three: EmbeddedKafka, group: str) -> int:
     return next(node.node_id for node in three.nodes if node.node_id != coordinator_of(world, group))
 
 
+@pytest.mark.thorough
 def test_a_leader_that_dies_between_plan_and_trim(harmed: World, three: EmbeddedKafka) -> None:
     safe, lone, policy = both_kinds(harmed)
     plan = harmed.plan(policy)
@@ -140,6 +141,7 @@ def test_a_leader_that_dies_between_the_recheck_and_the_request(
     assert len(sent) > 1, "the partitions that moved were sent again, after another recheck"
 
 
+@pytest.mark.thorough
 def test_a_coordinator_that_dies_between_plan_and_trim(harmed: World, three: EmbeddedKafka) -> None:
     """Its groups move to another broker, which loads them; until it has, nothing is trimmed on a guess."""
     safe = harmed.topic("safe", partitions=3, replicas=3)
@@ -374,7 +376,10 @@ main()
 """A real trim whose only broker freezes right before its first request goes out."""
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "end",
+    [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.thorough) for one in (signal.SIGINT, signal.SIGKILL))],
+)
 def test_a_trim_that_is_ended_while_it_waits_for_an_answer(tmp_path: Path, end: signal.Signals) -> None:
     """Interrupted: exit 130, and whatever may have been deleted is in the audit log. Killed: the log still announces it."""
     with EmbeddedKafka(1, settings=SETTINGS) as one:

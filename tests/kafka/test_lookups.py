@@ -55,7 +55,9 @@ def first_at(records: list[tuple[int, int]], time_ms: int, start: int, end: int)
     return end
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip", "zstd"])
+@pytest.mark.parametrize(
+    "compression", ["none", *(pytest.param(one, marks=pytest.mark.thorough) for one in ("gzip", "zstd"))]
+)
 def test_on_trimmed_logs_the_answer_is_what_the_records_say(world: World, compression: str) -> None:
     """Random and in-order stamps, several segments, trims into the middle of batches: hundreds of look-ups a codec."""
     rng = random.Random(f"look-ups {compression}")
@@ -273,3 +275,19 @@ def test_a_leader_epoch_that_is_not_the_leaders_own_is_an_error(world: World) ->
                 answer = reader.list_offsets([{tp: spec}], other)[0][tp]  # type: ignore[dict-item]
                 assert isinstance(answer, RequestFailedError), (spec, epoch)
                 assert answer.retriable
+
+
+def test_an_error_is_no_answer(world: World) -> None:
+    """Look-ups: an error is never the -1 that says that nothing is so young, or H would be the bound."""
+    topic = world.topic()
+    world.produce(topic, [DAY] * 3)
+    tp = TopicPartition(topic, 0)
+    with reader_for(world.bootstrap) as reader:
+        there = reader.metadata([topic]).topics[topic].partitions[0]
+        leaders = {tp: replace(there, leader_epoch=there.leader_epoch + 5)}  # of which no broker knows yet
+        specs: list[Any] = ["earliest", "latest", "max-timestamp", now_ms()]
+        answers = [one[tp] for one in reader.list_offsets([{tp: spec} for spec in specs], leaders)]
+        ends = reader.epoch_ends([(tp, 0)], leaders)
+    for answer in (*answers, ends[tp, 0]):
+        assert isinstance(answer, RequestFailedError), answer
+        assert "UNKNOWN_LEADER_EPOCH" in str(answer)

@@ -17,8 +17,10 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, topic_id_text
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision
-from retention_cli.disks.rules import changed_since
+from retention_cli.disks.measure import DiskState
+from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
+from retention_cli.observe.recall import Remembered
 from retention_cli.observe.request import Request
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
@@ -270,12 +272,14 @@ def test_what_disks_ask_of_a_log_that_changed_meanwhile_is_unknown(world: World)
     same, elected, recreated = (world.topic(replicas=2) for _ in range(3))
     with reader_for(world.bootstrap) as reader:
         selection = Selection(parse_policy("version: 1\ntopics: [{match: '*'}]", "policy.yaml", "sha256:test"))
-        everything = observe(reader, Request(selection.settings_for, selection.policy.groups, now_ms())).facts
-        facts = {tp: one for tp, one in everything.items() if tp.topic in (same, elected, recreated)}
-        assert (len(facts), changed_since(reader, facts)) == (3, {})
+        observed = observe(reader, Request(selection.settings_for, selection.policy.groups, now_ms()))
+        facts = {tp: one for tp, one in observed.facts.items() if tp.topic in (same, elected, recreated)}
+        state = DiskState(selection.policy.disks)
+        state.look(reader, facts, {}, observed.leaders, Remembered(NoMemory(), {}, observed.leaders), now_ms)
+        assert (len(facts), state.changed(reader, facts)) == (3, {})
         move_leader(world, elected)
         world.delete(recreated)
         world.topic(replicas=2, name=recreated)
-        found = changed_since(reader, facts)
+        found = state.changed(reader, facts)
         assert {tp.topic for tp in found} == {elected, recreated}
         assert {one.reasons[0].code for one in found.values()} == {"R6"}

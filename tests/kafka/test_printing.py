@@ -45,7 +45,7 @@ def test_a_trim_whose_report_is_lost_is_partial_and_says_what_went(
     assert world.ends(topic)[0] == 8
     run = run_of(world)
     assert done.err == (
-        f"kretain: the result could not be printed: {why}; run {run['run']}: 1 partition trimmed; 8 records went "
+        f"kretain: the result could not be printed: {why}; run {run['run']}: 1 partition trimmed; 8 records trimmed "
         f"(kretain history --run {run['run']})\n"
     )
     assert (run["records"], run["exit"]) == (8, 0), "the log has what was done"
@@ -126,7 +126,7 @@ def test_what_fails_behind_a_delete_is_partial_and_a_ctrl_c_stays_one(
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     if code == 130:
-        assert "1 partition trimmed; 8 records went" in done.stderr
+        assert "1 partition trimmed; 8 records trimmed" in done.stderr
     else:
         report = json.loads(done.stdout)
         assert (report["totals"]["trimmed"], report["partitions"][0]["log_start"]) == (1, 8), "the report is there"
@@ -136,7 +136,7 @@ def test_an_interrupted_trim_whose_report_is_lost_too_stays_interrupted(world: W
     script = BREAKING.format(module=WAITING[0], name=WAITING[1], error="KeyboardInterrupt")
     done = run_into(FULL, *arguments(world, "trim", topic, "--yes", "--wait"), program=("-c", script))
     assert done.code == 130
-    assert "1 partition trimmed; 8 records went" in done.err
+    assert "1 partition trimmed; 8 records trimmed" in done.err
 
 
 def test_a_fleets_trim_whose_report_is_lost_says_what_went_where(world: World, topic: str, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_fleets_trim_whose_report_is_lost_says_what_went_where(world: World, t
     run = run_of(world)["run"]
     assert done.err.splitlines()[-1] == (
         f"kretain: the result could not be printed: No space left on device; eu: run {run}: 1 partition trimmed; "
-        f"8 records went (kretain history --run {run})"
+        f"8 records trimmed (kretain history --run {run})"
     )
 
 

@@ -315,10 +315,11 @@ def test_records_that_go_while_they_are_come_to_are_named(world: World) -> None:
         world.delete_records(topic, 40)
         fill(reader, found)
     assert summarize(found.topics[topic].partitions).records == 60
-    assert found.notes == [f"{topic}-0: the records from offset 0 to 40 went before they could be read"]
+    assert found.notes == [f"{topic}-0: the records from offset 0 to 40 were deleted before they could be read"]
     assert not found.unread
 
 
+@pytest.mark.thorough
 def test_a_partition_that_can_not_be_read_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     """One has no leader, and one has a leader that answers no more: exit 5, and what was read is right."""
     with EmbeddedKafka(3, settings=SETTINGS) as three:

@@ -69,6 +69,7 @@ def test_flights_go_and_come_back_record_for_record(world: World, place: Path) -
     assert not [name for name in groups(world) if name.startswith("kretain-restore-")]
 
 
+@pytest.mark.thorough
 def test_killed_at_every_step_and_run_again_nothing_is_lost_and_nothing_twice(
     world: World, topic: str, place: Path
 ) -> None:

@@ -523,6 +523,21 @@ def test_who_may_not_write_kretains_own_topics_is_told_what_to_grant(
     allow(world, "bob", ResourceType.TOPIC, "_kretain_policy", AclOperation.WRITE)
     wait_until(lambda: setting().code == 0, "the right to write")
 
+    def said() -> str:
+        return bobs(sasl, config, "doctor", topic, "-p", str(policy), "-o", "json").out
+
+    wait_until(lambda: "nobody else has an ACL to write to _kretain_policy" in said(), "bob's own right")
+    allow(world, "mallory", ResourceType.TOPIC, "*", AclOperation.ALL)
+    wait_until(lambda: "User:mallory may write to _kretain_policy, and so set what the policy" in said(), "her right")
+    assert "User:mallory may write to _kretain_state, and so make kretain forget groups (F6)" in said()
+    deny = AclBinding(
+        *(ResourceType.TOPIC, "_kretain_policy", ResourcePatternType.LITERAL, "User:mallory", "*"),
+        *(AclOperation.WRITE, AclPermissionType.DENY),
+    )
+    for future in world.admin.create_acls([deny]).values():
+        future.result(30)
+    wait_until(lambda: "nobody else has an ACL to write to _kretain_policy" in said(), "what she may not")
+
 
 def test_a_topic_that_may_not_be_described_matches_nothing(sasl: EmbeddedKafka, bob: tuple[World, Path]) -> None:
     world, config = bob

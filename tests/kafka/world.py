@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from kafka.protocol.metadata import MetadataRequest
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -131,6 +138,12 @@ class World:
         self.admin.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result(60)
         self.await_leaders(name, partitions)
         return name
+
+    def configure(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Set settings of a topic, by Kafka's names."""
+        entries = [ConfigEntry(*one, incremental_operation=AlterConfigOpType.SET) for one in settings.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
 
     def await_leaders(self, name: str, partitions: int) -> None:
         def led(topic: Any) -> bool:
