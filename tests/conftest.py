@@ -6,9 +6,11 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from kretain.embedded import EmbeddedKafka
 from tests.kafka.world import World
@@ -35,8 +37,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow rooms first: what is handed out last must not keep one worker busy alone."""
-    rooms = ("spark", "kafka", "simulation", "unit")
+    rooms = ("spark", "kafka", "simulation", "fuzz", "unit")
     items.sort(key=lambda item: rooms.index(item.path.relative_to(Path(__file__).parent).parts[0]))
+
+
+class _Files(LoadFileScheduling):
+    """A file's tests stay with one worker; all that need Spark in this process share one: it gets quick with use."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path = Path(super()._split_scope(nodeid))
+        clusters = path.stem in ("test_clusters", "test_failures")  # they start processes of their own
+        return "spark" if path.parent.name == "spark" and not clusters else str(path)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Say which tests go together."""
+    return _Files(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.inventory.table import FORMAT, METADATA_KEY, schema
+from retention_cli.disks.solve.leaving import Leaving
 from retention_cli.disks.solve.room import Disk, Room
 
 MAD = 2**62
@@ -84,7 +85,7 @@ class Clusters:
     decided: dict[TopicPartition, int] = field(default_factory=dict)
     limits: dict[TopicPartition, Maybe[Limit]] = field(default_factory=dict)
     leaders: dict[TopicPartition, int | None] = field(default_factory=dict)
-    leaving: list[int] = field(default_factory=list)
+    leaving: list[Leaving] = field(default_factory=list)
     most: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
 
     @property
@@ -134,12 +135,12 @@ class Clusters:
                 some = []
                 for n, (base, following) in enumerate(itertools.pairwise(cuts)):
                     time: int | None = stamps[n] if chance.random() < 0.85 else chance.choice([None, -1, MAD, 50, 3])
-                    last = n == len(cuts) - 2
+                    last, log_bytes = n == len(cuts) - 2, chance.randint(0, 25)
                     some.append(
                         row(
                             *(broker, folder, tp, base, None if chance.random() < 0.02 else following),
-                            bytes=chance.randint(0, 30),
-                            log_bytes=chance.randint(0, 25),
+                            bytes=log_bytes + chance.randint(0, 5),
+                            log_bytes=log_bytes,
                             largest_timestamp=time,
                             active=last and chance.random() < 0.9,
                             topic_id=topic_id,
@@ -195,4 +196,4 @@ class Clusters:
             room = Unknown.because("disk", "it is offline")
         if chance.random() < 0.95:  # else no broker names it any more
             self.disks.append(Disk(broker, tuple(paths), room, replicas))
-            self.leaving.append(chance.choice([0, 0, 5]))
+            self.leaving.append(Leaving(chance.choice([0, 0, 5]), chance.choice([0, 0, 7]), chance.choice([0, 0, 3])))

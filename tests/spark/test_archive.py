@@ -79,6 +79,7 @@ def filled(world: World, partitions: int = 1, records: int = 1_200) -> str:
     return topic
 
 
+@pytest.mark.thorough
 def test_the_archive_is_the_local_one_file_for_file_and_what_is_in_it_is_trimmed(
     world: World, trim: Trim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

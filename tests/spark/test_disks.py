@@ -11,7 +11,7 @@ import pytest
 from kretain.embedded import EmbeddedKafka
 from retention_cli.plan.value import Plan
 from tests.kafka.world import DAY, World, now_ms
-from tests.spark.disks import MIB, ceiling, inventory_of, topics_of_ages
+from tests.spark.disks import COUNT, MIB, RECORD, ceiling, inventory_of, topics_of_ages
 from tests.spark.engines import Engines, reasons_of
 
 
@@ -60,8 +60,14 @@ def test_the_same_plan_of_disks_with_and_without_an_inventory(
     assert {rules_of(exact)[name] for name in names[:2]} == {"disk-usage"}
     assert "estimated" not in reasons_of(exact, names[0])
     assert exact.space is not None
+    first = now_ms() - 18 * DAY  # written since, and trimmed by R4 together with what was scanned
+    world.produce_at(names[2], [first + 1000 * n for n in range(COUNT)], value=lambda: os.urandom(RECORD), batch=20)
+    stale = engines.same(policy, now_ms)
+    assert min(one.doubtful_bytes for one in stale.disks) > 4 * MIB
+    assert "A fresh scan tells" in str(stale.notes)
 
 
+@pytest.mark.thorough
 def test_the_same_bytes_of_batches(engines: Engines) -> None:
     """R5 by what is read of logs, in pieces that are cut within batches (R5)."""
     world = engines.world

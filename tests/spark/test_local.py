@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import ShareConsumer  # type: ignore[attr-defined]
 
 from retention_cli.core.clock import SystemClock
+from retention_cli.core.state_dir import StateError
+from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark import engine
+from retention_cli.engines.spark.engine import make_plans
+from retention_cli.engines.spark.prepare import Target
+from retention_cli.memory.stores import Memories
 from tests.kafka.fleet import Fleet
-from tests.kafka.world import DAY, HOUR, World, consumed, now_ms
+from tests.kafka.test_floors import polled_share, share_topics
+from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, reader_for, wait_until
 from tests.spark.clusters import QUICK_START
 from tests.spark.engines import Engines, reasons_of
 
@@ -137,6 +144,37 @@ def test_event_times_out_of_headers(engines: Engines) -> None:
     assert engines.same(policy, now_ms).decisions == plan.decisions
 
 
+def test_the_lowest_commit_is_the_floor_whatever_epochs_commits_carry(engines: Engines) -> None:
+    """F1: some clients send the leader epoch of what they have read, others none."""
+    world = engines.world
+    topic = world.topic(partitions=2)
+    for partition in (0, 1):
+        world.produce(topic, [40 * DAY] * 9, partition)
+    world.commit(f"{topic}-a", topic, {0: 3, 1: 8})
+    world.commit(f"{topic}-b", topic, {0: 8, 1: 3}, epochs={0: 0, 1: 0})
+    plan = engines.same(consumed(topic), now_ms)
+    found = [(one.trim_to, one.min_commit, one.min_commit_by) for one in plan.decisions]
+    assert found == [(3, 3, f"group:{topic}-a"), (3, 3, f"group:{topic}-b")]
+
+
+def test_what_a_group_may_read_is_held_where_that_cannot_be_told(engines: Engines) -> None:
+    """F3: a share group's positions are not read; its topics hold, and no others."""
+    world = engines.world
+    topic, other = world.topic("share"), world.topic("plain")
+    for name in (topic, other):
+        world.produce(name, [40 * DAY] * 9)
+        world.commit(f"{topic}-done", name, {0: 9})
+    share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share"})
+    share.subscribe([topic])
+    with polled_share(share):
+        wait_until(lambda: share_topics(world, f"{topic}-share") == {topic}, "the share group's position")
+    second = consumed(other).partition("topics:\n")[2]
+    policy = f"{consumed(topic)}\n{second}"
+    plan = engines.same(policy, now_ms)
+    found = {one.topic: (one.action, [reason.code for reason in one.reasons]) for one in plan.decisions}
+    assert found == {topic: ("hold", ["F3"]), other: ("trim", [])}
+
+
 def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
     """G2: and a limit that the plan breaks is a refusal, whoever counted (G6)."""
     world = engines.world
@@ -148,6 +186,22 @@ def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
     plan = engines.same(policy, now_ms)
     assert plan.unconsumed_by == {f"group:{topic}-g": 5}
     assert plan.refusals
+
+
+def test_a_broken_audit_log_is_its_own_clusters_failure(engines: Engines) -> None:
+    """G6: the plans of a fleet's other clusters are made all the same."""
+
+    def broken(_cluster: str) -> Amount:
+        raise StateError("its chain is broken")
+
+    topic = engines.world.topic()
+    selection = engines.world.selection(f"version: 1\ntopics:\n  - match: {topic}\n    retention.ms: {DAY}\n")
+    memories = Memories(engines.folder / "broken")
+    with reader_for(engines.world.bootstrap) as reader:
+        target = Target("eu", reader, selection, engines.connection(), broken, memories)
+        with make_plans(engines.session, [target], now_ms()) as made:
+            assert (made.plans, str(made.failures["eu"])) == ({}, "its chain is broken")
+    memories.close()
 
 
 def test_batches_are_counted_in_rows(local_spark: Any) -> None:

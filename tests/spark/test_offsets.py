@@ -93,6 +93,7 @@ def test_the_same_floors_and_positions(
     assert f"{topics[0]}-a" in said[7]
 
 
+@pytest.mark.thorough
 def test_what_is_remembered_counts_and_nothing_is_remembered_of_it(engines: Engines, capsys: Any) -> None:
     """F6; and compacted topics, which no plan reads, are looked at as ever."""
     world = engines.world

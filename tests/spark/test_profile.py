@@ -97,7 +97,7 @@ def test_records_that_go_while_they_are_come_to_are_named_as_ever(
         world.delete_records(topic, 40)
         fill(reader, found, read=SparkReading(local_spark, reader, at, 30))
     assert summarize(found.topics[topic].partitions).records == 60
-    assert found.notes == [f"{topic}-0: the records from offset 0 to 40 went before they could be read"]
+    assert found.notes == [f"{topic}-0: the records from offset 0 to 40 were deleted before they could be read"]
     assert not found.unread
 
 

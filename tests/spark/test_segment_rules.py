@@ -78,25 +78,12 @@ class Both:
         return self.frame(rows, "topic_id log_start trim_to limit_offset limit_guard limit_text", managed=pa.bool_())
 
     def led(self) -> Any:
-        """What bases and tails are told."""
+        """What bases are told."""
         known, rows = self.clusters, []
         for tp in known.leaders:
-            each, together = known.most[tp.topic]
-            start = known.starts.get(tp)
-            rows.append(
-                {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
-                    "topic_id": known.ids.get(tp),
-                    "leader": known.leaders[tp],
-                    "log_start": start,
-                    "log_start_reasons": None if start is not None else [{"code": "S", "text": f"no start of {tp}"}],
-                    "max_bytes": each,
-                    "max_topic_bytes": together,
-                }
-            )
-        more = {"leader": pa.int32(), "log_start_reasons": pa.list_(REASON)}
-        return self.frame(rows, "topic_id log_start max_bytes max_topic_bytes", **more)
+            led = {"topic_id": known.ids.get(tp), "leader": known.leaders[tp]}
+            rows.append({"topic": tp.topic, "partition": tp.partition, **led})
+        return self.frame(rows, "topic_id", leader=pa.int32())
 
     def frame(self, rows: list[dict[str, Any]], names: str, **more: Any) -> Any:
         texts = ("topic_id", "limit_guard", "limit_text")
@@ -172,13 +159,7 @@ def test_tails_are_counted_as_they_are_here(both: Both) -> None:
         log = Log(0, [NOW] * 3).facts(Settings(), topic())._replace(partition=tp.partition)
         facts[tp] = log._replace(log_start=known.starts.get(tp, Unknown.because("S", f"no start of {tp}")))
     here = both.view.tails(facts, settings, known.leaders, known.ids)
-    there: dict[TopicPartition, dict[str, Any]] = {tp: {} for tp in facts}
-    for one in tails(both.inventory, both.led()).collect():
-        for key, name in (("retention.bytes", "bytes"), ("retention.topic.bytes", "topic")):
-            tail, why = one[f"{name}_tail"], reasons(one[f"{name}_reasons"])
-            if tail is not None or why is not None:
-                assert tail is None or why is None
-                there[TopicPartition(one["topic"], one["partition"])][key] = why or Tail(tail, exact=True)
+    there = tails(both.inventory, facts, settings, known.leaders, known.ids)
     assert there == here
     offsets = [one.offset for found in here.values() for one in found.values() if isinstance(one, Tail)]
     assert len(set(offsets)) > 20

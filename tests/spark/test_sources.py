@@ -253,7 +253,7 @@ def test_records_that_went_while_they_were_come_to_are_an_error_and_no_shorter_f
     frame = load(notebook, "records", world, topics=topic, **{"slice.offsets": "30"})
     planned = frame.rdd  # what is read is fixed here
     world.delete_records(topic, 40)
-    lost = r"(0 to 30 those from 0|30 to 60 those from 30) on went before they could be read"  # whichever fails first
+    lost = r"(0 to 30 those from 0|30 to 60 those from 30) on were deleted before they could be read"  # whichever fails first
     with pytest.raises(Exception, match=rf"{topic}-0: of the records from offset {lost}"):
         planned.count()
     behind = load(notebook, "records", world, topics=topic, gone="skip", **{"slice.offsets": "30"})

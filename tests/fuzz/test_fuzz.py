@@ -1,0 +1,274 @@
+"""Whatever a file, a message or a frame holds: it is read, or refused in our words, and soon.
+
+Three seconds each in ``make test-all``; ``make test-long`` takes FUZZ_MINUTES (30) for each.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import random
+import shutil
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.layout import manifest_text, place_at, read_manifest
+from retention_cli.archive.store import Store
+from retention_cli.audit.log import AuditLog
+from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.security.client_files import read_properties, translate
+from retention_cli.brokers.wire import batch_headers, commit_answers, offset_answers
+from retention_cli.core.state_dir import StateError
+from retention_cli.engines.fleet.file import FleetFileError, load_fleet
+from retention_cli.memory import documents
+from retention_cli.memory.ledger import Ledger
+from retention_cli.plan.load import read_plan
+from retention_cli.plan.parquet import write_plan
+from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.value import plan_text
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.load import load_policy
+from tests.fuzz.mutator import mutated
+from tests.unit import logs
+from tests.unit.archive.test_archive import sample, written
+from tests.unit.audit import test_chain
+from tests.unit.brokers.test_commit_answers import batched, single
+from tests.unit.brokers.test_offset_answers import encoded
+from tests.unit.memory.test_documents import TOPIC_ID, WRITTEN, worst
+from tests.unit.memory.test_ledger_file import IDS, filled
+from tests.unit.plan.test_plan import EVERY
+
+ROOT: Final = Path(__file__).parents[2]
+NAMES: Final = ("partition_index", "error_code", "timestamp", "offset", "leader_epoch")
+SLOWEST_S: Final = 10.0
+"""No input of a few kilobytes may take longer, on however busy a machine."""
+
+
+class Target(NamedTuple):
+    """What reads: seeds, how one input is read, and the errors that refuse it."""
+
+    seeds: Sequence[bytes]
+    read: Callable[[bytes], Any]
+    refused: tuple[type[Exception], ...]
+
+
+def file_target(path: Path, seeds: Sequence[bytes], read: Callable[[Path], Any], *refused: type[Exception]) -> Target:
+    def through_a_file(data: bytes) -> None:
+        path.write_bytes(data)
+        read(path)
+
+    return Target(seeds, through_a_file, refused)
+
+
+def policies() -> list[bytes]:
+    blocks = [
+        block.partition("\n")[2].encode()
+        for page in ("policy", "disks", "archive", "live-settings")
+        for block in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").split("```")[1::2]
+        if block.startswith("yaml")
+    ]
+    assert len(blocks) > 5
+    return blocks
+
+
+def policy(folder: Path) -> Target:
+    return file_target(folder / "policy.yaml", policies(), load_policy, PolicyError)
+
+
+def fleet(folder: Path) -> Target:
+    seeds = [
+        (
+            b"version: 1\npolicy: p.yaml\nclusters:\n  - {name: eu, bootstrap-server: 'a:1', settings: {client.id: x}}\n"
+            b"  - {name: us, context: us, timeout: 3s, state-dir: s}\n"
+        ),
+        *policies()[:1],
+    ]
+    return file_target(folder / "fleet.yaml", seeds, load_fleet, FleetFileError)
+
+
+def client_file(folder: Path) -> Target:
+    seeds = [
+        (
+            b"bootstrap.servers=a:1,b:2\nsecurity.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=org.apache.kafka."
+            b'common.security.plain.PlainLoginModule required \\\n  username="a" password="b";\nssl.truststore.type=PEM\n'
+        ),
+        b"# c\nbootstrap.servers a:1\nacks : all\nssl.ca.pem=-----BEGIN CERTIFICATE-----\\nAA\nclient.id=\\u0041\n",
+    ]
+    return file_target(folder / "c.properties", seeds, lambda path: translate(read_properties(path)), SettingsError)
+
+
+def plan_json(folder: Path) -> Target:
+    return file_target(folder / "plan.json", [plan_text(EVERY).encode()], read_plan, SavedPlanError)
+
+
+def plan_parquet(folder: Path) -> Target:
+    path = folder / "plan.parquet"
+    write_plan(path, EVERY)
+    return file_target(path, [path.read_bytes()], read_plan, SavedPlanError)
+
+
+def manifest(folder: Path) -> Target:
+    one = written(Store(str(folder)), sample())
+    place = place_at(one.source, one.start, one.end)
+    return Target([manifest_text(one).encode()], lambda data: read_manifest(data, place), (ArchiveError, ValueError))
+
+
+def ledger_file(folder: Path) -> Target:
+    seed = filled(folder / "seed").read_bytes()
+
+    def read(path: Path) -> None:
+        for left in path.parent.glob("ledger.sqlite-*"):
+            left.unlink()
+        recall(path.parent)
+
+    (folder / "again" / "seed").mkdir(parents=True)  # named as it was: a folder is a cluster
+    return file_target(folder / "again" / "seed" / "ledger.sqlite", [seed], read, StateError)
+
+
+def recall(folder: Path) -> None:
+    with Ledger(folder) as ledger:
+        ledger.begin(IDS)
+        for topic, topic_id in IDS.items():
+            for number in range(3):
+                _ = ledger.partition(topic, topic_id, number).samples
+        for name in ("g0", "g1", "g2"):
+            ledger.group(name)
+        list(ledger.gone_groups((), 0))
+
+
+def ledger_row(folder: Path) -> Target:
+    """Documents in rows whose checksums are right: somebody's own SQL, or a bug of another version."""
+    seed = filled(folder / "seed")
+    with sqlite3.connect(seed) as db:
+        rows = [row[0] for row in db.execute("SELECT doc FROM groups")]
+    path = folder / "again" / "seed" / "ledger.sqlite"
+    path.parent.mkdir(parents=True)
+
+    def read(data: bytes) -> None:
+        for left in path.parent.iterdir():
+            left.unlink()
+        shutil.copy(seed, path)
+        with contextlib.closing(sqlite3.connect(path)) as db, db:
+            db.execute("UPDATE groups SET doc = ? WHERE name = 'g0'", (data,))
+        recall(path.parent)
+
+    return Target([bytes(one) for one in rows], read, (StateError,))
+
+
+def document(_folder: Path) -> Target:
+    of_topic = documents.TopicDocument(TOPIC_ID, "orders", WRITTEN.at_ms, {0: worst(1), 3: worst(2)})
+    seeds = [zlib.decompress(documents.encode(of_topic, WRITTEN)), documents.encode(of_topic, WRITTEN)]
+    keys = [TOPIC_ID, f"{TOPIC_ID}/1", documents.group_key("g"), documents.disk_key("d"), documents.CLOCK_KEY, "x"]
+
+    def read(data: bytes) -> None:
+        for key in keys:
+            with contextlib.suppress(documents.DocumentError):
+                documents.decode(key, data)
+
+    return Target(seeds, read, ())
+
+
+def audit_lines(folder: Path) -> Target:
+    made = AuditLog(folder)
+    for event in test_chain.FOUR:
+        made.append(event)
+    seed = made.path.read_bytes()
+
+    def read(_path: Path) -> None:
+        log = AuditLog(folder)
+        with contextlib.suppress(StateError):
+            log.verify()
+        log.runs()
+
+    return file_target(made.path, [seed], read, StateError)
+
+
+def commit_frame(_folder: Path) -> Target:
+    rows = [
+        {"partition_index": n, "committed_offset": n * 7, "committed_leader_epoch": 3, "metadata": "", "error_code": 0}
+        for n in range(20)
+    ]
+    seeds = [
+        batched([("g", [("orders", rows), ("clicks", rows[:3])], 0), ("h", [], 69)]),
+        single([("orders", rows)], 0),
+    ]
+
+    def read(data: bytes) -> None:
+        for version in (7, 8):
+            with contextlib.suppress(ValueError):
+                commit_answers.decode(data, version)
+
+    return Target(seeds, read, ())
+
+
+def offset_frame(_folder: Path) -> Target:
+    def read(data: bytes) -> None:
+        for version in (5, 7, 10):
+            with contextlib.suppress(ValueError):
+                offset_answers.decode(data, version)
+
+    rows = [(f"t{n}", [dict(zip(NAMES, (p, 0, 5, p * 9, 2), strict=True)) for p in range(9)]) for n in range(4)]
+    return Target([encoded(rows, version) for version in (5, 7)], read, ())
+
+
+def batch(_folder: Path) -> Target:
+    content = b"".join(logs.batch(offset, [offset, offset + 1]) for offset in range(0, 20, 2))
+
+    def read(data: bytes) -> None:
+        batch_headers.walk(lambda size, at: data[at : at + size], 0, len(data), 0)
+        for at in range(0, len(data), 61):
+            batch_headers.parse(data, at, 0, 0)
+
+    return Target([content], read, ())
+
+
+TARGETS: Final = (
+    *(policy, fleet, client_file, plan_json, plan_parquet, manifest, ledger_file, ledger_row, document, audit_lines),
+    *(commit_frame, offset_frame, batch),
+)
+
+
+def fuzzed(target: Target, seconds: float, seed: int) -> tuple[int, int]:
+    """Read mutated inputs for so long; return how many there were, and how many were refused."""
+    end = time.monotonic() + seconds
+    tried = refused = 0
+    while time.monotonic() < end:
+        data = mutated(random.Random(seed + tried), target.seeds)
+        tried += 1
+        began = time.monotonic()
+        try:
+            target.read(data)
+        except target.refused as error:
+            refused += 1
+            assert str(error).strip() or getattr(error, "problems", None), "refused without a word"
+        except Exception as error:
+            raise AssertionError(f"seed {seed + tried - 1}: {base64.b64encode(data).decode()}") from error
+        took = time.monotonic() - began
+        assert took < SLOWEST_S, f"seed {seed + tried - 1} took {took:.0f} s: {base64.b64encode(data).decode()}"
+    return tried, refused
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("make", TARGETS, ids=lambda make: make.__name__)
+def test_a_few_seconds(make: Callable[[Path], Target], tmp_path: Path) -> None:
+    target = make(tmp_path)
+    for seed in target.seeds[:1]:
+        target.read(seed)
+    assert fuzzed(target, 3, 0)[0] > 20
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("make", TARGETS, ids=lambda make: make.__name__)
+def test_half_an_hour(make: Callable[[Path], Target], tmp_path: Path) -> None:
+    minutes = float(os.environ.get("FUZZ_MINUTES", "30"))
+    tried, refused = fuzzed(make(tmp_path), minutes * 60, random.randrange(2**32))
+    print(f"{make.__name__}: {tried:,} inputs in {minutes:g} min, {refused:,} refused")  # noqa: T201  (the figure that a run by hand is for)

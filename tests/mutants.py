@@ -1,0 +1,197 @@
+"""Faults put in on purpose: which test of ``make test`` finds each. ``python -m tests.mutants``, about an hour.
+
+Unit tests run first, those of its room before all, then the simulation, then the file on real brokers that is nearest;
+each stops at its first failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.simulation.mutants import MUTANTS as OF_SEQUENCES
+from tests.support.mutate import ROOT, Mutant, NotAppliedError, mutated
+
+_ANSWERS: Final = "brokers/log_offsets.py"
+_COMMITS: Final = "brokers/commits.py"
+_RECONCILE: Final = "trim/reconcile.py"
+_LIMITS: Final = "decide/guards/limits.py"
+_ARCHIVE: Final = "trim/archive_gate.py"
+_FRAMES: Final = "engines/spark/frames.py"
+_REMEMBER: Final = "engines/spark/remember.py"
+
+MUTANTS: Final = (
+    *OF_SEQUENCES,
+    Mutant("look-ups: -1 is an offset", _ANSWERS, "elif offset < 0:", "elif False:"),
+    Mutant(
+        "look-ups: an error is an answer", _ANSWERS, "                if error_code:\n", "                if False:\n"
+    ),
+    Mutant("commits: a row's error is let be", _COMMITS, "elif answer.failed is not None:", "elif False:"),
+    Mutant(
+        "commits: a group's error is an empty group",
+        _COMMITS,
+        "if answer.error_code == _GROUP_ID_NOT_FOUND:",
+        "if answer.error_code:",
+    ),
+    Mutant("recheck: a rewind is let be", _RECONCILE, "if fresh.min_commit < planned.min_commit:", "if False:"),
+    Mutant("recheck: a lost floor is let be", _RECONCILE, "        if fresh.min_commit is None:", "        if False:"),
+    Mutant("recheck: more unread than planned", _RECONCILE, "if unread > planned.unconsumed:", "if False:"),
+    Mutant("recheck: a cut since the plan", _RECONCILE, "if epoch_end < target:", "if False:"),
+    Mutant("G6: the last day does not count", _LIMITS, "both.records > limits.max_records", "run.records > 2**62"),
+    Mutant(
+        "G6: unknown bytes are within",
+        _LIMITS,
+        "        if both.size_bytes is None:\n",
+        "        if both.size_bytes is None:\n            pass\n        elif False:\n",
+    ),
+    Mutant("G6: no percentage is too much", _LIMITS, "run.records * 100 >", "0 >"),
+    Mutant("archive: trims beyond the copy", _ARCHIVE, "replace(target, offset=copied.end)", "target"),
+    Mutant(
+        "archive: another topic's copy counts",
+        _ARCHIVE,
+        "elif target.decision.topic_id != copied.topic_id:",
+        "elif False:",
+    ),
+    Mutant(
+        "archive: a copy that begins later counts",
+        _ARCHIVE,
+        "elif start is None or start < copied.start:",
+        "elif False:",
+    ),
+    Mutant(
+        "archive: values are not in the checksum",
+        "archive/digest.py",
+        "_NULL if value is None else length(len(value)) + value",
+        "_NULL",
+    ),
+    Mutant(
+        "R6: what is leaving counts as staying",
+        "disks/solve/water_level.py",
+        "    remaining = excess - already\n",
+        "    remaining = excess\n",
+    ),
+    Mutant(
+        "R6: unknown does not hold",
+        "decide/decision.py",
+        'action: Action = "hold" if decision.action == "keep" else decision.action',
+        "action: Action = decision.action",
+    ),
+    Mutant(
+        "R6: an election meanwhile is let be",
+        "disks/measure.py",
+        "tp: _CHANGED for tp in tps if",
+        "tp: _CHANGED for tp in () if",
+    ),
+    Mutant(
+        "R7: a mark is above itself", "disks/solve/watermarks.py", "if percent >= Fraction", "if percent > Fraction"
+    ),
+    Mutant("saved plan: a target beyond H", "plan/saved.py", "if not start <= target <= end:", "if False:"),
+    Mutant(
+        "audit log: an edited line is let be",
+        "audit/chain.py",
+        "elif not follows and self._told != self._at:",
+        "elif False:",
+    ),
+    Mutant(
+        "Spark: the highest commit is the floor",
+        _FRAMES,
+        'f.min("least").alias("least")',
+        'f.max("least").alias("least")',
+    ),
+    Mutant(
+        "Spark: failures are lost",
+        _FRAMES,
+        "    failed = commits.where(\"kind = 'failed'\")",
+        "    failed = commits.where(\"kind = 'none'\")",
+    ),
+    Mutant("Spark: who is gone is lost", _FRAMES, "f.when(proven, lowest)", "f.when(proven & refused, lowest)"),
+    Mutant(
+        "Spark: unproven memories are kept", _REMEMBER, "        if isinstance(proven, Unknown):", "        if False:"
+    ),
+    Mutant("Spark: a group is not seen again", _REMEMBER, "            ledger.saw_again(", "            bool("),
+)
+
+NEAREST: Final = {
+    "archive/": ("tests/kafka/test_archive.py",),
+    "trim/archive_gate": ("tests/kafka/test_archive.py",),
+    "trim/": ("tests/kafka/test_trim.py", "tests/kafka/test_who_deleted.py"),
+    "decide/guards": ("tests/kafka/test_time_guards.py", "tests/kafka/test_trim.py"),
+    "decide/": ("tests/kafka/test_scenarios.py",),
+    "observe/floors": (
+        *("tests/kafka/test_floors.py", "tests/kafka/test_lineage.py", "tests/kafka/test_observe.py"),
+        "tests/kafka/test_failures.py",
+    ),
+    "observe/event": ("tests/kafka/test_event_time.py", "tests/kafka/test_lineage.py"),
+    "observe/": ("tests/kafka/test_lookups.py", "tests/kafka/test_time_guards.py", "tests/kafka/test_observe.py"),
+    "memory/": ("tests/kafka/test_lineage.py", "tests/kafka/test_floors.py"),
+    "brokers/": ("tests/kafka/test_lookups.py", "tests/kafka/test_observe.py", "tests/kafka/test_floors.py"),
+    "disks/": ("tests/kafka/test_disks.py", "tests/kafka/test_observe.py"),
+    "plan/": ("tests/kafka/test_trim.py",),
+    "audit/": ("tests/kafka/test_who_deleted.py",),
+    "engines/spark/": ("tests/spark/test_local.py",),
+}
+"""Which tests on brokers are nearest, by how a file's path begins."""
+
+PARTS: Final = ("tests", "docs", "completions", "bench", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+"""What tests look at beside the code."""
+
+HOUSE: Final = ("walls", "docs", "rules_doc", "generated", "development")
+"""Unit tests that look at the text of the code or the docs: no mutant is theirs."""
+
+
+def tests_of(mutant: Mutant) -> list[list[str]]:
+    """Return what runs, one step after the other: the room's unit tests, kept sequences, all that is left, brokers."""
+    unit = sorted(str(one.relative_to(ROOT)) for one in (ROOT / "tests/unit").rglob("test_*.py"))
+    unit = [one for one in unit if Path(one).stem.removeprefix("test_") not in HOUSE]
+    room = [one for one in unit if one.startswith(f"tests/unit/{mutant.file.partition('/')[0]}/")]
+    near = [[one] for one in next(files for start, files in NEAREST.items() if mutant.file.startswith(start))]
+    if mutant.file.startswith("engines/"):
+        return [room, *near]
+    steps = [room, ["tests/simulation/test_kept.py"], [one for one in unit if one not in room], ["tests/simulation"]]
+    return [one for one in steps if one] + near
+
+
+def found_by(mutant: Mutant) -> str | None:
+    """Return the first test that fails on the mutant, None where none does."""
+    with mutated(mutant, PARTS) as copy:
+        environ = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'cli'}"}
+        for files in tests_of(mutant):
+            command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
+            command += ["-m", "not long and not thorough", *files]
+            done = subprocess.run(command, cwd=copy, env=environ, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                named = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+                return named[1] if named else f"exit {done.returncode}: {done.stdout.strip()[-200:]}"
+    return None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try the mutants; return 1 where one was not found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--after", type=int, default=0, help="leave out so many mutants")
+    parser.add_argument("--only", default="", help="names that contain this")
+    given = parser.parse_args(arguments)
+    missed = 0
+    for number, mutant in enumerate(MUTANTS, 1):
+        if number <= given.after or given.only not in mutant.name:
+            continue
+        began = time.monotonic()
+        try:
+            found = found_by(mutant)
+            told = found or "NOT FOUND"
+        except NotAppliedError:
+            found, told = None, "DOES NOT APPLY"
+        missed += found is None
+        print(f"{number:>2} {mutant.name:<50} {time.monotonic() - began:>4.0f} s  {told}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

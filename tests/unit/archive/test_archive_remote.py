@@ -1,0 +1,355 @@
+"""What tasks say that they archived is compared with what is seen from here; and many may write the same at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pyarrow.fs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.archive import remote_check as elsewhere
+from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.layout import Manifest, Source, place_at
+from retention_cli.archive.remote_check import NotingStore, RemoteReport, Seen, look
+from retention_cli.archive.segment import SegmentBuilder, commit, load, verify_files
+from retention_cli.archive.store import Store
+from retention_cli.archive.writer import Archived
+from retention_cli.engines.spark.archiver import RECORDS_A_TASK, TASKS_A_LEADER, ArchiveRequest, sliced
+from tests.unit.archive.test_archive import AT, SOURCE, sample
+
+
+def segments(store: Store, *spans: tuple[int, int]) -> list[Manifest]:
+    """Archive 30 records of three days, those of each span in a segment."""
+    found = []
+    for start, end in spans:
+        building = SegmentBuilder(SOURCE, start)
+        for record in sample():
+            if start <= record.offset < end:
+                building.add(record)
+        manifest = building.write(store, end, 4, AT)
+        commit(store, manifest)
+        found.append(manifest)
+    return found
+
+
+def said(folder: Path, *spans: tuple[int, int], start: int = 0) -> RemoteReport:
+    """What a task says of segments that it wrote through a store of its own."""
+    store = NotingStore(str(folder))
+    done = Archived(SOURCE, str(folder), start, 30, tuple(segments(store, *spans)))
+    return RemoteReport.from_json(store.word_on(done).as_json())
+
+
+def test_what_was_said_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes are not read again by their records."""
+    word = said(tmp_path, (0, 12), (12, 30))
+    monkeypatch.setattr(elsewhere, "verify_files", lambda *_, **__: pytest.fail("the bytes are the same"))
+    seen = look(Store(str(tmp_path)), SOURCE, 30, word)
+    assert (seen.start, seen.end, sum(one.records for one in seen.manifests)) == (0, 30, 30)
+
+
+def file_of(folder: Path, what: str) -> Path:
+    return max(folder.rglob(what))
+
+
+def missing(what: str) -> Callable[[Path], None]:
+    return lambda folder: file_of(folder, what).unlink()
+
+
+def cut(folder: Path) -> None:
+    path = file_of(folder, "*.parquet")
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flipped(folder: Path) -> None:
+    path = file_of(folder, "*.parquet")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    path.write_bytes(content)
+
+
+def other_records(folder: Path) -> None:
+    """A segment of the same place that is whole, and has a record less."""
+    building = SegmentBuilder(SOURCE, 12)
+    for record in sample()[12:-1]:
+        building.add(record)
+    commit(Store(str(folder)), building.write(Store(str(folder)), 30, 4, AT))
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (missing("*.json"), "No such file"),
+        (missing("*.parquet"), "No such file"),
+        (cut, "bytes, its manifest says"),
+        (flipped, "CRC checksum|damaged"),
+        (other_records, "is another one than was written"),
+        (lambda folder: folder.rename(folder.with_name("gone")), "No such file"),
+    ],
+)
+def test_what_is_not_there_as_it_was_said_is_not_believed(
+    tmp_path: Path, harm: Callable[[Path], None], why: str
+) -> None:
+    folder = tmp_path / "archive"
+    word = said(folder, (0, 12), (12, 30))
+    harm(folder)
+    with pytest.raises(ArchiveError, match=why):
+        look(Store(str(folder)), SOURCE, 30, word)
+
+
+def test_other_bytes_of_the_same_records_are_believed_after_they_were_read(tmp_path: Path) -> None:
+    word = said(tmp_path, (0, 30))
+    segment_ = replace(word.segments[0], files=dict.fromkeys(word.segments[0].files, "0" * 64))
+    assert look(Store(str(tmp_path)), SOURCE, 30, replace(word, segments=(segment_,))).end == 30
+
+
+def test_the_same_segment_written_again_by_another_attempt_is_the_same(tmp_path: Path) -> None:
+    """It says another time, and nothing else."""
+    word = said(tmp_path, (0, 30))
+    again = SegmentBuilder(SOURCE, 0)
+    for record in sample():
+        again.add(record)
+    commit(Store(str(tmp_path)), again.write(Store(str(tmp_path)), 30, 4, "2026-11-22T00:00:00.000Z"))
+    assert look(Store(str(tmp_path)), SOURCE, 30, word).end == 30
+
+
+@pytest.mark.parametrize(
+    ("spans", "start", "seen"),
+    [
+        ([(0, 30)], 0, (0, 30)),
+        ([(5, 30)], 7, (5, 30)),
+        ([(0, 12), (12, 30)], 0, (0, 30)),
+        ([(0, 20), (12, 30)], 0, (0, 30)),
+        ([(0, 10), (12, 30)], 0, (12, 30)),  # a hole: the log must begin behind it by now
+        ([(0, 29)], 0, None),
+        ([], 0, None),
+        ([], 30, (30, 30)),
+    ],
+)
+def test_what_is_covered_is_told_by_the_manifests_alone(
+    tmp_path: Path, spans: list[tuple[int, int]], start: int, seen: tuple[int, int] | None
+) -> None:
+    word = said(tmp_path, *spans, start=start)
+    if seen is None:
+        with pytest.raises(ArchiveError, match="alone, and not to 30"):
+            look(Store(str(tmp_path)), SOURCE, 30, word)
+    else:
+        found: Seen = look(Store(str(tmp_path)), SOURCE, 30, word)
+        assert (found.start, found.end) == seen
+
+
+def test_another_partitions_segments_are_none_of_this_one(tmp_path: Path) -> None:
+    word = said(tmp_path, (0, 30))
+    for other in (replace(SOURCE, partition=4), replace(SOURCE, topic_id="another"), replace(SOURCE, cluster_id="x")):
+        with pytest.raises(ArchiveError, match="No such file"):
+            look(Store(str(tmp_path)), other, 30, word)
+
+
+def test_who_is_stopped_believes_nothing(tmp_path: Path) -> None:
+    word = said(tmp_path, (0, 30))
+    with pytest.raises(ArchiveError, match="interrupted"):
+        look(Store(str(tmp_path)), SOURCE, 30, word, lambda: True)
+
+
+# -- several writers of one file -------------------------------------------------------------------
+
+
+def test_many_attempts_at_once_leave_one_whole_segment(tmp_path: Path) -> None:
+    """A task that was taken for lost, and those in its place: other times in their manifests, one content."""
+    failed: list[BaseException] = []
+
+    def attempt(number: int) -> None:
+        try:
+            for _ in range(5):
+                building = SegmentBuilder(SOURCE, 0)
+                for record in sample():
+                    building.add(record)
+                store = Store(str(tmp_path))
+                commit(store, building.write(store, 30, 4, f"2026-11-21T03:00:{number:02d}.000Z"))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [Thread(target=attempt, args=(number,)) for number in range(6)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert not failed
+    store = Store(str(tmp_path))
+    verify_files(store, load(store, place_at(SOURCE, 0, 30)))
+    assert len(list(tmp_path.rglob("*.parquet"))) == 3
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+WRITING = """
+import os, signal, sys
+from retention_cli.archive import store
+honest = os.fsync
+def stop(handle):
+    print("half", flush=True)
+    if sys.argv[2] == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdin.readline()
+    honest(handle)
+os.fsync = stop
+store.Store(sys.argv[1]).write("day=x/1.parquet", b"theirs")
+"""
+
+
+def writing(folder: Path, how: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITING, str(folder), how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "half\n"
+    return process
+
+
+def test_what_a_killed_writer_leaves_goes_with_the_next_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+    killed = writing(tmp_path, "die")
+    assert killed.wait() == -signal.SIGKILL
+    killed.communicate()
+    (old,) = tmp_path.rglob("*.tmp")
+    living = writing(tmp_path, "wait")
+    (tmp_path / "day=x" / ".0.parquet.tmp").write_bytes(b"of an older kretain")
+    (tmp_path / "day=x" / "somebody's.tmp").write_bytes(b"not ours")
+    Store(str(tmp_path)).write("day=x/2.parquet", b"ours")
+    assert not old.exists()
+    left = {path.name for path in tmp_path.rglob("*.tmp")}
+    assert len(left) == 2
+    assert "somebody's.tmp" in left
+    living.communicate("\n")
+    assert living.returncode == 0
+    assert (tmp_path / "day=x" / "1.parquet").read_bytes() == b"theirs"
+    assert [path.name for path in tmp_path.rglob("*.tmp")] == ["somebody's.tmp"]
+
+
+def test_one_that_is_swept_away_before_it_is_locked_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from retention_cli.archive import store
+
+    honest = store.try_lock
+    swept: list[Path] = []
+
+    def late(handle: int) -> bool | None:
+        if not swept:
+            swept.append(next(iter(tmp_path.rglob("*.tmp"))))
+            swept[0].unlink()
+        return honest(handle)
+
+    monkeypatch.setattr(store, "try_lock", late)
+    Store(str(tmp_path)).write("day=x/1.parquet", b"content")
+    assert swept
+    assert (tmp_path / "day=x" / "1.parquet").read_bytes() == b"content"
+
+
+def test_where_files_are_seen_before_they_are_whole_each_writer_has_a_name_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on HDFS: written beside, renamed, and taken away again where that failed."""
+    monkeypatch.setattr("retention_cli.archive.store.RENAMES", ("subtree",))
+    files = pyarrow.fs.SubTreeFileSystem(str(tmp_path), pyarrow.fs.LocalFileSystem())
+    store = Store("hdfs://n/archive", files, "archive")
+    store.write("a.parquet", b"one")
+    store.write("a.parquet", b"two")
+    assert store.read("a.parquet") == b"two"
+    (tmp_path / "archive" / "b.parquet").mkdir()
+    with pytest.raises(ArchiveError):
+        store.write("b.parquet", b"a folder stands there")
+    assert [path.name for path in (tmp_path / "archive").iterdir() if path.is_file()] == ["a.parquet"]
+
+
+class LikeHdfs:
+    """A folder as pyarrow shows HDFS: no rename replaces, and what could not be asked about is "not found"."""
+
+    type_name = "hdfs"
+
+    def __init__(self, folder: Path) -> None:
+        self._files = pyarrow.fs.SubTreeFileSystem(str(folder), pyarrow.fs.LocalFileSystem())
+        self.answers = 1_000
+        self.refuses: Callable[[str, str], bool] = lambda _source, _target: False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def get_file_info(self, asked: Any) -> Any:
+        self.answers -= 1
+        if self.answers >= 0:
+            return self._files.get_file_info(asked)
+        if isinstance(asked, pyarrow.fs.FileSelector):
+            if asked.allow_not_found:
+                return []
+            raise OSError("HDFS list directory failed")
+        return pyarrow.fs.FileInfo(asked, pyarrow.fs.FileType.NotFound)
+
+    def move(self, source: str, target: str) -> None:
+        if self.refuses(source, target) or self._files.get_file_info(target).is_file:
+            raise OSError("HDFS rename failed")
+        self._files.move(source, target)
+
+
+def test_on_hdfs_what_could_not_be_asked_about_is_an_error_and_no_empty_archive(tmp_path: Path) -> None:
+    files = LikeHdfs(tmp_path)
+    store = Store("hdfs://n/archive", files, "archive")
+    assert (store.exists(), store.files(), store.size("a")) == (False, [], None)
+    store.write("day=x/a", b"one")
+    assert (store.exists(), store.files(), store.size("day=x/a")) == (True, ["day=x/a"], 3)
+    asked = (store.exists, store.files, lambda: store.size("day=x/a"), lambda: store.write("day=x/a", b"two"))
+    for ask in asked:
+        files.answers = 0
+        with pytest.raises(ArchiveError, match="list directory failed"):
+            ask()
+    files.answers = 1  # it is gone while it is asked
+    with pytest.raises(ArchiveError, match="list directory failed"):
+        store.files()
+
+
+def test_on_hdfs_a_file_is_there_until_the_one_in_its_place_is(tmp_path: Path) -> None:
+    files = LikeHdfs(tmp_path)
+    store = Store("hdfs://n/archive", files, "archive")
+    moved: list[tuple[bytes | None, str]] = []
+
+    def watch(source: str, _target: str) -> bool:
+        old = [path.read_bytes() for path in tmp_path.rglob("*") if path.suffix in ("", ".old") and path.is_file()]
+        moved.append((old[0] if old else None, source.rpartition(".")[2]))
+        return False
+
+    files.refuses = watch
+    for content in (b"one", b"one", b"two"):  # the same twice is written once
+        store.write("a", content)
+        assert store.read("a") == content
+    assert moved == [(None, "tmp"), (b"one", "archive/a"), (b"one", "tmp")]
+    files.refuses = lambda source, _: source.endswith(".tmp")
+    with pytest.raises(ArchiveError, match="can't be written"):
+        store.write("a", b"three")
+    assert [(path.name, path.read_bytes()) for path in (tmp_path / "archive").iterdir()] == [("a", b"two")]
+
+
+# -- who copies what --------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 5 * RECORDS_A_TASK)), max_size=40))
+def test_every_partition_is_copied_by_one_task_and_a_leader_is_read_by_few(asked: list[tuple[int, int]]) -> None:
+    """Limited connections per broker; the same answer whatever the order."""
+    wishes = [ArchiveRequest(Source("C", "t", "id", n), "/a", size, size) for n, (_, size) in enumerate(asked)]
+    leaders = {one.tp: asked[one.source.partition][0] for one in wishes}
+    tasks = sliced(wishes, leaders)
+    assert sorted(one.source for some in tasks for one in some) == [one.source for one in wishes]
+    assert all(tasks)
+    by_leader: dict[int, list[int]] = {}
+    for some in tasks:
+        (leader,) = {leaders[one.tp] for one in some}
+        by_leader.setdefault(leader, []).append(sum(one.records for one in some))
+    for sizes in by_leader.values():
+        assert len(sizes) <= TASKS_A_LEADER
+        assert len(sizes) == 1 or sum(sizes) > RECORDS_A_TASK
+    assert sliced(list(reversed(wishes)), leaders) == tasks

@@ -1,0 +1,403 @@
+"""The audit log's chain: what is done to a line shows, and what a crash leaves behind does not look like it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from retention_cli.audit.chain import ZEROS, Chain, Link, Resumed, event_of, hash_of, next_line, resume
+from retention_cli.audit.head import HEAD_NAME, read_head, write_head
+from retention_cli.audit.log import AuditLog
+from retention_cli.core.state_dir import StateError
+from retention_cli.policy.settings import Limits
+from retention_cli.trim.history import past_day, read_past_day
+from tests.kafka.world import run_cli
+from tests.unit.audit.test_audit import AT, BEGUN, batch, result
+
+FOUR = (BEGUN, batch(1, 0), result(1, {0: "trimmed"}), {"event": "end", "run": "r1", "at": AT, "exit": 0, "totals": {}})
+OLD = b'{"event":"run","run":"r0","at":"2026-11-20T03:00:00.000Z","cluster":{"id":"c1"},"user":"u","host":"h","policy":{"source":"p"},"planned":{"partitions":0}}'
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> AuditLog:
+    """Four chained lines."""
+    made = AuditLog(tmp_path / "c1")
+    for event in FOUR:
+        made.append(event)
+    return made
+
+
+def lines_of(log: AuditLog) -> list[bytes]:
+    return log.path.read_bytes().splitlines()
+
+
+def put(log: AuditLog, *lines: bytes) -> None:
+    log.path.parent.mkdir(parents=True, exist_ok=True)
+    log.path.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def told(log: AuditLog) -> list[tuple[int | None, str]]:
+    return [(one.line, one.text) for one in log.verify().breaks]
+
+
+def chain_of(lines: list[bytes], head: Link | None) -> Chain:
+    chain = Chain()
+    for number, line in enumerate(lines, start=1):
+        chain.take(number, line, event_of(line))
+    chain.end(head)
+    return chain
+
+
+def written(count: int, older: int = 0) -> tuple[list[bytes], Link]:
+    """Return a log of so many lines, the ``older`` ones not chained, and its head."""
+    lines: list[bytes] = []
+    at = Resumed(Link())
+    for number in range(older):
+        lines.append(json.dumps({"event": "batch", "batch": number, "at": AT}).encode())
+        at = Resumed(Link(0, hash_of(lines[-1])))
+    for number in range(older, count):
+        line, link = next_line({"event": "batch", "batch": number, "at": AT}, at)
+        lines.append(line)
+        at = Resumed(link)
+    return lines, at.link
+
+
+def test_each_line_has_its_number_and_the_hash_of_the_line_before(log: AuditLog) -> None:
+    lines = lines_of(log)
+    events = [json.loads(line) for line in lines]
+    assert [event["seq"] for event in events] == [1, 2, 3, 4]
+    assert [event["prev"] for event in events] == [ZEROS, *map(hash_of, lines[:3])]
+    assert read_head(log.path.parent) == Link(4, hash_of(lines[3]))
+    chain = log.verify()
+    assert (chain.lines, chain.older, chain.since, chain.behind, chain.breaks) == (4, 0, AT, False, [])
+
+
+def test_older_lines_stand_before_the_chain_and_the_last_of_them_is_its_first_link(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    put(log, OLD, OLD.replace(b"r0", b"r9"))
+    assert log.verify().breaks == []
+    for event in FOUR:
+        log.append(event)
+    lines = lines_of(log)
+    assert (json.loads(lines[2])["seq"], json.loads(lines[2])["prev"]) == (1, hash_of(lines[1]))
+    chain = log.verify()
+    assert (chain.lines, chain.older, chain.since, chain.breaks) == (6, 2, AT, [])
+    put(log, lines[0], lines[1].replace(b"r9", b"r8"), *lines[2:])
+    assert told(log) == [(2, "edited, or line 3 was: that one has another hash of the line before it")]
+    put(log, lines[0], *lines[2:])
+    assert told(log)[0][0] == 1
+
+
+Harm = Callable[[list[bytes]], list[bytes]]
+
+
+@pytest.mark.parametrize(
+    ("harm", "line", "words"),
+    [
+        (lambda ls: [ls[0], ls[1].replace(b'"records":10', b'"records":1'), *ls[2:]], 2, "edited, or line 3 was"),
+        (lambda ls: [*ls[:3], ls[3].replace(b'"exit":0', b'"exit":4')], 4, "edited: audit.head has another hash"),
+        (lambda ls: [ls[0], ls[1].replace(b'"seq":2', b'"seq":7'), *ls[2:]], 2, "edited: its number is 7, 2 was due"),
+        (lambda ls: [ls[0], b"{", *ls[2:]], 2, "can't be read as a line"),
+        (lambda ls: [ls[0], b"", *ls[2:]], 2, "can't be read as a line"),
+        (lambda ls: [ls[0], *ls[2:]], 2, "a line is missing before it (number 2 was due)"),
+        (lambda ls: [ls[0], ls[3]], 2, "2 lines are missing before it"),
+        (lambda ls: ls[1:], 1, "cut at the front: a line is missing"),
+        (lambda ls: ls[:2], None, "cut at the end: 2 lines are missing (audit.head knows of number 4)"),
+        (lambda _: [], None, "cut at the end: 4 lines are missing"),
+        (lambda ls: [ls[0], ls[2], ls[1], ls[3]], 3, "out of order: its number is 2"),
+        (lambda ls: [*ls, ls[3]], 5, "out of order: its number is 4"),
+        (lambda ls: [*ls[:3], OLD, ls[3]], 4, "not chained: written by hand, by an older kretain"),
+    ],
+)
+def test_a_break_is_named_once_with_its_line_and_what_it_means(
+    log: AuditLog, harm: Harm, line: int | None, words: str
+) -> None:
+    put(log, *harm(lines_of(log)))
+    (found,) = told(log)
+    assert found[0] == line
+    assert words in found[1]
+
+
+def test_a_head_that_is_missing_or_damaged_or_anothers_is_a_break(log: AuditLog) -> None:
+    head = log.path.parent / HEAD_NAME
+    for text, words in (
+        ("{", "audit.head is damaged: it can't be told"),
+        ('{"seq": -1, "hash": "x"}', "audit.head is damaged"),
+        (json.dumps({"seq": 1, "hash": ZEROS}), "of another log, or an older one: it ends at number 1"),
+        (json.dumps({"seq": 3, "hash": ZEROS}), "of another log, or an older one"),
+        (json.dumps({"seq": 4, "hash": ZEROS}), "edited: audit.head has another hash"),
+    ):
+        head.write_text(text)
+        assert words in told(log)[0][1], text
+    head.unlink()
+    assert "audit.head is missing" in told(log)[0][1]
+    head.mkdir()
+    assert "audit.head can't be read (Is a directory)" in told(log)[0][1]
+
+
+def test_a_head_that_is_one_line_behind_is_what_a_crash_leaves(log: AuditLog) -> None:
+    lines = lines_of(log)
+    write_head(log.path.parent, Link(3, hash_of(lines[2])))
+    chain = log.verify()
+    assert (chain.breaks, chain.behind) == ([], True)
+    log.append({**BEGUN, "run": "r2"})
+    assert (told(log), len(lines_of(log))) == ([], 5)
+
+
+@given(count=st.integers(1, 30), older=st.integers(0, 3), data=st.data())
+def test_any_single_edit_drop_swap_or_cut_is_found(count: int, older: int, data: st.DataObject) -> None:
+    """Of chained lines, and of the older one before them; what stood before that has no hash."""
+    older = min(older, count - 1)
+    lines, head = written(count, older)
+    assert chain_of(lines, head).breaks == []
+    first = max(0, older - 1)
+    at = data.draw(st.integers(first, count - 1))
+    harmed = list(lines)
+    match data.draw(st.sampled_from(["edit", "field", "drop", "swap", "cut", "front"])):
+        case "edit":
+            place = data.draw(st.integers(0, len(lines[at]) - 1))
+            byte = data.draw(st.binary(min_size=0, max_size=3).filter(lambda some: b"\n" not in some))
+            harmed[at] = lines[at][:place] + byte + lines[at][place + 1 :]
+        case "field":
+            event = json.loads(lines[at])
+            key = data.draw(st.sampled_from(["seq", "prev", "batch", "at", "new"]))
+            event[key] = data.draw(
+                st.one_of(st.integers(-1, 40), st.sampled_from([ZEROS, "x", None, hash_of(lines[0])]))
+            )
+            harmed[at] = json.dumps(event, separators=(",", ":")).encode()
+        case "drop":
+            del harmed[at]
+        case "swap":
+            other = data.draw(st.integers(first, count - 1))
+            harmed[at], harmed[other] = harmed[other], harmed[at]
+        case "cut":
+            del harmed[at:]
+        case "front":
+            del harmed[: at + 1]
+    assume(harmed != lines)
+    assert chain_of(harmed, head).breaks
+
+
+@given(count=st.integers(0, 12), lines=st.lists(st.one_of(st.binary(max_size=40), st.just(OLD)), max_size=12))
+def test_no_content_raises_and_what_is_appended_behind_anything_can_be_followed(count: int, lines: list[bytes]) -> None:
+    good, head = written(count)
+    log = [*good, *(line.replace(b"\n", b"") for line in lines)]
+    for known in (head, None, Link(3, ZEROS)):
+        chain_of(log, known)
+        at = resume(log[-1] if log else None, known)
+        line, link = next_line({"event": "end"}, at)
+        after = chain_of([*log, line], link)
+        assert known is None or not [one for one in after.breaks if one.line is None], "the end is sound again"
+        if not lines and known == head:
+            assert after.breaks == []
+
+
+def test_a_log_goes_on_behind_a_broken_end_and_says_so_for_good(log: AuditLog) -> None:
+    """A cut does not heal by the next trim: its line tells of it, and numbers are not used twice."""
+    put(log, *lines_of(log)[:2])
+    log.append({**BEGUN, "run": "r2"})
+    log.append({**batch(1, 0), "run": "r2"})
+    last = [json.loads(line) for line in lines_of(log)]
+    assert [line["seq"] for line in last] == [1, 2, 5, 6]
+    assert last[2]["prev"] == hash_of(lines_of(log)[1])
+    assert "broken" not in last[3]
+    ((line, text),) = told(log)
+    assert line == 3
+    assert "the last line before had number 2, and the head knew of 4: lines were gone" in text
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda log: (log.path.parent / HEAD_NAME).unlink(), "there was no head"),
+        (lambda log: (log.path.parent / HEAD_NAME).write_text("{"), "audit.head is damaged"),
+        (lambda log: log.path.unlink(), "the log was empty, and its head knew of 4 lines"),
+        (lambda log: put(log, *lines_of(log), OLD), "the line before is not chained"),
+        (lambda log: put(log, *lines_of(log), b"garbage"), "the line before can't be read"),
+        (lambda log: put(log, *lines_of(log)[:3], lines_of(log)[3] + b" "), "another hash of the line before"),
+        (lambda log: write_head(log.path.parent, Link(1, ZEROS)), "another log's, or an older one"),
+    ],
+)
+def test_whatever_is_wrong_at_the_end_stays_told_behind_it(
+    log: AuditLog, harm: Callable[[AuditLog], object], words: str
+) -> None:
+    harm(log)
+    log.append({**BEGUN, "run": "r2"})
+    log.append({**batch(1, 0), "run": "r2"})
+    assert [text for _line, text in told(log) if words in text]
+
+
+def test_a_torn_last_line_was_never_announced_and_is_no_break(log: AuditLog) -> None:
+    with log.path.open("ab") as handle:
+        handle.write(lines_of(log)[3][:40])
+    assert told(log) == []
+    log.append({**BEGUN, "run": "r2"})
+    assert (told(log), len(lines_of(log))) == ([], 5)
+
+
+@pytest.mark.parametrize("step", ["_head", "_now"])
+def test_a_log_that_is_being_written_is_never_taken_for_a_broken_one(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A trim appends while somebody looks: right after the head was read, and after the log's length was, too."""
+    honest = getattr(AuditLog, step)
+    left = ["r2", "r3", "r4"]
+
+    def meanwhile(self: AuditLog) -> object:
+        found = honest(self)
+        if left:
+            monkeypatch.undo()
+            log.append({**BEGUN, "run": left.pop()})
+            log.append({**BEGUN, "run": left.pop()})
+            monkeypatch.setattr(AuditLog, step, meanwhile)
+            left.clear()
+        return found
+
+    monkeypatch.setattr(AuditLog, step, meanwhile)
+    assert told(log) == []
+    left += ["r5", "r6"]
+    assert log.trimmed_since("")[1] is None
+    assert len(lines_of(log)) == 8
+
+
+def test_an_append_reads_the_last_line_however_long_the_log_is(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        put(log, *lines_of(log)[:1] * 5_000, *lines_of(log)[1:])
+    assert log.path.stat().st_size > 10**6
+    read: list[int] = []
+    honest = os.pread
+
+    def pread(handle: int, size: int, place: int) -> bytes:
+        read.append(size)
+        return honest(handle, size, place)
+
+    monkeypatch.setattr("os.pread", pread)
+    log.append({**BEGUN, "run": "r2"})
+    assert sum(read) < 300_000
+
+
+def test_a_surrogate_in_a_path_is_written_as_json(log: AuditLog) -> None:
+    log.append({**BEGUN, "run": "r2", "policy": {"source": "\udcff.yaml"}})
+    assert log.runs()["r2"].begun["policy"]["source"] == "\udcff.yaml"
+    assert told(log) == []
+
+
+LIMITED = Limits(max_records=100)
+
+
+def test_limits_per_day_do_not_go_by_a_broken_log(log: AuditLog) -> None:
+    """G6: what the log tells of the day is not to be relied on. Without such limits it stops nothing."""
+    state, now = log.path.parent.parent, 1_795_230_000_000
+    assert past_day(state, "c1", now, LIMITED).records == 10
+    lines = lines_of(log)
+    put(log, lines[0], lines[1].replace(b'"records":10', b'"records":1'), *lines[2:])
+    for limits in (LIMITED, Limits(max_bytes=1)):
+        with pytest.raises(StateError, match=r"c1/audit\.jsonl:2: edited.*kretain history --verify"):
+            past_day(state, "c1", now, limits)
+    for limits in (Limits(), Limits(max_percent=50)):
+        assert past_day(state, "c1", now, limits).records == 1
+    assert "audit.jsonl:2: edited" in (read_past_day(state, "c1", now).broken or "")
+
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from retention_cli.audit.log import AuditLog
+
+log, step = AuditLog(Path(sys.argv[1])), int(sys.argv[2])
+log.append({"event": "note", "run": "r1", "at": "x"}) if step % 2 else None
+
+def dying(name):
+    honest = getattr(os, name)
+    def call(*arguments):
+        global step
+        step -= 2
+        if step < 0:
+            if name == "write":
+                honest(arguments[0], arguments[1][:9])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return honest(*arguments)
+    setattr(os, name, call)
+
+for name in ("open", "write", "fsync", "rename", "replace", "close", "ftruncate", "mkdir"):
+    dying(name)
+log.append({"event": "note", "run": "r2", "at": "x"})
+os._exit(7)
+"""
+"""Appends a first or (odd steps) a second line, and is killed at that step of it: a write is then half done."""
+
+
+def test_a_kill_between_any_two_steps_of_an_append_leaves_a_log_that_holds(tmp_path: Path) -> None:
+    lived, behind, torn = set(), 0, 0
+    for step in range(200):
+        log = AuditLog(tmp_path / str(step))
+        done = subprocess.run([sys.executable, "-c", DYING, str(log.path.parent), str(step)], check=False, timeout=60)
+        assert done.returncode in (7, -signal.SIGKILL)
+        torn += log.path.exists() and not log.path.read_bytes().endswith(b"\n")
+        chain = log.verify()
+        assert chain.breaks == [], step
+        behind += chain.behind
+        before = chain.lines
+        log.append({**BEGUN, "run": "r9"})
+        log.append({**BEGUN, "run": "r10"})
+        after = log.verify()
+        assert (after.breaks, after.behind, after.lines) == ([], False, before + 2), step
+        if done.returncode == 7:
+            lived.add(step % 2)
+        if len(lived) == 2:
+            break
+    assert step > 20
+    assert behind, "between the two writes"
+    assert torn
+
+
+def verify(log: AuditLog, *more: str, code: int) -> tuple[str, str]:
+    done = run_cli("history", "--verify", "--state-dir", str(log.path.parent.parent), *more, check=code)
+    return done.out, done.err
+
+
+def test_history_verify_is_calm_where_all_is_well(log: AuditLog) -> None:
+    put(AuditLog(log.path.parent.parent / "c0"), OLD)
+    old = AuditLog(log.path.parent.parent / "c2")
+    put(old, OLD, OLD.replace(b"r0", b"r9"))
+    old.append(BEGUN)
+    write_head(old.path.parent, Link(0, json.loads(lines_of(old)[2])["prev"]))
+    out, err = verify(log, code=0)
+    assert err == ""
+    assert out == (
+        "c0: 1 line, none of them chained: the next trim begins the chain.\n"
+        f"c1: 4 lines, unbroken since {AT}.\n"
+        f"c2: 1 line, unbroken since {AT}; 2 older lines before that, of a kretain that did not chain them; "
+        "the head is one line behind, as a crash leaves it: nothing is missing.\n"
+    )
+
+
+def test_history_verify_names_each_break_of_every_log_and_leaves_with_1(log: AuditLog) -> None:
+    cut = AuditLog(log.path.parent.parent / "c2")
+    cut.append(BEGUN)
+    cut.path.unlink()
+    put(log, lines_of(log)[0], *lines_of(log)[2:])
+    out, err = verify(log, code=1)
+    assert out == (
+        f"{log.path}:2: a line is missing before it (number 2 was due)\n"
+        f"{cut.path}: cut at the end: a line is missing (audit.head knows of number 1)\n"
+    )
+    assert err.startswith("kretain: 2 audit logs of 2 are broken: put what is missing")
+    assert err.count("\n") == 1
+    logs = json.loads(verify(log, "-o", "json", code=1)[0])["logs"]
+    assert [(one["cluster"], one["lines"], one["breaks"][0]["line"]) for one in logs] == [("c1", 3, 2), ("c2", 0, None)]
+    assert f"{log.path}:2: a line is missing" in verify(log, "-o", "csv", code=1)[0]
+
+
+def test_history_verify_of_nothing_is_well_and_of_one_run_is_a_wrong_usage(tmp_path: Path) -> None:
+    assert "No audit log yet" in run_cli("history", "--verify", "--state-dir", str(tmp_path), check=0).out
+    run_cli("history", "--verify", "--run", "r1", "--state-dir", str(tmp_path), check=2)

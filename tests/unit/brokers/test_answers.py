@@ -1,0 +1,217 @@
+"""What brokers answer in sentinels and error codes ends in ``brokers/``: −1 is never an offset, an error never "none"."""
+
+from __future__ import annotations
+
+import uuid
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+from retention_cli.brokers import groups
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, _Failure, _Round
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.groups import ListedGroup
+from retention_cli.brokers.metadata import TopicMetadata, _topic, topic_id_text
+from retention_cli.brokers.topic_configs import TopicConfig, _config
+from retention_cli.brokers.wire.commit_answers import decode
+from retention_cli.brokers.wire.connections import error_named
+from retention_cli.core.model import Unknown
+from retention_cli.observe.topic_facts import bare_facts
+from tests.unit.brokers.test_commit_answers import batched
+
+
+def made(**values: Any) -> Any:
+    return SimpleNamespace(**values)
+
+
+class Taken:
+    """One pass over the groups' answers, as :func:`read_commits` makes it."""
+
+    def __init__(self, *names: str) -> None:
+        self.waiting = {name: _Failure("was not asked", None, retriable=True) for name in names}
+        self.told: list[GroupCommits | CommitsUnknown] = []
+        self.round = _Round(self.waiting, self.told.append, 16)
+
+    def answer(self, name: str, error_code: int = 0, **topics: list[tuple[int, ...]]) -> None:
+        keys = ("partition_index", "committed_offset", "committed_leader_epoch", "error_code")
+        rows = [
+            (topic, [dict(zip(keys, row, strict=True), metadata="") for row in partitions])
+            for topic, partitions in topics.items()
+        ]
+        self.round.on_reply([name], decode(batched([(name, rows, error_code)]), 8))
+
+
+def test_committed_offsets_are_taken_as_they_are_zero_too() -> None:
+    taken = Taken("a")
+    taken.answer("a", t=[(0, 0, 0, 0), (1, 7, -1, 0), (2, -1, -1, 0)])
+    assert taken.told == [GroupCommits("a", {"t": [(0, 0, 0), (1, 7, None)]})]
+    assert not taken.waiting
+
+
+@pytest.mark.parametrize("code", [14, 15, 16, 24, 30, 88, -1])
+def test_an_error_is_no_empty_answer(code: int) -> None:
+    """F3, F9: loading, not available, not coordinator, not authorized, unstable, anything: the group still waits."""
+    taken = Taken("a")
+    taken.answer("a", error_code=code)
+    assert taken.told == []
+    assert taken.waiting["a"].topics is None, "it may stand anywhere"
+
+
+def test_a_group_that_is_gone_has_no_commits() -> None:
+    taken = Taken("a")
+    taken.answer("a", error_code=69)
+    assert taken.told == [GroupCommits("a", {})]
+
+
+def test_one_partitions_error_fails_the_group_for_the_topics_it_is_known_to_read() -> None:
+    taken = Taken("a")
+    taken.answer("a", t=[(0, 5, 0, 0)], u=[(0, 5, 0, 88)], v=[(0, 5, 0, 0)])
+    assert taken.told == []
+    assert taken.waiting["a"].topics == frozenset({"t", "u", "v"})
+    assert taken.waiting["a"].retriable
+    assert taken.waiting["a"].text.startswith("u-0: ")
+
+
+def test_a_failed_request_fails_every_group_in_it() -> None:
+    taken = Taken("a", "b")
+    taken.round.on_reply(["a", "b"], RequestFailedError("time-out", retriable=True))
+    assert {name: failure.text for name, failure in taken.waiting.items()} == {"a": "time-out", "b": "time-out"}
+
+
+@pytest.mark.parametrize(
+    ("code", "retriable"),
+    [(3, True), (6, True), (14, True), (15, True), (16, True), (29, False), (30, False), (42, False)],
+)
+def test_errors_know_whether_asking_again_may_help(code: int, *, retriable: bool) -> None:
+    error = error_named(code)
+    assert error is not None
+    assert (error.retriable, error.answered) == (retriable, True)
+    assert error_named(0) is None
+
+
+def member(subscribed: list[str], assigned: list[str]) -> Any:
+    metadata = ConsumerProtocolSubscription(topics=subscribed, user_data=None, version=0).encode(version=0)
+    kind = ConsumerProtocolAssignment.TopicPartition
+    assignment = ConsumerProtocolAssignment(
+        assigned_partitions=[kind(topic=one, partitions=[0]) for one in assigned], user_data=None, version=0
+    ).encode(version=0)
+    return made(client_id="c", member_metadata=metadata, member_assignment=assignment)
+
+
+def test_a_classic_member_reads_what_it_subscribed_to_and_what_it_is_assigned() -> None:
+    stable = made(group_state="Stable", members=[member(["a"], ["b"]), member(["c"], [])])
+    assert groups.classic_topics(stable) == frozenset({"a", "b", "c"})
+
+
+@pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "", "Unknown"])
+def test_a_group_in_the_midst_of_a_rebalance_does_not_say(state: str) -> None:
+    said = groups.classic_topics(made(group_state=state, members=[member(["a"], [])]))
+    assert isinstance(said, RequestFailedError)
+    assert said.retriable
+    assert groups.classic_topics(made(group_state=state, members=[])) == frozenset()
+
+
+def test_a_member_whose_bytes_mean_nothing_to_us_may_read_anything() -> None:
+    strange = made(client_id="c", member_metadata=b"\x00\x00\x00\x00\x00\x09x", member_assignment=b"")
+    said = groups.classic_topics(made(group_state="Stable", members=[strange]))
+    assert isinstance(said, RequestFailedError)
+    assert not said.retriable
+
+
+def kip_848(state: str = "Stable", regex: str | None = None, **topics: list[str]) -> Any:
+    def assignment(names: list[str]) -> Any:
+        return made(topic_partitions=[made(topic_name=name) for name in names])
+
+    one = made(
+        subscribed_topic_names=topics.get("subscribed", []),
+        subscribed_topic_regex=regex,
+        assignment=assignment(topics.get("assigned", [])),
+        target_assignment=assignment(topics.get("target", [])),
+    )
+    return made(group_state=state, members=[one])
+
+
+def test_a_kip_848_member_reads_what_it_subscribed_to_is_assigned_or_will_be() -> None:
+    assert groups.consumer_topics(kip_848(subscribed=["a"], assigned=["b"], target=["c"])) == frozenset({"a", "b", "c"})
+    assert groups.consumer_topics(kip_848(regex="x.*", assigned=["b"])) == frozenset({"b"})
+    said = groups.consumer_topics(kip_848("Assigning", regex="x.*", assigned=["b"]))
+    assert isinstance(said, RequestFailedError)
+    assert said.retriable
+
+
+def test_a_share_member_reads_what_it_subscribed_to_and_is_assigned() -> None:
+    assert groups.share_topics(kip_848(subscribed=["a"], assigned=["b"])) == frozenset({"a", "b"})
+
+
+def test_a_streams_group_reads_its_sources_and_repartition_topics_once_it_has_a_topology() -> None:
+    part = made(source_topics=["a"], repartition_source_topics=[made(name="b")])
+    assert groups.streams_topics(
+        made(members=[1], topology=made(subtopologies=[part]), group_state="Stable")
+    ) == frozenset(
+        {
+            "a",
+            "b",
+        }
+    )
+    assert groups.streams_topics(made(members=[], topology=None, group_state="Empty")) == frozenset()
+    for topology in (None, made(subtopologies=None)):
+        said = groups.streams_topics(made(members=[1], topology=topology, group_state="NotReady"))
+        assert isinstance(said, RequestFailedError)
+        assert said.retriable
+
+
+@pytest.mark.parametrize(
+    ("state", "may"),
+    [
+        ("Stable", True),
+        ("PreparingRebalance", True),
+        ("", True),
+        ("Assigning", True),
+        ("Empty", False),
+        ("Dead", False),
+    ],
+)
+def test_only_groups_that_are_known_to_be_empty_have_no_members(state: str, *, may: bool) -> None:
+    assert ListedGroup("g", "classic", "consumer", state).may_have_members is may
+
+
+def test_a_partition_without_a_leader_has_none() -> None:
+    row = made(partition_index=0, leader_id=-1, leader_epoch=4, replica_nodes=[1])
+    other = made(partition_index=1, leader_id=0, leader_epoch=4, replica_nodes=[0])
+    about = _topic(made(name="t", topic_id=uuid.UUID(int=5), is_internal=False, partitions=[row, other]))
+    assert about.partitions[0].leader is None
+    assert about.partitions[1].leader == 0, "a broker's id may be 0"
+
+
+def test_a_topic_without_an_id_can_not_be_told_from_its_namesake() -> None:
+    assert topic_id_text(None) is None
+    assert topic_id_text(uuid.UUID(int=0)) is None
+    assert topic_id_text(uuid.UUID(int=1)) == "AAAAAAAAAAAAAAAAAAAAAQ"
+    facts = bare_facts(TopicMetadata("t", None, internal=False))
+    assert isinstance(facts.topic_id, Unknown)
+    assert facts.topic_id.reasons[0].code == "topic-id"
+
+
+@pytest.mark.parametrize(
+    ("values", "config"),
+    [
+        ({"cleanup.policy": "delete", "retention.ms": "5"}, TopicConfig(frozenset({"delete"}), 5)),
+        (
+            {"cleanup.policy": "compact, delete", "retention.ms": "-1"},
+            TopicConfig(frozenset({"compact", "delete"}), -1),
+        ),
+        ({"cleanup.policy": "delete"}, None),
+        ({"retention.ms": "5"}, None),
+        ({"cleanup.policy": "delete", "retention.ms": None}, None),
+        ({"cleanup.policy": None, "retention.ms": "5"}, None),
+        ({"cleanup.policy": "", "retention.ms": "5"}, TopicConfig(frozenset(), 5)),
+        ({"cleanup.policy": "delete", "retention.ms": "a week"}, None),
+    ],
+)
+def test_a_setting_that_is_missing_is_unknown_not_a_default(
+    values: dict[str, str | None], config: TopicConfig | None
+) -> None:
+    read = _config(values)
+    assert read == config if config is not None else isinstance(read, RequestFailedError)

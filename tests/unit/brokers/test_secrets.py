@@ -1,0 +1,185 @@
+"""Passwords and keys: masked where settings are shown, and never quoted in what is said of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.security.client_files import _UNDERSTOOD, masked, read_properties, translate
+from retention_cli.brokers.security.settings import MASK, is_secret
+from tests.unit.brokers.test_client_files import PLAIN, SASL, SCRAM, SECRET, of, refused
+
+BAD_JAAS = [
+    f'{SCRAM} required username="a" password="{SECRET}";',  # not for PLAIN
+    f'com.example.Login required password="{SECRET}";',
+    f'{PLAIN} required password="{SECRET}";',
+    f'{PLAIN} required username="a" passwort="{SECRET}";',
+    f'password="x.{SECRET}"',
+    f'username="a"\tpassword="{SECRET}";',
+    f".{SECRET}",
+    SECRET,
+    "",
+]
+
+
+@pytest.mark.parametrize("jaas", BAD_JAAS)
+def test_a_jaas_line_that_can_not_be_read_is_never_quoted(jaas: str) -> None:
+    said = refused({**SASL, "sasl.jaas.config": jaas})
+    assert "sasl." in said
+    assert SECRET not in said
+
+
+CHOICES: dict[str, list[str]] = {
+    "security.protocol": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "sasl_ssl", "x"],
+    "sasl.mechanism": ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"],
+    "sasl.jaas.config": [*BAD_JAAS, f'{PLAIN} required username="a" password="{SECRET}";'],
+    "sasl.username": ["alice"],
+    "sasl.password": [SECRET, "${" + SECRET],
+    "ssl.key.password": [SECRET],
+    "ssl.keystore.password": [SECRET],
+    "ssl.truststore.password": [SECRET],
+    "ssl.key.pem": [SECRET, f"-----BEGIN PRIVATE KEY-----\n{SECRET}"],
+    "ssl.keystore.key": [SECRET],
+    "ssl.certificate.pem": ["-----BEGIN CERTIFICATE-----\nAA"],
+    "ssl.ca.pem": ["x"],
+    "ssl.truststore.location": ["/nowhere", __file__],
+    "ssl.truststore.type": ["PEM", "JKS"],
+    "ssl.keystore.location": ["/nowhere", __file__],
+    "ssl.keystore.type": ["PEM", "PKCS12"],
+    "enable.ssl.certificate.verification": ["true", "false"],
+}
+
+
+@given(st.fixed_dictionaries({}, optional={key: st.sampled_from(values) for key, values in CHOICES.items()}))
+def test_no_combination_shows_a_secret_or_fails_otherwise_than_with_its_reason(keys: dict[str, str]) -> None:
+    try:
+        settings = of(keys)
+        assert SECRET not in repr(settings)
+        settings.for_kafka_python()
+    except SettingsError as error:
+        assert SECRET not in str(error)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.keystore.password", "ssl.truststore.password"),
+        *("ssl.key.pem", "ssl.keystore.key", "sasl.oauthbearer.client.secret", "basic.auth.user.info"),
+        *("schema.registry.basic.auth.user.info", "sasl.oauthbearer.config", "bearer.auth.token"),
+    ],
+)
+def test_secrets_are_masked(key: str) -> None:
+    assert is_secret(key)
+    assert masked(key, SECRET) == MASK
+
+
+@pytest.mark.parametrize(
+    "key", ["sasl.username", "bootstrap.servers", "ssl.ca.location", "ssl.keystore.location", "client.id"]
+)
+def test_what_is_no_secret_is_shown(key: str) -> None:
+    assert masked(key, "value") == "value"
+
+
+def test_every_understood_key_that_holds_a_secret_is_known_as_one() -> None:
+    assert {key for key in _UNDERSTOOD if is_secret(key)} == {
+        *("sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.key.pem", "ssl.keystore.key"),
+        *("ssl.keystore.password", "ssl.truststore.password"),
+    }
+
+
+@pytest.mark.parametrize(
+    "content", [b"sasl.password=\\u12x" + SECRET.encode(), b"sasl.password=\xff" + SECRET.encode()]
+)
+def test_a_file_that_is_none_is_named_and_not_quoted(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "client.properties"
+    path.write_bytes(content)
+    with pytest.raises(SettingsError, match=r"client\.properties is not a properties file") as error:
+        read_properties(path)
+    assert "12x" not in str(error.value)
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (f'sasl.jaas.config={PLAIN} required\nusername="a"\npassword="{SECRET}";\n', 2),
+        (f"# of the vault\n\n{SECRET}\n", 3),
+        (f"client.id=a\\\n  b\n{SECRET}=\n", 3),
+        (f"bootstrap.servers=a:1\n{SECRET} x\n", 2),
+        (f"{SECRET}.dotted\n", 1),
+    ],
+)
+def test_a_line_that_is_no_setting_is_numbered_and_not_quoted(tmp_path: Path, lines: str, line: int) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(lines)
+    with pytest.raises(SettingsError, match=rf"client\.properties:{line}: not a setting") as error:
+        read_properties(path)
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["sasl.pasword", "sasl_passwort", "my.pass.word", "schema.registry.auth"])
+def test_the_value_of_a_key_that_nobody_knows_is_never_shown(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(f"bootstrap.servers=a:1\n{key}={SECRET}\n")
+    found = read_properties(path)
+    if key.startswith("schema."):  # left out, as every client's file may have it
+        assert translate(found).left_out == (key,)
+        return
+    assert masked(key, SECRET) == MASK
+    with pytest.raises(SettingsError, match=rf"{key}: unknown setting") as error:
+        translate(found)
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (f"https://bob:{SECRET}@registry/", f"{MASK}@registry/"),
+        (f"broker:9092,alice:{SECRET}@other:9092", f"{MASK}@other:9092"),
+        (f"alice:p@{SECRET}@other:9092", f"{MASK}@other:9092"),
+        ("broker:9092,other:9092", "broker:9092,other:9092"),
+        ("me@work", "me@work"),
+    ],
+)
+def test_a_url_is_shown_without_its_user(value: str, shown: str) -> None:
+    assert masked("client.id", value) == masked("bootstrap.servers", value) == shown
+
+
+@pytest.mark.parametrize(
+    "bootstrap",
+    [f"alice:{SECRET}@h:9", f"SASL_SSL://alice:{SECRET}@h:9", f"h:9,alice:{SECRET},x@h:9", f"SASL_SSL://{SECRET}:9"],
+)
+def test_a_user_among_the_addresses_is_refused_and_not_quoted(bootstrap: str) -> None:
+    said = refused({"bootstrap.servers": bootstrap})
+    assert "HOST:PORT" in said
+    assert SECRET not in said
+    assert "alice" not in said
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            f'contexts:\n  a:\n    settings:\n      sasl.password: "{SECRET}\n',
+            ":5: not YAML: found unexpected end of stream",
+        ),
+        (f"contexts:\n  a:\n    settings: {{sasl.password: {SECRET}{{et: x]\n", ":3: not YAML: expected"),
+        (f"contexts: *{SECRET.strip('!')}\n", ":1: not YAML: "),
+    ],
+)
+def test_a_broken_configuration_file_is_not_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, said: str
+) -> None:
+    from kretain.config import ConfigError, contexts
+
+    path = tmp_path / "config.yaml"
+    path.write_text(content)
+    monkeypatch.setenv("KRETAIN_CONFIG", str(path))
+    with pytest.raises(ConfigError) as error:
+        contexts()
+    assert str(error.value).startswith(f"{path}{said}")
+    assert SECRET not in str(error.value)

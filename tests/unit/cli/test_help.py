@@ -1,0 +1,152 @@
+"""What ``--help`` promises: every command, examples that work as typed, a variable for every option, and no wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+
+from kretain.app import COMMANDS, app
+from kretain.completion import overview
+from tests.support.command_lines import parse as parse_words
+
+HEAVY = ("confluent_kafka", "kafka", "pydantic", "yaml", "pyarrow", "pyspark", "tabulate", "pandas", "cryptography")
+OF_TYPER = {"--help", "--version", "--install-completion", "--show-completion"}
+ROOT: Any = typer.main.get_command(app)
+
+
+def every_command(command: Any = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield each command with the words that name it, groups of commands among them."""
+    yield path, command
+    if hasattr(command, "list_commands"):
+        with command.make_context(" ".join(("kretain", *path)), ["x"], resilient_parsing=True) as ctx:
+            children = {name: command.get_command(ctx, name) for name in command.list_commands(ctx)}
+        for name, child in children.items():
+            assert child is not None, f"{name} is listed and not there"
+            yield from every_command(child, (*path, name))
+
+
+ALL = dict(every_command())
+LEAVES = {path: command for path, command in ALL.items() if not hasattr(command, "list_commands")}
+
+
+def run(*arguments: str, columns: int = 100) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "kretain", *arguments],
+        env={**os.environ, "COLUMNS": str(columns)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def parse(line: str) -> None:
+    """Parse an example, up to the pipe in it."""
+    words = shlex.split(line)
+    name, *arguments = words[: next((number for number, word in enumerate(words) if word in ("|", ">")), len(words))]
+    assert name == "kretain"
+    parse_words(arguments)
+
+
+def examples(command: Any) -> list[str]:
+    return [line.strip() for line in (command.help or "").splitlines() if line.strip().startswith("kretain ")]
+
+
+def test_the_overview_shows_every_command_in_its_panel() -> None:
+    shown = run("--help", columns=120)
+    for name, (panel, _module, line) in COMMANDS.items():
+        after_panel = shown.partition(f" {panel} ")[2]
+        assert re.search(rf"^ +{name} +{re.escape(line)}", after_panel, re.MULTILINE), name
+        assert (name,) in ALL
+
+
+def test_the_first_steps_can_be_copied_at_80_columns_and_work_as_typed() -> None:
+    shown = run("--help", columns=80)
+    for line, _what in overview.FIRST:
+        assert line in shown
+        parse(line)
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_a_commands_help_has_examples_and_they_parse(path: tuple[str, ...]) -> None:
+    found = examples(LEAVES[path])
+    assert found, "no example"
+    for line in found:
+        assert line.split()[1 : 1 + len(path)] == list(path), "of another command"
+        parse(line)
+
+
+def test_an_example_that_is_wrong_would_be_noticed() -> None:
+    for wrong in (
+        "kretain plan --nope",
+        "kretain plan -o nothing",
+        "kretain explain",
+        "kretain nope",
+        "kretain plan --older-than 3x",
+    ):
+        with pytest.raises(Exception, match=r"(?i)no such|missing|not one of|input should|not a duration") as caught:
+            parse(wrong)
+        assert caught.value.exit_code == 2  # type: ignore[attr-defined]
+
+
+def options() -> Iterator[tuple[str, str, Any]]:
+    for path, command in ALL.items():
+        for one in command.params:
+            long = next((name for name in one.opts if name.startswith("--")), None)
+            if long is not None and long not in OF_TYPER:
+                yield " ".join(path), long, one
+
+
+def test_every_option_has_a_variable_named_after_it() -> None:
+    """README.md: each with a KRETAIN_ variable."""
+    found = {(path, long): one.envvar for path, long, one in options()}
+    assert len(found) > 50
+    assert found == {(path, long): "KRETAIN_" + long[2:].upper().replace("-", "_") for path, long in found}
+
+
+def test_a_variable_is_read() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kretain", "history", "-o", "json"],
+        env={**os.environ, "KRETAIN_STATE_DIR": "/nowhere/at/all", "KRETAIN_VERBOSE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert json.loads(done.stdout)["runs"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["plan", "--help"], ["trim", "--help"], ["policy", "check", "--help"]]
+)
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    """A newcomer's first command answers at once: clients, parsers and tables are imported where they are used."""
+    script = (
+        "import sys\nfrom kretain.__main__ import main\n"
+        "try:\n    main()\nfinally:\n    print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    imported = set(done.stderr.split())
+    assert "typer" in imported
+    assert imported.isdisjoint(HEAVY), imported.intersection(HEAVY)
+
+
+def test_the_nearest_command_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "kretain", "plna"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "No such command 'plna'; did you mean plan?" in done.stderr

@@ -1,0 +1,32 @@
+"""A pattern of the command line is checked before anything is read or connected to."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from kretain.app import app
+
+COMMANDS = (
+    ("advise",),
+    ("archive", "list"),
+    ("archive", "verify"),
+    ("doctor",),
+    ("groups", "--group"),
+    ("offsets",),
+    ("offsets", "--group"),
+    ("plan", "--older-than", "1d"),
+    ("profile",),
+    ("segments", "scan", "/", "--tiered"),
+    ("trim", "--older-than", "1d"),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("pattern", "why"), [("re:(", "'re:(' is not a regular expression (RE2): missing )"), ("", "it is empty")]
+)
+def test_a_broken_pattern_is_told_at_once(command: tuple[str, ...], pattern: str, why: str) -> None:
+    result = CliRunner().invoke(app, [*command, pattern], env={"TERMINAL_WIDTH": "200", "COLUMNS": "200"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert why in result.stderr

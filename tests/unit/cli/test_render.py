@@ -1,0 +1,186 @@
+"""What people read: whole numbers at any width, words that are true, lines that are broken where a person would."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from kretain import errors as exits
+from kretain.options.common import Output, PlanOutput
+from kretain.render.explain import Marker, picture
+from kretain.render.kit import screen
+from kretain.render.plan import given_back, held_back_by, print_plan
+from kretain.render.trim import print_report
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.disks.solve.outcome import Space
+from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.trim.report import TrimReport, row_of
+from tests.kafka.world import run_cli
+from tests.unit.plan.test_plan import plan
+from tests.unit.trim.test_reconcile import HOLD, KEEP, row
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, width: int, *decisions: Decision) -> list[str]:
+    """Return the lines of a plan in a terminal of that width."""
+    out = io.StringIO()
+    monkeypatch.setattr(screen, "is_terminal", lambda: True)
+    monkeypatch.setattr(screen, "console", lambda: Console(file=out, width=width, highlight=False))
+    print_plan(plan(*decisions), PlanOutput.table, every_row=False)
+    return out.getvalue().splitlines()
+
+
+LONG = "payments.eu-central-1.card-transactions.settled.v2"
+
+
+@pytest.mark.parametrize("topic", ["orders", LONG])
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_no_number_is_ever_cut_and_no_line_is_longer_than_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int, topic: str
+) -> None:
+    big = row(
+        topic=topic,
+        log_start=123_456_789,
+        high_watermark=234_567_891,
+        trim_to=234_567_890,
+        records=111_111_101,
+        size_bytes=2**40,
+        min_commit=234_567_890,
+        min_commit_by=f"group:{LONG}",
+    )
+    lines = shown(monkeypatch, width, big)
+    text = "\n".join(lines)
+    assert re.search(r" 123,456,789 → +(111,111,101 .*\n.*)?234,567,890 ", text)
+    assert re.search(r" 111,111,101 +1\.00 TiB ", text)
+    assert "…" not in text
+    assert max(len(line) for line in lines) <= width
+
+
+def test_a_terminal_that_is_too_narrow_even_so_gets_whole_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(shown(monkeypatch, 40, row(log_start=1_234_567, high_watermark=9_999_999, trim_to=2_345_678)))
+    assert re.search(r" 1,234,567 →.*\n +2,345,678 ", text)
+
+
+@pytest.mark.parametrize(
+    ("decision", "held_by"),
+    [
+        # at the floor: the consumer holds the rest back
+        (row(trim_to=60, min_commit=60, high_watermark=100), "billing"),
+        (row(trim_to=60, min_commit=60, high_watermark=100, limited_by="G2"), "billing"),
+        # short of the floor (too young), and everything read: nobody does
+        (row(trim_to=50, min_commit=60, high_watermark=100), ""),
+        (row(trim_to=50, min_commit=100, high_watermark=100), ""),
+        # forced beyond the floor: nobody holds back what is gone
+        (row(trim_to=90, min_commit=60, high_watermark=100, rule="forced-age", unconsumed=30), ""),
+        (row(trim_to=50, min_commit=60, high_watermark=100, limited_by="G1"), "G1"),
+        (KEEP._replace(log_start=60, min_commit=60, high_watermark=100), "billing"),
+        (KEEP._replace(log_start=60, min_commit=40, high_watermark=100, reasons=(Reason("F5", "lost"),)), "billing"),
+        (KEEP._replace(log_start=60, min_commit=40, high_watermark=100), ""),
+        (HOLD, "G7"),
+    ],
+)
+def test_who_holds_a_partition_back(decision: Decision, held_by: str) -> None:
+    if decision.min_commit_by is not None:
+        decision = decision._replace(min_commit_by="group:billing")
+    assert held_back_by(decision) == held_by
+
+
+def test_a_plan_in_markdown_is_markdown_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    odd = row(min_commit_by="group:a|b", trim_to=60, min_commit=60, high_watermark=100)
+    print_plan(plan(odd, HOLD._replace(partition=1)), PlanOutput.markdown, every_row=False)
+    text = capsys.readouterr().out
+    assert "a\\|b" in text
+    assert "\n### On hold\n\n- orders 1\n  - G7  on hold: x" in text
+
+
+def test_what_is_never_touched_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    skipped = HOLD._replace(action="skip", reasons=(Reason("G5", "cleanup.policy=compact"),))
+    internal = skipped._replace(topic="__consumer_offsets")
+    print_plan(plan(internal, skipped), PlanOutput.table, every_row=False)
+    text = capsys.readouterr().out
+    assert "Never touched\n  orders 0\n    G5  cleanup.policy=compact" in text
+    assert "__consumer_offsets 0" not in text
+
+
+@given(
+    start=st.integers(0, 2**40),
+    length=st.integers(1, 2**40),
+    shares=st.lists(st.floats(-0.5, 1), max_size=6),
+    width=st.integers(24, 200),
+    text=st.sampled_from(["log start", "x" * 50, " ".join(["many words"] * 20)]),
+)
+def test_a_picture_stays_within_its_width(start: int, length: int, shares: list[float], width: int, text: str) -> None:
+    marks = [Marker("R1", max(0, start + int(share * length)), text) for share in shares]
+    lines = picture(start, start + length, None, marks, width)
+    assert max(len(line) for line in lines) <= width
+    assert sum(line.count("▲") for line in lines) == len(marks)
+
+
+def test_a_picture_of_which_everything_goes_leaves_nothing() -> None:
+    assert "█" not in picture(0, 10, 10, [], 80)[0]
+    assert "█" in picture(0, 10, 9, [], 80)[0]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_message_is_one_line_in_a_pipe_and_broken_at_words_in_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "kretain: " + "a sentence that goes on " * 10
+    exits.tell(text)
+    assert capsys.readouterr().err == text + "\n"
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    exits.tell(text)
+    lines = terminal.getvalue().splitlines()
+    assert max(len(line) for line in lines) <= 60
+    assert " ".join(line.strip() for line in lines) == text.strip()
+
+
+def test_each_problem_of_a_policy_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    exits.report(PolicyError([PolicyProblem("p.yaml", n, "key", "is wrong") for n in (1, 2)]), 0)
+    assert capsys.readouterr().err == "kretain: p.yaml:1: key: is wrong\nkretain: p.yaml:2: key: is wrong\n"
+
+
+def test_a_mistyped_command_is_told_its_nearest() -> None:
+    done = run_cli("pln")
+    assert done.code == 2
+    assert "did you mean plan" in done.err
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (None, "whole segments, at their next retention check (log.retention.check.interval.ms)"),
+        (Space(3, 3, 3 << 30, 0, False, 300_000, 60_000), "give back 3.00 GiB of their disks, all replicas counted, "),
+        (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "about 3.00 GiB"),
+        (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "within 5 m (their next retention check) and 1 m more"),
+        (Space(3, 3, 1, 0, False, None, None), "within log.retention.check.interval.ms"),
+        (Space(3, 2, 1, 1 << 20, True, None, None), "and up to 1.00 MiB that are dead already"),
+        (Space(3, 2, 1, 0, True, None, None), "Of 1 disk that can't be told."),
+        (Space(3, 3, 0, 1 << 20, False, None, None), "give back 1.00 MiB that are dead already"),
+        (Space(3, 3, 0, 0, False, None, None), "It deletes no whole segment"),
+    ],
+)
+def test_a_plan_says_what_brokers_give_back_and_when(space: Space | None, said: str) -> None:
+    assert said in given_back(space)
+
+
+def test_a_report_says_of_what_was_gone_before_that_it_was_not_this_trim(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = Reason("gone", "the log starts at 9: broker retention or another trimmer moved it there, not this trim")
+    rows = [
+        row_of(TopicPartition("t", 0), "unchanged", 8, 9, (gone,)),
+        row_of(TopicPartition("t", 1), "unchanged", log_start=3),
+    ]
+    print_report(TrimReport("r", "c", "b", rows), Output.table, every_row=False)
+    said = capsys.readouterr().out
+    assert "2 partitions: 2 unchanged.\n" in said
+    assert f"Gone before this trim\n  t 0\n    gone  {gone.text}\n" in said
+    assert "t 1" not in said

@@ -1,0 +1,195 @@
+"""A result that can't be printed: one line, never a traceback, and an exit code that says what was done."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kretain.errors import Deeds, Exit, RefusedError
+from kretain.options.common import guarded
+from kretain.render import data
+from kretain.system import stdio
+from tests.kafka.world import run_cli
+from tests.unit.outlets import CLOSED, FULL, UNREAD, run_into
+
+COMMANDS = [["--version"], ["--help"], ["trim", "--help"], ["history", "-o", "json"], ["policy", "schema"]]
+WHY = {FULL: "No space left on device", CLOSED: "stdout is closed"}
+
+
+@pytest.mark.parametrize("outlet", [FULL, CLOSED])
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_what_can_not_be_printed_is_one_line_and_exit_1(command: list[str], outlet: str) -> None:
+    done = run_into(outlet, *command)
+    assert (done.code, done.err) == (1, f"kretain: the result could not be printed: {WHY[outlet]}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_reader_that_has_seen_enough_changes_nothing(command: list[str]) -> None:
+    done = run_into(UNREAD, *command)
+    assert (done.code, done.err) == (0, "")
+
+
+def test_a_failure_keeps_its_code_and_its_line_where_stdout_is_gone_too(tmp_path: Path) -> None:
+    for outlet in (FULL, CLOSED, UNREAD):
+        done = run_into(outlet, "policy", "check", str(tmp_path / "none.yaml"))
+        assert (done.code, done.err.count("\n")) == (1, 1)
+        assert "none.yaml" in done.err
+
+
+def test_nobody_on_stderr_is_no_failure() -> None:
+    for where in ("2>/dev/full", "2>&-", "2>&- <&-"):
+        command = f'exec "$@" {where}'
+        done = subprocess.run(
+            ["bash", "-c", command, "bash", sys.executable, "-m", "kretain", "history", "-q"],
+            stdout=subprocess.PIPE,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode, done.stdout) == (0, b"No trims yet.\n"), where
+
+
+def test_a_closed_descriptor_is_never_that_of_a_file_of_ours(tmp_path: Path) -> None:
+    """What a library prints to 1 or 2 would be written into the ledger."""
+    code = (
+        "import sys; from kretain.system import stdio; stdio.prepare()\n"
+        "with open(sys.argv[1], 'w') as handle: handle.write(str(handle.fileno()))"
+    )
+    command = ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash", sys.executable, "-c", code, str(tmp_path / "n")]
+    subprocess.run(command, check=True, timeout=60)
+    assert int((tmp_path / "n").read_text()) > 2
+
+
+POLICY = """
+version: 1
+topics:
+  - {match: a, hold: "größer ⚠ 😀"}
+"""
+ASCII = [
+    {"PYTHONIOENCODING": "ascii"},
+    {"LC_ALL": "C"},
+    {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+    {"PYTHONIOENCODING": "latin-1"},
+]
+
+
+@pytest.mark.parametrize("environ", ASCII, ids=str)
+def test_a_character_that_an_encoding_lacks_is_no_failure_and_json_stays_json(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY, encoding="utf-8")
+
+    def shown(output: str) -> bytes:
+        done = subprocess.run(
+            [sys.executable, "-m", "kretain", "policy", "show", "a", "-p", str(tmp_path / "policy.yaml"), "-o", output],
+            env={**os.environ, **environ},
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout
+
+    wanted = "größer ⚠ 😀"
+    for found in (json.loads(shown("json").decode("utf-8")), yaml.safe_load(shown("yaml").decode("utf-8"))):
+        assert {one["key"]: one["value"] for one in found["settings"]}["hold"] == wanted
+    for output in ("table", "csv"):
+        text = shown(output).decode("latin-1" if "latin-1" in environ.values() else "utf-8")
+        assert wanted in text or "\\u26a0" in text
+
+
+def test_half_a_surrogate_of_a_path_is_written_as_its_escape() -> None:
+    done = run_cli("policy", "check", "\udcff.yaml", check=1)
+    assert "\\udcff.yaml" in done.err
+
+
+class _Pipe:
+    """A pipe as stdout."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read, self.write = os.pipe()
+        monkeypatch.setattr(sys, "stdout", stdio.stream_of(self.write, sys.stdout))
+
+
+def test_rows_that_nobody_reads_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = _Pipe(monkeypatch)
+    os.close(pipe.read)
+    endless = ({"number": number} for number in itertools.count())
+    data.print_jsonl(endless)
+    data.print_json({"format": "x"}, "rows", endless)
+    data.print_csv(("number",), endless)
+    assert stdio.unprinted() is None
+    assert next(endless)["number"] < 10_000
+    os.close(pipe.write)
+
+
+def test_a_pipe_that_was_set_not_to_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = _Pipe(monkeypatch)
+    os.set_blocking(pipe.write, False)
+    found: list[bytes] = []
+
+    def read() -> None:
+        while some := os.read(pipe.read, 65536):
+            found.append(some)
+
+    reader = threading.Thread(target=read)
+    honest = select.select
+
+    def wait(*what: Any) -> object:
+        if not reader.is_alive():
+            reader.start()  # not before the pipe is full
+        return honest(*what)
+
+    monkeypatch.setattr("select.select", wait)
+    sys.stdout.write("x" * 300_000)
+    assert stdio.unprinted() is None
+    os.close(pipe.write)
+    reader.join(30)
+    assert len(b"".join(found)) == 300_000
+    os.close(pipe.read)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(RuntimeError("x"), Exit.PARTIAL), (RefusedError("x"), Exit.PARTIAL), (KeyboardInterrupt(), Exit.INTERRUPTED)],
+)
+def test_no_failure_behind_a_delete_says_that_nothing_was_trimmed(
+    error: BaseException, code: Exit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deeds = Deeds()
+
+    def work() -> Exit:
+        deeds.note("run r1: 1 partition trimmed; 8 records trimmed")
+        raise error
+
+    assert guarded(work, 0, deeds) == code
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "kretain: before that: run r1: 1 partition trimmed; 8 records trimmed"
+    )
+
+
+def test_what_fails_behind_a_delete_is_said_and_the_command_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    deeds = Deeds()
+
+    def wait() -> None:
+        raise RefusedError("the broker is gone")
+
+    def work() -> Exit:
+        deeds.note("run r1")
+        with deeds.behind(0):
+            wait()
+        return Exit.ON_HOLD
+
+    assert guarded(work, 0, deeds) == Exit.PARTIAL
+    assert capsys.readouterr().err == "kretain: the broker is gone\n"
+    with pytest.raises(RefusedError), Deeds().behind(0):
+        raise RefusedError("nothing was deleted")

@@ -1,0 +1,106 @@
+"""An inventory is believed only as far as the cluster bears it out (R6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.disks.solve.borne_out import ScannedReplica, doubt, not_borne_out
+from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.policy.settings import Settings
+from tests.unit.facts import Log, topic
+
+MIB = 1 << 20
+TP = TopicPartition("orders", 0)
+FACTS = Log(10, [0] * 90).facts(Settings(), topic(TP.topic))
+ID: Any = FACTS.topic.topic_id
+GOOD = ScannedReplica(1, "/a", TP, ID, 1, 80, 0, 80, 100, 10 * MIB, 8 * MIB, MIB // 2, 0, 0, 5)
+EPOCH = 5
+NOW = FACTS._replace(leader_epoch=EPOCH)
+
+
+def never(tp: TopicPartition, epoch: int) -> int | str:
+    raise AssertionError((tp, epoch))
+
+
+def test_the_facts_are_as_the_tests_want_them() -> None:
+    assert (FACTS.log_start, FACTS.high_watermark) == (10, 100)
+    assert isinstance(ID, str)
+
+
+@pytest.mark.parametrize("size", [17 * MIB // 2, 10 * MIB, None])
+def test_what_fits_is_believed(size: int | None) -> None:
+    assert doubt(GOOD, FACTS, size) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "size", "said"),
+    [
+        (GOOD._replace(topic_id="another"), 10 * MIB, "scanned before the topic was recreated"),
+        (GOOD._replace(topic_id=None), 10 * MIB, "no topic id"),
+        (GOOD._replace(actives=0, active_base=-1), 10 * MIB, "no active segment"),
+        (GOOD._replace(actives=2), 10 * MIB, "more than one active"),
+        (GOOD._replace(active_base=60), 10 * MIB, "behind the active"),
+        (GOOD._replace(last_base=101, active_base=101), 10 * MIB, "reach to offset 101"),
+        (GOOD, -1, "not in /a any more"),
+        (GOOD, 7 * MIB, "its broker says 7.00 MiB in all"),
+        (GOOD._replace(log_bytes=9, live_bytes=5, active_bytes=2), 10 * MIB, "more than was written since"),
+        (GOOD, 8 * MIB, "its broker says 8.00 MiB in all"),
+        (GOOD._replace(end=-1), 8 * MIB, "its broker says 8.00 MiB in all"),
+        (GOOD._replace(first_base=11), 10 * MIB, "begin at offset 11, its log at 10"),
+    ],
+)
+def test_what_the_cluster_does_not_bear_out_is_not_believed(one: ScannedReplica, size: int, said: str) -> None:
+    why = doubt(one, FACTS, size)
+    assert why is not None
+    assert said in why
+    assert "scan again" in why
+
+
+def test_what_was_written_since_is_no_doubt() -> None:
+    """An inventory of half of what the log has by now, in offsets as in bytes."""
+    assert doubt(GOOD._replace(end=50, last_base=40, active_base=40), FACTS, 20 * MIB) is None
+
+
+def test_a_replica_that_came_later_is_named_and_what_is_nobodys_business_is_not() -> None:
+    disks = [Disk(n, ("/a",), Room(100, 50, 50), {TP: 10 * MIB}) for n in (1, 2)]
+    other = ScannedReplica(2, "/a", TopicPartition("other", 0), "x", 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, None)
+    assert set(not_borne_out([GOOD, other], disks, {TP: NOW}, never)) == {(2, "orders", 0)}
+    assert not_borne_out([GOOD], disks, {TP: NOW}, never) == {}, "nothing was scanned on broker 2"
+    offline = Disk(1, ("/a",), Unknown.because("disk", "offline"), {})
+    assert not_borne_out([GOOD], [offline], {TP: NOW}, never) == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "now", "end", "said"),
+    [
+        (GOOD, 5, None, None),
+        (GOOD, 7, 100, None),
+        (GOOD, 7, 120, None),
+        (GOOD, 7, 99, "leader epoch 5 ends at 99 by now, and it was scanned up to 100"),
+        (GOOD, 7, "not asked", "not asked"),
+        (GOOD, None, 99, "ends at 99"),
+        (GOOD, 4, None, "under leader epoch 5, which this log never had"),
+        (GOOD._replace(leader_epoch=None), 0, None, None),
+        (GOOD._replace(leader_epoch=None), 1, None, "does not say under which leader epoch"),
+        (GOOD._replace(leader_epoch=None), None, None, "does not say under which leader epoch"),
+    ],
+)
+def test_a_scan_is_of_the_log_that_has_its_last_record(
+    one: ScannedReplica, now: int | None, end: int | str | None, said: str | None
+) -> None:
+    """A log that was cut and has grown again has the same offsets, and other records (M1)."""
+    disks = [Disk(1, ("/a",), Room(100, 50, 50), {TP: 10 * MIB})]
+
+    def epoch_end(tp: TopicPartition, epoch: int) -> int | str:
+        assert (tp, epoch) == (TP, 5)
+        assert end is not None
+        return end
+
+    found = not_borne_out([one], disks, {TP: FACTS._replace(leader_epoch=now)}, epoch_end)
+    assert (said is None) == (not found)
+    if said is not None:
+        assert said in found[1, "orders", 0]
+        assert "scan again" in found[1, "orders", 0]

@@ -1,0 +1,426 @@
+"""Disks and decisions together: how full a disk is, what R6 asks of partitions, what it says where it can't."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kretain.render.disk import bar
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit, decide, disk_limit, raised
+from retention_cli.disks.decide import Measured
+from retention_cli.disks.decide import decide as decide_r6
+from retention_cli.disks.solve.dictionary import EncodedSegments, LogDir
+from retention_cli.disks.solve.leaving import Leaving
+from retention_cli.disks.solve.oldest_first import OldestFirst, SegmentTable, oldest_first
+from retention_cli.disks.solve.outcome import DiskOutcome
+from retention_cli.disks.solve.room import Disk, Room, disks_of, excess_bytes, mostly_others
+from retention_cli.disks.solve.segments import segments_of
+from retention_cli.policy.settings import DiskRules, Settings
+from retention_cli.trim.wait import wait_for_space
+from tests.unit.facts import HOUR, NOW, UNKNOWN, Log, topic
+
+ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 0)
+R6 = DiskRules(percent=50)
+FREE = Limit(1000, "G1", "the high watermark")
+
+
+@dataclass
+class Copy:
+    tp: TopicPartition
+    size_bytes: int
+    future: bool = False
+
+
+@dataclass
+class Dir:
+    path: str
+    total_bytes: Maybe[int] = 1000
+    usable_bytes: Maybe[int] = 400
+    replicas: tuple[Copy, ...] = (Copy(ORDERS, 500),)
+    error: str | None = None
+
+
+def only(rules: DiskRules, *dirs: Dir) -> tuple[Disk, list[Reason]]:
+    [disk], notes = disks_of({1: list(dirs)}, rules)
+    return disk, notes
+
+
+def test_used_is_what_is_not_usable_by_anyone_but_what_is_reserved() -> None:
+    """R6: used = total − usable − disks.reserved."""
+    assert only(R6, Dir("/a"))[0].room == Room(1000, 600, 500)
+    assert only(replace(R6, reserved={"*": 50}), Dir("/a"))[0].room == Room(1000, 550, 500)
+    assert only(replace(R6, reserved={"*": 9, "1:/a": 60, "/a": 50}), Dir("/a"))[0].room == Room(1000, 540, 500)
+    assert isinstance(only(replace(R6, reserved={"*": 601}), Dir("/a"))[0].room, Unknown)
+
+
+def test_where_a_volume_does_not_say_its_size_the_policy_does() -> None:
+    old = Dir("/a", *(Unknown.because("disk", "before Kafka 3.3"),) * 2)
+    disk, notes = only(R6, old)
+    assert isinstance(disk.room, Unknown)
+    assert "before Kafka 3.3" in notes[0].text
+    assert only(replace(R6, capacity={"/a": 2000}), old)[0].room == Room(2000, 500, 500)
+
+
+def test_dirs_on_one_device_count_once_and_those_that_look_so_are_named() -> None:
+    two = Dir("/a"), Dir("/b", replicas=(Copy(CLICKS, 30), Copy(ORDERS, 5, future=True)))
+    [disk], notes = disks_of({1: list(two)}, R6)
+    assert (disk.dirs, disk.room) == (("/a", "/b"), Room(1000, 600, 535))
+    assert "disks.devices" in notes[0].text
+    assert len(disks_of({1: list(two)}, replace(R6, devices=(frozenset({"/a"}),)))[0]) == 2
+    for devices in (frozenset({"/a", "/b"}), frozenset({"1:/a", "1:/b"})):
+        disk, notes = only(replace(R6, devices=(devices,)), *two)
+        assert disk.room == Room(1000, 600, 535)
+        assert disk.replicas == {ORDERS: 505, CLICKS: 30}  # a copy on its way takes room too
+        assert notes == []
+
+
+def test_an_offline_dir_and_a_silent_broker_are_said_and_never_guessed() -> None:
+    disks, notes = disks_of({1: [Dir("/a", error="KAFKA_STORAGE_ERROR")], 2: OSError("no answer")}, R6)
+    assert [isinstance(one.room, Unknown) for one in disks] == [True]
+    assert ["offline" in notes[1].text, "broker 2" in notes[0].text] == [True, True]
+
+
+def test_where_others_take_most_of_a_disk_r6_is_unknown() -> None:
+    room = Room(1000, 600, 299)
+    why = mostly_others(room, R6)
+    assert why is not None
+    assert "disks.shared" in why.reasons[0].text
+    assert mostly_others(room, replace(R6, shared=True)) is None
+    assert mostly_others(Room(1000, 600, 300), R6) is None
+
+
+@pytest.mark.parametrize(("percent", "excess"), [(50, 100), (60, 0), (59.9, 1), (100, -400)])
+def test_excess_is_counted_in_whole_bytes(percent: float, excess: int) -> None:
+    assert excess_bytes(Room(1000, 600, 600), percent) == excess
+
+
+ROWS = [  # disk, partition, base, next, bytes, time, active: clicks-0 is older than orders-0
+    (0, 0, 0, 10, 100, 5, False),
+    (0, 0, 10, 20, 100, 50, False),
+    (0, 0, 20, 30, 100, 60, True),
+    (0, 1, 0, 10, 100, 20, False),
+    (0, 1, 10, 20, 100, 70, True),
+]
+
+
+def walked(
+    used: int = 600,
+    *,
+    rows: list[tuple[int, int, int, int, int, int, bool]] = ROWS,
+    log_starts: dict[TopicPartition, int] | None = None,
+    decided: dict[TopicPartition, int] | None = None,
+    limits: dict[TopicPartition, Maybe[Limit]] | None = None,
+    incomplete: dict[tuple[int, str, int], str] | None = None,
+    ours: list[bool] | None = None,
+    replicas: dict[TopicPartition, int] | None = None,
+    path: str = "/a",
+    leaving: int = 0,
+    possible: int = 0,
+    doubted: int = 0,
+    covered: frozenset[tuple[int, str]] = frozenset(),
+    held: dict[TopicPartition, Unknown] | None = None,
+) -> OldestFirst:
+    segments = segments_of(rows)
+    encoded = EncodedSegments(segments, [CLICKS, ORDERS], [LogDir(1, path)])
+    sizes = {CLICKS: 300, ORDERS: 200} if replicas is None else replicas
+    disk = Disk(1, ("/a",), Room(1000, used, 500), sizes)
+    marks = np.array([True] * len(rows) if ours is None else ours)
+    return oldest_first(
+        SegmentTable(encoded, segments.size_bytes, incomplete or {}, marks, covered),
+        [disk],
+        R6,
+        {CLICKS: 0, ORDERS: 0} if log_starts is None else log_starts,
+        decided or {},
+        {CLICKS: FREE, ORDERS: FREE} if limits is None else limits,
+        [Leaving(leaving, possible, doubted)],
+        held or {},
+    )
+
+
+def test_the_oldest_segments_of_a_disk_go_and_the_outcome_adds_up() -> None:
+    found = walked(650)
+    assert found.bounds == {CLICKS: 10, ORDERS: 10}
+    [one] = found.outcomes
+    assert (one.excess_bytes, one.freed_bytes, one.short_bytes, one.level_ms) == (150, 200, 0, 20)
+    assert one.notes() == []
+
+
+def test_what_other_rules_free_and_what_is_dead_is_not_freed_again() -> None:
+    assert walked(700, decided={CLICKS: 20}).bounds == {}
+    dead = walked(700, log_starts={CLICKS: 10, ORDERS: 0})
+    assert dead.bounds == {ORDERS: 10}
+    assert dead.outcomes[0].dead_bytes == 100
+
+
+def test_dead_segments_of_an_old_inventory_that_are_swept_by_now_are_not_counted() -> None:
+    """The replica is no larger than its live segments: nothing is on its way any more."""
+    swept = walked(600, log_starts={CLICKS: 10, ORDERS: 0}, replicas={CLICKS: 200, ORDERS: 200})
+    assert swept.outcomes[0].dead_bytes == 0
+    assert swept.bounds == {ORDERS: 10}
+
+
+def test_what_was_swept_lately_is_in_use_until_its_files_are_deleted() -> None:
+    """A run between a sweep and ``file.delete.delay.ms``: the replica is smaller, and the disk as full as before."""
+    swept = walked(600, log_starts={CLICKS: 10, ORDERS: 0}, replicas={CLICKS: 200, ORDERS: 200}, leaving=100)
+    assert swept.outcomes[0].dead_bytes == 100
+    assert swept.bounds == {}
+
+
+def test_live_replicas_bytes_that_nobody_counts_are_waited_for_and_told() -> None:
+    """Trimmed behind the end of a scan, and not swept: else other topics would go in their stead."""
+    found = walked(700, doubted=150)
+    assert found.bounds == {CLICKS: 10}
+    [one] = found.outcomes
+    assert (one.doubtful_bytes, one.unexplained_bytes) == (150, 0)
+    assert "150 B of live replicas may be dead" in one.notes()[0].text
+    assert "A fresh scan tells" in found.unknown[ORDERS].reasons[0].text
+    assert walked(700).bounds == {CLICKS: 10, ORDERS: 10}
+
+
+def test_a_log_dir_in_which_nothing_lies_was_scanned_all_the_same() -> None:
+    """Its only segment was moved away since, or nothing was ever put there: R6 need not hold for ever."""
+    assert walked(700, path="/b").outcomes[0].unknown is not None
+    assert walked(700, path="/b", covered=frozenset({(1, "/a")})).outcomes[0].unknown is None
+
+
+def test_a_partition_without_segments_is_unknown_also_between_others_that_have_some() -> None:
+    """Partitions are numbered without holes: a number alone is no segment."""
+    without = walked(900, rows=[one for one in ROWS if one[1] == 1])
+    assert without.unknown[CLICKS].reasons[0].text == "the inventory has no segments of it: scan again"
+
+
+def test_what_is_in_the_way_is_counted_where_not_all_of_it_is_named() -> None:
+    [one] = walked(900, limits={}).outcomes
+    named = replace(one, in_the_way=one.in_the_way[:3], unnamed=len(one.in_the_way) - 3)
+    assert len(one.in_the_way) > 3
+    assert named.notes() == one.notes()
+
+
+def test_an_active_segment_below_the_log_start_is_not_on_its_way() -> None:
+    """Trimmed to its end the log keeps it: counted as dead, its bytes would never come back."""
+    emptied = walked(700, log_starts={CLICKS: 30, ORDERS: 0})
+    assert emptied.outcomes[0].dead_bytes == 200
+    assert walked(900, log_starts={CLICKS: 30, ORDERS: 0}).outcomes[0].short_bytes == 900 - 500 - 200 - 100
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"limits": {ORDERS: FREE}},
+        {"limits": {ORDERS: FREE, CLICKS: UNKNOWN}},
+        {"incomplete": {(1, "clicks", 0): "an index is broken"}},
+        {"ours": [False, False, False, True, True]},
+    ],
+    ids=["not managed", "floor unknown", "inventory incomplete", "another topic of that name"],
+)
+def test_what_is_not_known_to_be_free_is_not_touched_and_stands_in_the_way(change: dict) -> None:
+    found = walked(750, **change)
+    assert found.bounds == {ORDERS: 10}
+    [one] = found.outcomes
+    assert one.short_bytes == 150
+    assert sum(row.size_bytes for row in one.in_the_way if row.tp == CLICKS) == 300
+    assert "short by 150 B" in one.notes()[0].text
+
+
+def test_a_disk_that_the_inventory_does_not_hold_is_unknown_and_so_are_its_partitions() -> None:
+    found = walked(path="/elsewhere")
+    assert found.bounds == {}
+    assert "kretain segments scan" in found.outcomes[0].notes()[0].text
+    assert found.unknown.keys() == {CLICKS, ORDERS}
+
+
+def test_a_partition_that_is_younger_than_the_inventory_is_unknown_where_its_disk_is_too_full() -> None:
+    new = TopicPartition("new", 0)
+    held = {CLICKS: 300, ORDERS: 200, new: 5}
+    found = walked(limits={CLICKS: FREE, ORDERS: FREE, new: FREE}, replicas=held)
+    assert found.unknown.keys() == {new}
+    assert walked(400, limits={new: FREE}, replicas=held).unknown == {}
+
+
+LOG = Log(0, [NOW - HOUR] * 20, floor=12)
+
+
+def test_r6_never_goes_past_the_floor_unless_the_policy_says_so() -> None:
+    """G2, and G1 behind it."""
+    assert disk_limit(LOG.facts(Settings()), Settings(), NOW) == Limit(12, "G2", "group:a has read up to 12")
+    free = Settings(unconsumed="trim")
+    assert disk_limit(LOG.facts(free), free, NOW) == Limit(20, "G1", "the high watermark")
+    stable = replace(LOG, stable=15)
+    assert disk_limit(stable.facts(free), free, NOW) == Limit(15, "G1", "an open transaction begins at 15")
+
+
+@pytest.mark.parametrize(
+    ("log", "chosen", "about"),
+    [
+        (replace(LOG, floor=UNKNOWN), Settings(), topic()),
+        (LOG, Settings(hold="legal", unconsumed="trim"), topic()),
+        (LOG, Settings(unconsumed="trim"), topic(internal=True)),
+        (LOG, Settings(unconsumed="trim"), topic(cleanup_policy=frozenset({"compact"}))),
+        (LOG, Settings(unconsumed="trim"), topic("x-changelog")),
+        (LOG, Settings(unconsumed="trim", unsettled=UNKNOWN), topic()),
+        (LOG, Settings(unconsumed="trim"), topic(topic_id=UNKNOWN)),
+        (replace(LOG, stamps=[]), Settings(unconsumed="trim"), topic()),
+    ],
+    ids=["floor unknown", "hold", "internal", "compact", "changelog", "unsettled", "no id", "empty"],
+)
+def test_r6_does_not_touch_what_no_rule_may_touch(log: Log, chosen: Settings, about: object) -> None:
+    limit = disk_limit(log.facts(chosen, about), chosen, NOW)  # type: ignore[arg-type]
+    assert isinstance(limit, Unknown)
+    assert limit.reasons
+
+
+def test_wall_clock_does_not_guard_r6() -> None:
+    """G3: all but R6."""
+    chosen = Settings(min_wallclock_ms=99 * HOUR)
+    assert isinstance(disk_limit(LOG.facts(chosen), chosen, NOW), Limit)
+
+
+WHY = Reason("R6", "among the oldest")
+
+
+def test_a_decision_is_raised_only_beyond_what_other_rules_came_to_and_never_past_the_limit() -> None:
+    chosen = Settings()
+    facts = LOG.facts(chosen)
+    before = decide(facts, chosen, NOW)
+    limit = Limit(12, "G2", "group:a")
+    after = raised(facts, chosen, before, 9, limit, WHY)
+    assert (after.action, after.trim_to, after.rule, after.records, after.limited_by) == (
+        "trim",
+        9,
+        "disk-usage",
+        9,
+        None,
+    )
+    assert after.reasons[0] == WHY
+    assert raised(facts, chosen, before, 12, limit, WHY).limited_by == "G2"
+    assert raised(facts, chosen, before, 13, limit, WHY) == before
+    assert raised(facts, chosen, after, 9, limit, WHY) == after
+    assert raised(facts, chosen, before, 0, limit, WHY) == before
+
+
+def test_whole_segments_round_r6_too() -> None:
+    chosen = Settings(whole_segments=True)
+    facts = LOG.facts(chosen)._replace(segment_bases=[0, 5, 8])
+    limit = Limit(12, "G2", "group:a")
+    assert raised(facts, chosen, decide(facts, chosen, NOW), 9, limit, WHY).trim_to == 8
+    blind = LOG.facts(chosen)
+    unknown = raised(blind, chosen, decide(blind, chosen, NOW), 9, limit, WHY)
+    assert (unknown.action, unknown.trim_to) == ("hold", None)
+    assert unknown.reasons[-1].code == "granularity"
+
+
+def test_nothing_goes_in_the_stead_of_what_may_be_leaving_and_the_plan_says_what_it_waits_for() -> None:
+    """R6: of an excess of 150 may 60 be leaving: one segment goes, not two. Of 100 all may be: none does."""
+    assert walked(600).bounds == {CLICKS: 10}
+    some = walked(650, possible=60)
+    assert some.bounds == {CLICKS: 10}
+    all_of_it = walked(600, possible=100)
+    [one] = all_of_it.outcomes
+    assert (all_of_it.bounds, one.freed_bytes, one.short_bytes, one.doubtful_bytes) == ({}, 0, 0, 100)
+    assert all("may be leaving" in all_of_it.unknown[tp].reasons[0].text for tp in (ORDERS, CLICKS))
+    assert "100 B in use are explained by no live replica" in one.notes()[0].text
+    [free] = walked(500, possible=100).outcomes
+    assert free.notes() == []
+
+
+def test_what_has_a_replica_on_a_broker_that_is_down_is_left_alone() -> None:
+    """R6: the next oldest goes in its stead."""
+    why = Unknown.because("disk", "broker 3 is down")
+    found = walked(600, held={CLICKS: why})
+    assert found.bounds == {ORDERS: 10}
+
+
+@pytest.mark.parametrize(
+    ("used", "kafka", "percent", "drawn"),
+    [
+        (600, 500, None, "█████▒····"),
+        (600, 500, 80, "█████▒··|··"),
+        (1000, 1000, 50, "█████|█████"),
+        (1, 0, 100, "··········|"),
+    ],
+)
+def test_a_disk_is_drawn_as_a_bar(used: int, kafka: int, percent: float | None, drawn: str) -> None:
+    assert bar(DiskOutcome(Disk(1, ("/a",), Room(1000, used, kafka), {}), percent), width=10) == drawn
+
+
+def test_space_is_waited_for_until_the_files_are_gone() -> None:
+    """``trim --wait``: brokers count segments no more before their files are deleted (``file.delete.delay.ms``)."""
+    usable = iter([400, 400, 520])
+    pauses: list[float] = []
+
+    class Brokers:
+        def brokers(self) -> list[int]:
+            return [1]
+
+        def log_dirs(self, _: list[int]) -> dict[int, list[Dir]]:
+            return {1: [Dir("/a", 1000, next(usable), replicas=(Copy(ORDERS, 380),))]}
+
+    before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}), 50, freed_bytes=120)
+    reader: Any = Brokers()
+    assert wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=pauses.append, delay_s=60) == []
+    assert len(pauses) == 2
+    usable = iter([400])  # writers took it: nobody waits longer than files stay, and says that it is above the ceiling
+    [above] = wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=pauses.append, delay_s=0)
+    assert "at 60.0 %, 100 B above its ceiling of 50 %" in above.text
+    assert "written meanwhile" in above.text
+    usable = iter([400])  # time is up while files are still there
+    [full] = wait_for_space(reader, [before], R6, 0, pause=pauses.append, delay_s=60)
+    assert "100 B above its ceiling of 50 %" in full.text
+    assert "files that are yet to be removed" in full.text
+
+
+def test_space_is_waited_for_until_the_replicas_are_smaller() -> None:
+    """``trim --wait``: two looks show the old size, the third the new one; nobody waits for ever."""
+    sizes = iter([500, 500, 380])
+    pauses: list[float] = []
+
+    class Brokers:
+        def brokers(self) -> list[int]:
+            return [1]
+
+        def log_dirs(self, _: list[int]) -> dict[int, list[Dir]]:
+            return {1: [Dir("/a", usable_bytes=500, replicas=(Copy(ORDERS, next(sizes)),))]}
+
+    before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 500), {ORDERS: 500}), 50, freed_bytes=120)
+    reader: Any = Brokers()
+    assert wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=pauses.append) == []
+    assert len(pauses) == 2
+    sizes = iter([500])
+    [late] = wait_for_space(reader, [before], R6, 0, pause=pauses.append)
+    assert "of 120 B that are to go, back are 0 B" in late.text
+
+
+def test_what_is_written_while_space_is_waited_for_is_not_netted_off() -> None:
+    """``trim --wait``: a replica fell by 120, and as much was written to another and to it."""
+    sizes = iter([(500, 10), (390, 50), (480, 90), (470, 130)])
+
+    class Brokers:
+        def brokers(self) -> list[int]:
+            return [1]
+
+        def log_dirs(self, _: list[int]) -> dict[int, list[Dir]]:
+            orders, clicks = next(sizes)
+            return {1: [Dir("/a", usable_bytes=500, replicas=(Copy(ORDERS, orders), Copy(CLICKS, clicks)))]}
+
+    before = DiskOutcome(Disk(1, ("/a",), Room(1000, 600, 510), {ORDERS: 500, CLICKS: 10}), 50, freed_bytes=120)
+    reader: Any = Brokers()
+    assert wait_for_space(reader, [before], R6, time.monotonic() + 60, pause=lambda _: None) == []
+
+
+def test_r6_goes_where_it_was_measured_and_holds_where_it_could_not_be() -> None:
+    """Of two partitions alike one has a bound, of the other nobody knows whether it is still the same log (M1)."""
+    both = {tp: LOG.facts(Settings(), topic(tp.topic)) for tp in (ORDERS, CLICKS)}
+    settings = {tp.topic: Settings() for tp in both}
+    before = [decide(one, settings[tp.topic], NOW) for tp, one in both.items()]
+    limits = {tp: disk_limit(one, settings[tp.topic], NOW) for tp, one in both.items()}
+    why, lost = Reason("R6", "the oldest"), Unknown.because("R6", "its leader changed")
+    asked = dict.fromkeys(both, (10, why))
+    gone, held = decide_r6(both, settings, before, Measured({ORDERS: asked[ORDERS]}, limits, {CLICKS: lost}))
+    assert (gone.action, gone.trim_to) == ("trim", 10)
+    assert (held.action, held.trim_to, held.reasons) == ("hold", None, lost.reasons)
+    assert decide_r6(both, settings, before, Measured()) == tuple(before)

@@ -1,0 +1,176 @@
+"""Rules of disks where they are not carried out (several clusters): refused, never ignored; and in saved plans."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.disks.solve.outcome import Blocker, DiskOutcome, outcome_as_json
+from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.engines.fleet.plan import FleetPlan
+from retention_cli.engines.fleet.saved import read_fleet
+from retention_cli.plan.load import read_plan
+from retention_cli.plan.parquet import ParquetRows, write_plan
+from retention_cli.plan.value import as_json, plan_text
+from retention_cli.policy.disks import needs_disks
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.model import Policy
+from retention_cli.policy.selection import Selection
+from retention_cli.trim.run import check_saved
+from tests.unit.engines.test_fleet import KINDS, saved
+from tests.unit.plan.test_plan import EVERY
+
+ORDERS = TopicPartition("orders", 0)
+FULL = DiskOutcome(
+    Disk(1, ("/a",), Room(1000, 650, 500), {ORDERS: 500}),
+    50.0,
+    excess_bytes=150,
+    freed_bytes=100,
+    short_bytes=50,
+    level_ms=7,
+    in_the_way=[Blocker(ORDERS, 50, "G2", "group:billing")],
+)
+DARK = DiskOutcome(Disk(2, ("/a",), Unknown.because("disk", "offline"), {}), 50.0, Unknown.because("disk", "offline"))
+MADE = replace(EVERY, disks=(FULL, DARK))
+
+
+def policy_with(disks: str = "", entry: str = "retention.ms: 1d") -> Policy:
+    return parse_policy(
+        f"version: 1\n{disks and f'disks: {disks}'}\ntopics:\n  - match: '*'\n    {entry}\n", "p.yaml", ""
+    )
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        policy_with("{log.retention.disk.usage.percent: 80}"),
+        policy_with("{watermarks: [{percent: 75, factor: 0.5, minimum: 1d}]}"),
+        policy_with(entry="retention.bytes: 1GiB"),
+        policy_with(entry="retention.topic.bytes: 1GiB"),
+        policy_with(entry="granularity: segment"),
+    ],
+)
+def test_what_needs_disks(policy: Policy) -> None:
+    assert needs_disks(policy)
+
+
+@pytest.mark.parametrize("disks", ["", "{capacity: 1TiB}", "{log.retention.disk.usage.percent: 100}"])
+def test_what_only_describes_disks_and_a_ceiling_that_is_off_are_no_rules(disks: str) -> None:
+    assert not needs_disks(policy_with(disks))
+
+
+# -- the command line ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "p.yaml").write_text("version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n")
+    lines = ["version: 1", "policy: p.yaml", "clusters:"]
+    lines += [f"  - {{name: {name}, bootstrap-server: 'localhost:{port}'}}" for name, port in (("eu", 1), ("us", 2))]
+    (tmp_path / "fleet.yaml").write_text("\n".join(lines))
+    return tmp_path
+
+
+def ran(folder: Path, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "kretain", *arguments],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder), "KRETAIN_STATE_DIR": str(folder / "state"), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+ONE = "is for one cluster: name it with --cluster NAME"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("plan --fleet fleet.yaml --inventory i", f"--inventory {ONE}"),
+        ("trim --fleet fleet.yaml --inventory i --dry-run", f"--inventory {ONE}"),
+        ("trim --fleet fleet.yaml --wait --yes", f"--wait {ONE}"),
+        ("trim -b localhost:1 -p p.yaml --wait --dry-run", "--wait has nothing to wait for in a --dry-run"),
+    ],
+)
+def test_what_does_not_go_together_is_a_usage_error(here: Path, arguments: str, says: str) -> None:
+    code, said = ran(here, *arguments.split())
+    assert code == 2
+    assert says in said
+
+
+def test_a_policy_of_several_clusters_may_not_name_an_inventory(here: Path) -> None:
+    (here / "p.yaml").write_text("version: 1\ndisks: {inventory: i}\ntopics: [{match: '*', retention.ms: 1d}]\n")
+    code, said = ran(here, "plan", "--fleet", "fleet.yaml")
+    assert code != 0
+    assert f"disks.inventory: {ONE}" in said
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("inventory/*.parquet", "disks.inventory: inventory/*.parquet matches no file"),
+        ("inventory/b.parquet", "inventory/b.parquet"),
+        ("inventory", "no inventory"),
+        ("['inventory/a?.parquet', '{there}/*.gone']", "inventory/a?.parquet matches no file"),
+        ("'{there}/*.gone'", "*.gone matches no file"),
+        ("broken.*", "broken.parquet"),
+    ],
+)
+def test_an_inventory_that_the_policy_names_must_be_there(here: Path, named: str, says: str) -> None:
+    """From the policy file's folder, wherever kretain is started; nothing is asked of a cluster before."""
+    folder, elsewhere = here / "policies", here / "elsewhere"
+    (folder / "inventory").mkdir(parents=True)
+    elsewhere.mkdir()
+    (folder / "broken.parquet").write_bytes(b"broken")
+    named = named.replace("{there}", str(folder))
+    text = f"version: 1\ndisks:\n  inventory: {named}\ntopics: [{{match: '*', retention.ms: 1d}}]\n"
+    (folder / "p.yaml").write_text(text)
+    code, said = ran(elsewhere, "plan", "-b", "localhost:1", "-p", "../policies/p.yaml")
+    assert code == 1
+    assert says in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("named", ["[]", "''", "7", "[a, 7]"])
+def test_a_wrong_inventory_is_an_error_with_its_line(named: str) -> None:
+    with pytest.raises(PolicyError, match=r"p.yaml:2.*inventory.*give a file, a folder or a glob"):
+        policy_with(f"{{inventory: {named}}}")
+
+
+def test_one_of_a_fleet_may_have_an_inventory(here: Path) -> None:
+    """It goes on to the inventory, which is not there."""
+    code, said = ran(here, "plan", "--fleet", "fleet.yaml", "--cluster", "eu", "--inventory", "nowhere.parquet")
+    assert code == 1
+    assert "nowhere.parquet" in said
+
+
+# -- saved ---------------------------------------------------------------------------------------------
+
+
+def test_a_plan_with_disks_is_saved_whole_and_read_back_without_them(tmp_path: Path) -> None:
+    """They are for people and scripts; a trim decides afresh, so that nothing goes by what a file says of a disk."""
+    text, columns = tmp_path / "plan.json", tmp_path / "plan.parquet"
+    text.write_text(plan_text(MADE), encoding="utf-8")
+    write_plan(columns, MADE)
+    head = ParquetRows(columns).head
+    assert head["disks"] == json.loads(plan_text(MADE))["disks"] == [outcome_as_json(FULL), outcome_as_json(DARK)]
+    assert {**head, "partitions": as_json(MADE)["partitions"]} == as_json(MADE)
+    assert read_plan(columns) == read_plan(text) == EVERY
+    check_saved(read_plan(columns), Selection(policy_with()), MADE.created_at_ms, 1000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fleets_plan_with_disks_likewise(tmp_path: Path, kind: str) -> None:
+    fleet = FleetPlan(MADE.created_at_ms, "fleet.yaml", None, {"eu": MADE})
+    assert read_fleet(saved(tmp_path, fleet, kind)).plans["eu"]() == EVERY

@@ -1,0 +1,193 @@
+"""R6 without an inventory, disks and decisions together: what goes, what holds, what is said (R6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Answer, Found, NotFound
+from retention_cli.core.model import Maybe, TopicPartition, Unknown
+from retention_cli.decide.decision import Limit
+from retention_cli.disks.bisect_offsets import estimate
+from retention_cli.disks.solve.estimated import Known
+from retention_cli.disks.solve.leaving import Leaving
+from retention_cli.disks.solve.oldest_first import OldestFirst
+from retention_cli.disks.solve.room import Disk, Room
+from retention_cli.policy.settings import DiskRules
+
+OLD, NEW, OTHER = TopicPartition("old", 0), TopicPartition("new", 0), TopicPartition("other", 0)
+NOW = 1_800_000_000_000
+MINUTE = 60_000
+SEGMENT = 1_000
+R6 = DiskRules(percent=50)
+DOUBT = Unknown.because("R6", "its log start has moved since its size last fell")
+
+
+@dataclass
+class Brokers:
+    """Partitions of 100 records, one a minute, 100 bytes each; ``old`` ends where ``new`` begins."""
+
+    wrong: Mapping[TopicPartition, Answer] = field(default_factory=dict)
+    silent: frozenset[TopicPartition] = frozenset()
+    """Whose MAX_TIMESTAMP is not answered."""
+    times: list[int] = field(default_factory=list)
+
+    def stamp(self, tp: TopicPartition, offset: int) -> int:
+        return NOW - MINUTE * ({OLD: 200, NEW: 100, OTHER: 150}[tp] - offset)
+
+    def list_offsets(self, wanted: Sequence[Mapping[TopicPartition, Any]], _: object) -> list[dict[Any, Answer]]:
+        return [{tp: self.answer(tp, spec) for tp, spec in one.items()} for one in wanted]
+
+    def answer(self, tp: TopicPartition, spec: Any) -> Answer:
+        if spec == "max-timestamp":
+            return NotFound() if tp in self.silent else Found(0, max(self.stamp(tp, n) for n in range(100)))
+        self.times.append(spec)  # 0 asks for the first record
+        if tp in self.wrong:
+            return self.wrong[tp]
+        return next((Found(n) for n in range(100) if self.stamp(tp, n) >= spec), NotFound())
+
+
+def walked(
+    used: int = 20_000,
+    brokers: Brokers | None = None,
+    *,
+    total: int = 20_000,
+    room: Unknown | None = None,
+    limits: Mapping[TopicPartition, Maybe[Limit]] | None = None,
+    decided: Mapping[TopicPartition, int] | None = None,
+    segment_bytes: Mapping[str, int] | None = None,
+    doubts: Mapping[TopicPartition, Unknown] | None = None,
+    dead: int = 0,
+    doubtful: int = 0,
+    leaving: int = 0,
+) -> OldestFirst:
+    """One disk of 20,000 bytes with ``old`` and ``new`` on it: half of them must go."""
+    disk = Disk(1, ("/a",), room or Room(total, used, 20_000), {OLD: 10_000, NEW: 10_000})
+    free = Limit(100, "G1", "the high watermark")
+    doubted = {(0, tp): why for tp, why in (doubts or {}).items()}
+    known = Known(
+        ends={OLD: (0, 100), NEW: (0, 100)},
+        decided=decided or {},
+        limits={OLD: free, NEW: free} if limits is None else limits,
+        segment_bytes={"old": SEGMENT, "new": SEGMENT} if segment_bytes is None else segment_bytes,
+        doubts=doubted,
+        dead_bytes=dict.fromkeys(doubted, dead),
+        doubtful_bytes=dict.fromkeys(doubted, doubtful),
+        leaving=[Leaving(leaving)],
+    )
+    reader: Any = brokers or Brokers()
+    return estimate(reader, [disk], R6, known, dict.fromkeys((OLD, NEW)), NOW)  # type: ignore[arg-type]
+
+
+def test_the_oldest_goes_but_for_its_last_segment_and_then_the_next() -> None:
+    found = walked()
+    assert found.bounds == {OLD: 90, NEW: 10}  # a segment is 10 records
+    [one] = found.outcomes
+    assert (one.excess_bytes, one.freed_bytes, one.short_bytes, one.estimated) == (10_000, 10_000, 0, True)
+    assert found.unknown == {}
+    assert walked(15_000).bounds == {OLD: 50}
+
+
+def test_the_same_facts_give_the_same_bounds_whenever_they_are_asked() -> None:
+    one, other = Brokers(), Brokers()
+    walked(brokers=one)
+    walked(brokers=other)
+    assert one.times == other.times
+    assert {time % 512 for time in one.times} == {0}
+
+
+def test_what_an_earlier_answer_tells_is_not_asked_again() -> None:
+    """Of ``new`` all is younger than the level, of ``old`` a part: few of the 32 rounds have anything to ask."""
+    brokers = Brokers()
+    assert walked(15_000, brokers).bounds == {OLD: 50}
+    assert len(brokers.times) <= 40, "of 64"
+
+
+def test_a_record_in_the_wrong_order_ends_what_goes() -> None:
+    """Only what stands before every record that is not older may go."""
+
+    class Shuffled(Brokers):
+        def stamp(self, tp: TopicPartition, offset: int) -> int:
+            return NOW if (tp, offset) == (OLD, 30) else super().stamp(tp, offset)
+
+    assert walked(15_000, Shuffled()).bounds == {OLD: 30, NEW: 20}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"limits": {NEW: Limit(100, "G1", "")}}, None),
+        ({"limits": {NEW: Limit(100, "G1", ""), OLD: Unknown.because("F4", "no group")}}, "F4"),
+        ({"segment_bytes": {"new": SEGMENT}}, "R6"),
+        ({"doubts": {OLD: DOUBT}}, "R6"),
+    ],
+    ids=["not managed", "floor unknown", "segments of unknown size", "perhaps dead bytes in it"],
+)
+def test_what_is_not_known_to_be_free_is_not_touched(change: dict[str, Any], why: str | None) -> None:
+    found = walked(**change)
+    assert OLD not in found.bounds
+    assert [reason.code for one in found.unknown.values() for reason in one.reasons] == ([] if why is None else [why])
+    [one] = found.outcomes
+    assert one.short_bytes == 1_000
+    assert {row.tp: row.size_bytes for row in one.in_the_way} == {OLD: 10_000, NEW: 1_000}
+
+
+def test_never_past_a_limit() -> None:
+    """G2."""
+    held = Limit(35, "G2", "group:a has read up to 35")
+    found = walked(limits={OLD: held, NEW: held})
+    assert found.bounds == {OLD: 33, NEW: 33}
+    [one] = found.outcomes
+    assert one.short_bytes == 4_000
+    assert {row.code for row in one.in_the_way} == {"G2"}
+
+
+@pytest.mark.parametrize("way", ["dead", "doubtful", "leaving"])
+def test_what_is_on_its_way_or_may_be_is_not_taken_from_others_instead(way: str) -> None:
+    """R5, R6: else each pass would trim again what the last one has."""
+    more: dict[str, Any] = {way: 5_000} if way == "leaving" else {"doubts": {NEW: DOUBT}, way: 5_000}
+    found = walked(15_000, **more)
+    assert found.bounds == {}
+    waiting = {"dead": {NEW}, "doubtful": {NEW, OLD}, "leaving": set()}  # unknown, though nothing more is wanted
+    assert found.unknown.keys() == waiting[way]
+    assert walked(16_000, **more).bounds == {OLD: 10}
+    assert walked(10_000, **more).unknown == {}  # R6 asks for nothing there
+
+
+def test_what_other_rules_trim_is_not_freed_again() -> None:
+    found = walked(15_000, decided={NEW: 50})
+    assert found.bounds == {}
+    assert found.outcomes[0].other_rules_bytes == 5_000
+
+
+def test_segments_that_roll_by_time_go_by_other_rules_though_none_is_as_large_as_it_may_be() -> None:
+    """Nobody knows where they end: half of a partition goes, which frees nothing, or half of its bytes."""
+    found = walked(15_000, decided={NEW: 50}, segment_bytes={"old": SEGMENT, "new": 1 << 30})
+    assert found.bounds == {}
+    [one] = found.outcomes
+    assert (one.other_rules_bytes, one.doubtful_bytes, one.short_bytes) == (0, 5_000, 0)
+    assert "may be dead, or go by other rules' trims" in one.notes()[0].text
+
+
+@pytest.mark.parametrize(
+    "answer", [NotFound(), RequestFailedError("moved", retriable=True)], ids=["minus one", "an error"]
+)
+@pytest.mark.parametrize("silent", [True, False])
+def test_minus_one_is_never_taken_at_its_word(answer: Answer, *, silent: bool) -> None:
+    """docs/rules.md, Look-ups: it means H only where MAX_TIMESTAMP bears it out; else nothing goes."""
+    brokers = Brokers({OLD: answer}, frozenset({OLD} if silent else ()))
+    # after its newest record its end is known without an answer; where that is not known either, others must do
+    assert walked(15_000, brokers).bounds == ({NEW: 50} if silent else {OLD: 53})
+
+
+def test_a_disk_of_which_nothing_is_known_holds_what_lies_on_it() -> None:
+    found = walked(room=Unknown.because("disk", "offline"))
+    assert found.bounds == {}
+    assert found.unknown.keys() == {OLD, NEW}
+    shared = walked(50_000, total=60_000)
+    assert shared.bounds == {}
+    assert "disks.shared" in shared.unknown[OLD].reasons[0].text

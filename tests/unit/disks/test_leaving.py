@@ -1,0 +1,187 @@
+"""What of a disk is leaving, which dirs are one disk, and whose broker is away (R6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from retention_cli.core.model import TopicPartition, Unknown
+from retention_cli.disks.solve.leaving import SAYS_FOR_MS, Leaving, Scanned, leaving, stays, stays_by_scan
+from retention_cli.disks.solve.room import Disk, Room, absent_disks, disks_of
+from retention_cli.disks.usage import stays_by_ledger
+from retention_cli.memory.disk import DiskMemory, Look, lowest
+from retention_cli.memory.interface import NoMemory
+from retention_cli.policy.settings import DiskRules
+from tests.unit.disks.test_disk_rules import R6, Copy, Dir
+
+ORDERS, CLICKS = TopicPartition("orders", 0), TopicPartition("clicks", 3)
+MINUTE = 60_000
+NOW = 1_000 * MINUTE
+DISK = Disk(1, ("/a",), Room(1000, 700, 400), {ORDERS: 400})
+FOLDER = {
+    "path": "/a",
+    "device": "0:1",
+    "total_bytes": 1000,
+    "usable_bytes": 300,
+    "log_bytes": 450,
+    "pending_bytes": 120,
+    "future_bytes": 0,
+    "stray_bytes": 30,
+    "unread": 0,
+}
+
+
+@dataclass
+class File:
+    broker: int
+    scanned_at_ms: int
+    dirs: tuple[dict[str, Any], ...]
+
+
+def test_what_no_live_replica_explains_may_be_leaving_until_something_says_that_it_stays() -> None:
+    assert leaving(DISK, 0, 0) == Leaving(0, 300)
+    assert leaving(DISK, 100, 0) == Leaving(100, 200)
+    assert leaving(DISK, 100, 150) == Leaving(100, 50)
+    assert leaving(DISK, 0, 10_000) == Leaving(0, 0)
+
+
+def test_an_inventory_says_what_stays_whatever_was_swept_since() -> None:
+    """700 were in use at the scan: 450 logs', 120 + 30 leaving, so 100 are others'. What left logs since, leaves."""
+    file = File(1, NOW - MINUTE, (FOLDER,))
+    assert stays_by_scan(DISK, [file], {}, NOW) == (100, file.scanned_at_ms)
+    assert leaving(DISK, 0, 100).possible_bytes == 200  # 120 + 30, and 50 that were swept after the scan
+    assert stays_by_scan(DISK, [file], {"*": 40}, NOW) == (60, file.scanned_at_ms)
+    fell, before = Look(NOW, 30, 1000), Look(NOW - 2 * MINUTE, 5, 1000)  # others gave 70 back after the scan
+    assert stays_by_scan(DISK, [file], {}, NOW, [before, fell]) == (30, file.scanned_at_ms)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        File(2, NOW, (FOLDER,)),
+        File(1, NOW - SAYS_FOR_MS - 1, (FOLDER,)),
+        File(1, NOW + 10 * MINUTE, (FOLDER,)),
+        File(1, NOW, ({**FOLDER, "path": "/b"},)),
+        File(1, NOW, ({**FOLDER, "total_bytes": 2000},)),
+        File(1, NOW, ({**FOLDER, "pending_bytes": None},)),
+        File(1, NOW, ({**FOLDER, "unread": 1},)),
+        File(1, NOW, ({key: value for key, value in FOLDER.items() if key != "unread"},)),
+    ],
+)
+def test_an_inventory_that_can_not_know_says_nothing(file: File) -> None:
+    assert stays_by_scan(DISK, [file], {}, NOW) is None
+
+
+def looks(*pairs: tuple[int, int]) -> list[Look]:
+    return [Look(minute * MINUTE, used, 1000) for minute, used in pairs]
+
+
+def test_the_least_that_was_seen_for_long_enough_stays() -> None:
+    now = Look(100 * MINUTE, 300, 1000)
+    assert lowest(looks((99, 280)), now, 6 * MINUTE) is None
+    assert lowest(looks((90, 280), (99, 290)), now, 6 * MINUTE) == 280
+    assert lowest(looks((90, 280), (95, 40)), now, 6 * MINUTE) == 40
+    assert lowest([Look(90 * MINUTE, 1, 999)], now, 6 * MINUTE) is None  # another disk's size
+    assert lowest(looks((101, 1)), now, 6 * MINUTE) is None  # our clock was set back
+    assert lowest([], now, 0) is None
+    daily = looks((1, 10), (20, 500), (30, 200), (35, 250))
+    assert lowest(daily, now, 6 * MINUTE) == 200  # after a longer pause the last three count
+
+
+def test_of_looks_close_together_the_lowest_is_kept() -> None:
+    memory = DiskMemory()
+    for second, used in ((0, 100), (10, 70), (20, 90)):
+        memory.add_lowest(Look(second * 1000, used, 1000))
+    assert [one.used_bytes for one in memory.looks] == [70]
+
+
+def test_the_ledger_learns_what_stays_look_by_look() -> None:
+    """The first look knows nothing; when others' 100 were seen for longer than a check and a delay, they stay."""
+    memory = NoMemory()
+    found = []
+    for minute, unexplained in ((0, 300), (4, 100), (8, 250)):
+        disk = replace(DISK, room=Room(1000, 400 + unexplained, 400))
+        found.append(stays_by_ledger([disk], memory, minute * MINUTE, 6 * MINUTE).get(disk.name))
+    assert found == [None, None, 100]
+    assert stays_by_ledger([DISK], memory, 9 * MINUTE, None) == {}
+    assert memory.disk(DISK.key).looks == (), "looks at how full it is are others"
+
+
+def test_dirs_are_one_disk_by_the_inventorys_device() -> None:
+    two = [Dir("/a", 1000, 400), Dir("/b", 1000, 250, replicas=(Copy(CLICKS, 30),))]
+    [one], _ = disks_of({1: two}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:1"})
+    assert one.dirs == ("/a", "/b")
+    found, notes = disks_of({1: two}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:2"})
+    assert [(one.dirs, isinstance(one.room, Unknown)) for one in found] == [(("/a",), False), (("/b",), False)]
+    assert notes == []
+
+
+def test_where_it_can_not_be_told_whether_dirs_are_one_disk_r6_is_unknown() -> None:
+    """Rooms that differ by less than a thousandth, of one size; or two devices of one size to the byte."""
+    near = [Dir("/a", 10_000, 4_000), Dir("/b", 10_000, 4_009)]
+    found, notes = disks_of({1: near}, R6)
+    assert all(isinstance(one.room, Unknown) for one in found)
+    assert "disks.devices" in notes[0].text
+    alone = replace(R6, devices=(frozenset({"/a"}), frozenset({"1:/b"})))
+    assert not any(isinstance(one.room, Unknown) for one in disks_of({1: near}, alone)[0])
+    same = [Dir("/a", 10_000, 4_000), Dir("/b", 10_000, 4_000)]
+    found, _ = disks_of({1: same}, R6, {(1, "/a"): "8:1", (1, "/b"): "8:17"})
+    assert all(isinstance(one.room, Unknown) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"), [("0:40", "0:41", False), ("8:1", "8:17", True), ("8:1", "0:41", False)]
+)
+def test_a_number_that_a_file_system_makes_up_names_no_device(first: str, second: str, told: bool) -> None:
+    """Each subvolume of btrfs has one of its own, each mount of NFS: two rooms read at two moments may be one."""
+    near = [Dir("/a", 10_000, 4_000), Dir("/b", 10_000, 4_009)]
+    found, _ = disks_of({1: near}, R6, {(1, "/a"): first, (1, "/b"): second})
+    assert [isinstance(one.room, Unknown) for one in found] == [not told] * 2
+
+
+def test_one_device_of_two_brokers_is_unknown() -> None:
+    """Each would free what both have too much."""
+    same = {broker: [Dir("/a", 10_000, 4_000, replicas=(Copy(CLICKS, 3_000),))] for broker in (1, 2)}
+    named = replace(R6, devices=(frozenset({"1:/a", "2:/a"}),))
+    found, notes = disks_of(same, named)
+    assert all(isinstance(one.room, Unknown) for one in found)
+    assert "broker 2's device too" in notes[0].text
+    shared = replace(R6, shared=True)
+    found, notes = disks_of(same, shared)
+    assert all(isinstance(one.room, Unknown) for one in found)
+    assert "as a disk of broker 2" in notes[0].text
+    apart = replace(shared, devices=(frozenset({"1:/a"}), frozenset({"2:/a"})))
+    assert not any(isinstance(one.room, Unknown) for one in disks_of(same, apart)[0])
+    assert not any(isinstance(one.room, Unknown) for one in disks_of(same, R6)[0])  # mostly_others tells
+
+
+def test_a_broker_that_is_down_is_a_disk_of_which_nothing_is_known() -> None:
+    answers: dict[int, list[Dir] | Exception] = {1: [Dir("/a")], 3: OSError("no answer")}
+    disks, _ = disks_of(dict(answers), DiskRules())
+    away = absent_disks(disks, answers, {ORDERS: (1, 2), CLICKS: (3, 2)})
+    assert [(one.name, one.dirs, set(one.replicas)) for one in away] == [
+        ("broker 2", (), {ORDERS, CLICKS}),
+        ("broker 3", (), {CLICKS}),
+    ]
+    [down] = away[0].room.reasons if isinstance(away[0].room, Unknown) else ()
+    assert "2 replicas of clicks, orders" in down.text
+    assert "down" in down.text
+
+
+@pytest.mark.parametrize(
+    ("scanned", "ledger", "over_ms", "found"),
+    [
+        (None, None, 360_000, 0),
+        (None, 70, 360_000, 70),
+        (Scanned(40, NOW), None, None, 40),
+        (Scanned(40, NOW - 359_999), 70, 360_000, 40),  # others have given 30 back since, and it was seen
+        (Scanned(40, NOW - 360_000), 70, 360_000, 70),  # others have written 30 since, and they were there all the time
+        (Scanned(90, NOW - 360_000), 70, 360_000, 90),
+    ],
+)
+def test_the_newer_word_says_what_stays(
+    scanned: Scanned | None, ledger: int | None, over_ms: int | None, found: int
+) -> None:
+    assert stays(scanned, ledger, NOW, over_ms) == found

@@ -1,0 +1,694 @@
+"""A partition's folder, whole and broken in every way: what is known is true, what isn't is unknown and named."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli.disks.inventory.indexes import read_end
+from retention_cli.disks.inventory.layout import (
+    LayoutError,
+    Leaving,
+    PartitionName,
+    base_offset,
+    folder_of,
+    meta_properties_in,
+    topic_id_in,
+)
+from retention_cli.disks.inventory.partition import GoneError, PartitionRead, read_partition
+from retention_cli.disks.inventory.segment import from_indexes
+from tests.unit import logs
+from tests.unit.logs import Made
+
+T = 1_700_000_000_000
+
+
+def read(folder: Path) -> PartitionRead:
+    parent = os.open(folder.parent, os.O_RDONLY)
+    try:
+        return read_partition(parent, folder.name)
+    finally:
+        os.close(parent)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return logs.partition(tmp_path)
+
+
+def paces(count: int, *, step: int = 10, start: int = T, each: int = 2) -> list[list[int]]:
+    return [[start + step * n + more for more in range(each)] for n in range(count)]
+
+
+def test_what_a_broker_wrote_is_told_as_it_is(folder: Path) -> None:
+    made = logs.filled(folder, segments=4)
+    found = read(folder)
+    assert (found.problems, found.notes, found.ignored, found.pending) == ([], [], 0, 0)
+    assert found.topic_id == logs.TOPIC_ID
+    assert found.base_offsets == [one.base for one in made]
+    assert found.next_offsets == [one.next_offset for one in made]
+    assert found.first_timestamps == [one.first for one in made]
+    assert found.largest_timestamps == [one.largest for one in made]
+    assert found.log_sizes == [len(one.log) for one in made]
+    assert found.sizes == [one.bytes + 10 for one in made]
+    assert found.mtimes == [(folder / f"{one.base:020d}.log").stat().st_mtime_ns // 1_000_000 for one in made]
+    assert found.ends_active
+
+
+def quick_of(folder: Path, made: Made) -> Any:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        return from_indexes(opened, f"{made.base:020d}", made.base, made.next_offset, 0)
+    finally:
+        os.close(opened)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        paces(1),
+        paces(300),
+        [[T]] * 300,  # of one millisecond all: the index names the first of them
+        [[T + n, T + n - 500] for n in range(300)],  # out of order within batches, not between them
+    ],
+    ids=["one batch", "many", "one stamp", "within"],
+)
+def test_the_quick_way_is_taken_by_what_brokers_leave_and_says_what_the_long_one_says(
+    folder: Path, batches: list[list[int]]
+) -> None:
+    made = logs.segment(7, batches)
+    made.write(folder)
+    row = quick_of(folder, made)
+    assert row is not None
+    assert row[1:4] == (len(made.log), made.first, made.largest)
+    assert row[0] == made.bytes
+
+
+@pytest.mark.parametrize(("where", "size"), [(0, 200), (150, 200), (298, 200), (150, 6000), (1, 6000)], ids=str)
+def test_a_largest_timestamp_in_the_midst_is_found_where_the_time_index_says(
+    folder: Path, where: int, size: int
+) -> None:
+    """A late record's stamp is not the last batch's: it is believed only where the log has it."""
+    batches = paces(300)
+    batches[where][1] = T + 10_000_000
+    made = logs.segment(0, batches, size)
+    made.write(folder)
+    logs.segment(made.next_offset, paces(3)).write(folder)
+    found = read(folder)
+    assert found.largest_timestamps[0] == T + 10_000_000
+    assert (found.problems, found.notes) == ([], [])
+
+
+@pytest.mark.parametrize("size", [200, 5000, 70_000])
+@pytest.mark.parametrize("count", [0, 1, 2, 59, 60])
+@pytest.mark.parametrize("fill", [False, True], ids=["stopped", "running"])
+def test_the_active_segment_ends_where_its_batches_do(folder: Path, count: int, size: int, fill: bool) -> None:
+    made = logs.segment(5, paces(count), size, closed=False)
+    if fill:
+        logs.preallocated(made)
+    made.write(folder)
+    found = read(folder)
+    assert (found.problems, found.notes) == ([], [])
+    assert found.next_offsets == [made.next_offset]
+    assert found.largest_timestamps == [made.largest]
+    assert found.first_timestamps == [made.first]
+
+
+def test_what_is_preallocated_and_not_used_takes_no_bytes(folder: Path) -> None:
+    made = logs.segment(0, paces(60), closed=False)
+    stem = made.write(folder, snapshot=False)
+    for suffix, content in ((".index", made.index), (".timeindex", made.timeindex)):
+        with (folder / (stem + suffix)).open("r+b") as file:
+            file.truncate(10 << 20)  # a hole, as RandomAccessFile.setLength makes it
+            assert len(content) < 4096
+    found = read(folder)
+    assert found.sizes[0] <= len(made.log) + 4096 + 2 * 4096  # blocks of the file system
+    assert found.next_offsets == [made.next_offset]
+    assert found.largest_timestamps == [made.largest]
+
+
+def test_a_preallocated_log_ends_where_its_zeros_begin(folder: Path) -> None:
+    """``log.preallocate=true``."""
+    made = logs.segment(0, paces(60), closed=False)
+    made.log += bytes(100_000)
+    made.write(folder)
+    found = read(folder)
+    assert found.next_offsets == [made.next_offset]
+    assert found.largest_timestamps == [made.largest]
+    assert found.problems == []
+
+
+def test_stamps_that_a_batch_doesnt_carry_are_unknown(folder: Path) -> None:
+    append_time = 0x08
+    base = logs.batch(0, [5, 9, 7], attributes=append_time)  # all records were appended at 9
+    horizon = logs.batch(0, [T, T + 1], attributes=0x40, horizon=T - 100)
+    none = logs.batch(0, [-1, -1])
+    for content, first, largest in ((base, 9, 9), (horizon, None, T + 1), (none, None, None)):
+        (folder / f"{0:020d}.log").write_bytes(content)
+        found = read(folder)
+        assert (found.first_timestamps, found.largest_timestamps) == ([first], [largest])
+        assert found.problems == []
+
+
+def test_messages_of_before_kafka_0_11_are_read_too(folder: Path) -> None:
+    for content, first, largest in (
+        (logs.old_message(0, T) + logs.old_message(1, T + 5), T, T + 5),
+        (logs.old_message(4, T, attributes=1), None, T),  # a compressed set: its stamp is its largest
+        (logs.old_message(0, None) + logs.old_message(1, None), None, None),
+    ):
+        (folder / f"{0:020d}.log").write_bytes(content)
+        found = read(folder)
+        assert (found.first_timestamps, found.largest_timestamps) == ([first], [largest])
+        assert found.problems == []
+    assert found.next_offsets == [2]
+
+
+# -- broken files ------------------------------------------------------------------
+
+
+def three(folder: Path) -> list[Made]:
+    """Three segments of 60 batches, of 12 kB: each with two entries in its indexes, and the closing one."""
+    return logs.filled(folder)
+
+
+CLOSED = f"{0:020d}"
+ACTIVE = f"{240:020d}"
+
+
+@pytest.mark.parametrize("stem", [CLOSED, ACTIVE], ids=["closed", "active"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("harm", ["gone", "empty", "cut", "zeros", "random", "folder", "pipe", "link", "huge"])
+def test_broken_indexes_cost_nothing_but_time(folder: Path, stem: str, suffix: str, harm: str) -> None:
+    """The log itself says it: next offset and both timestamps are what they were."""
+    made = three(folder)
+    file = folder / (stem + suffix)
+    content = file.read_bytes()
+    file.unlink()
+    match harm:
+        case "empty":
+            file.write_bytes(b"")
+        case "cut":
+            file.write_bytes(content[:-3])
+        case "zeros":
+            file.write_bytes(bytes(len(content)))
+        case "random":
+            file.write_bytes(random.Random(1).randbytes(len(content)))
+        case "folder":
+            file.mkdir()
+        case "pipe":
+            os.mkfifo(file)
+        case "link":
+            file.symlink_to(folder / f"{120:020d}{suffix}")
+        case "huge":
+            file.write_bytes(b"\x7f" * len(content))
+    found = read(folder)
+    assert found.problems == []
+    assert found.next_offsets == [one.next_offset for one in made]
+    assert found.first_timestamps == [one.first for one in made]
+    assert found.largest_timestamps == [one.largest for one in made]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2])
+def test_a_time_index_that_lost_its_end_doesnt_make_a_closed_segment_older(folder: Path, keep: int) -> None:
+    made = three(folder)
+    file = folder / (CLOSED + ".timeindex")
+    file.write_bytes(file.read_bytes()[: 12 * keep])
+    found = read(folder)
+    assert found.largest_timestamps[0] == made[0].largest
+    assert len(found.notes) == 1
+
+
+@pytest.mark.parametrize("by", [-1, 1, 10**9])
+def test_a_time_index_that_names_a_stamp_no_batch_has_is_not_believed(folder: Path, by: int) -> None:
+    made = three(folder)
+    file = folder / (CLOSED + ".timeindex")
+    content = file.read_bytes()
+    stamp, offset = struct.unpack(">qi", content[-12:])
+    file.write_bytes(content[:-12] + struct.pack(">qi", stamp + by, offset))
+    found = read(folder)
+    assert found.largest_timestamps[0] == made[0].largest
+    assert found.notes == [f"{CLOSED}.log: its time index doesn't fit its log"]
+
+
+@pytest.mark.parametrize("left", [1, 5, 16, 30, 60, 61, 100, 199])
+def test_a_torn_tail_ends_at_the_last_whole_batch(folder: Path, left: int) -> None:
+    made = three(folder)
+    file = folder / (ACTIVE + ".log")
+    file.write_bytes(bytes(made[2].log[: 59 * 200 + left]))
+    found = read(folder)
+    assert found.next_offsets[2] == made[2].next_offset - 2
+    assert found.largest_timestamps[2] == made[2].stamps[-2]
+    assert found.problems == []
+    if left > 5:  # the first bytes of an offset are zeros, as preallocated space is
+        assert "cut off at byte 11800" in found.notes[0]
+
+
+@pytest.mark.parametrize("left", [0, 1, 60, 100, 199])
+def test_an_active_segment_without_a_whole_batch_is_empty(folder: Path, left: int) -> None:
+    made = three(folder)
+    for suffix in (".index", ".timeindex"):
+        (folder / (ACTIVE + suffix)).write_bytes(b"")
+    (folder / (ACTIVE + ".log")).write_bytes(bytes(made[2].log[:left]))
+    found = read(folder)
+    assert found.next_offsets[2] == 240
+    assert (found.first_timestamps[2], found.largest_timestamps[2]) == (None, None)
+    assert found.problems == []
+
+
+def test_a_closed_segment_of_no_bytes_has_no_times_and_is_no_problem(folder: Path) -> None:
+    three(folder)
+    for suffix in (".log", ".index", ".timeindex"):
+        (folder / (CLOSED + suffix)).write_bytes(b"")
+    found = read(folder)
+    assert (found.problems, found.notes) == ([], [])
+    assert (found.next_offsets[0], found.log_sizes[0], found.largest_timestamps[0]) == (120, 0, None)
+
+
+@pytest.mark.parametrize("at", [0, 5000, 11_800])
+def test_garbage_in_the_active_segment_makes_its_end_unknown(folder: Path, at: int) -> None:
+    made = three(folder)
+    file = folder / (ACTIVE + ".log")
+    content = bytearray(made[2].log)
+    content[at : at + 61] = b"\xee" * 61
+    file.write_bytes(bytes(content))
+    found = read(folder)
+    if at == 5000:  # the offset index leads past it; the time index and the rest of the log agree
+        assert found.next_offsets[2] == made[2].next_offset
+    else:
+        assert found.problems
+        assert found.largest_timestamps[2] is None
+    if at == 11_800:
+        assert found.next_offsets[2] is None
+        assert found.flaws == {2: "its batches can't be told from byte 11800 on: what follows is no batch"}
+    assert found.next_offsets[:2] == [120, 240]
+
+
+def test_garbage_in_a_closed_segment_makes_its_largest_timestamp_unknown(folder: Path) -> None:
+    made = three(folder)
+    content = bytearray(made[0].log)
+    content[11_800:11_861] = bytes(61)
+    content[11_990:] = b"!" * 10
+    (folder / (CLOSED + ".log")).write_bytes(bytes(content))
+    found = read(folder)
+    assert (found.next_offsets[0], found.largest_timestamps[0]) == (120, None)
+    assert list(found.flaws) == [0]
+
+
+def test_batches_that_reach_into_the_next_segment_are_a_problem(folder: Path) -> None:
+    logs.segment(0, paces(60)).write(folder)
+    logs.segment(100, paces(60)).write(folder)
+    found = read(folder)
+    assert found.next_offsets[0] == 100
+    assert found.flaws == {0: "it holds offsets of the next segment"}
+
+
+def test_gaps_that_compaction_leaves_are_no_problem(folder: Path) -> None:
+    log = logs.batch(3, [T], gap=4) + logs.batch(40, [T + 5], gap=2)
+    (folder / f"{0:020d}.log").write_bytes(log)
+    (folder / f"{0:020d}.index").write_bytes(b"")
+    (folder / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", T + 5, 42))
+    logs.segment(90, paces(2)).write(folder)
+    found = read(folder)
+    assert (found.problems, found.notes) == ([], [])
+    assert found.next_offsets == [90, 94]
+    assert found.largest_timestamps[0] == T + 5
+
+
+# -- things that lie beside them -----------------------------------------------------
+
+
+def test_what_the_broker_deletes_is_pending_and_what_is_nobodys_is_ignored(folder: Path) -> None:
+    three(folder)
+    blocks = 0
+    for suffix in (".log", ".index", ".timeindex"):
+        leaves = folder / f"{CLOSED}{suffix}.deleted"
+        (folder / (CLOSED + suffix)).rename(leaves)
+        blocks += leaves.stat().st_blocks
+    for name in ("notes.txt", "0.log", "0000000000000000000x.log", "99999999999999999999.log", "٣" * 20 + ".log"):
+        (folder / name).write_bytes(b"?")
+    (folder / f"{7:020d}.log.cleaned").write_bytes(b"?")
+    (folder / f"{360:020d}.snapshot").write_bytes(b"at its end, after a clean shutdown")
+    found = read(folder)
+    assert found.base_offsets == [120, 240]
+    assert found.pending == 512 * blocks
+    assert found.ignored == 5
+    assert found.problems == []
+
+
+def test_transaction_indexes_and_snapshots_count(folder: Path) -> None:
+    made = three(folder)
+    (folder / (CLOSED + ".txnindex")).write_bytes(b"t" * 34)
+    (folder / (ACTIVE + ".txnindex")).write_bytes(b"t" * 68)
+    assert read(folder).sizes == [made[0].bytes + 44, made[1].bytes + 10, made[2].bytes + 78]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"version: 0\n", b"version: 0\ntopic_id: no", b"\xff\x00", b"version: 7\ntopic_id: " + b"A" * 22]
+)
+def test_a_topic_id_that_cant_be_read_is_unknown(folder: Path, content: bytes) -> None:
+    three(folder)
+    (folder / "partition.metadata").write_bytes(content)
+    found = read(folder)
+    assert found.topic_id is None
+    assert len(found.problems) == 1
+    (folder / "partition.metadata").unlink()
+    assert read(folder).problems == [], "a broker of before 2.8 has none"
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    there = logs.partition(tmp_path / "elsewhere")
+    three(there)
+    (tmp_path / "orders-0").symlink_to(there)
+    assert "symbolic link" in read(tmp_path / "orders-0").problems[0]
+    with pytest.raises(GoneError):
+        read(tmp_path / "orders-2")
+
+
+def test_a_log_that_may_not_be_read_is_a_row_with_what_its_name_says(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = three(folder)
+    real = os.open
+
+    def refusing(path: Any, *more: Any, **named: Any) -> int:
+        if str(path) == CLOSED + ".log":
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *more, **named)
+
+    monkeypatch.setattr("retention_cli.disks.inventory.segment.open_file", refusing)
+    monkeypatch.setattr(os, "open", refusing)
+    found = read(folder)
+    assert (found.next_offsets[0], found.sizes[0]) == (120, made[0].bytes + 10)
+    assert (found.first_timestamps[0], found.largest_timestamps[0]) == (None, None)
+    assert found.problems == [f"{CLOSED}.log: its log can't be read: Permission denied"]
+
+
+# -- while a broker works -----------------------------------------------------------
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]], None]:
+    """Do something after each listing of a partition's folder, as a broker may: it is told how often it was listed."""
+
+    def install(work: Callable[[int], None]) -> None:
+        real, listed = os.listdir, [0]
+
+        def listing(path: Any) -> list[str]:
+            names = real(path)
+            listed[0] += 1
+            work(listed[0])
+            return names
+
+        monkeypatch.setattr(os, "listdir", listing)
+
+    return install
+
+
+def test_segments_that_vanish_from_the_front_have_no_rows(folder: Path, between: Any) -> None:
+    three(folder)
+
+    def retention(listed: int) -> None:
+        if listed == 1:
+            for file in folder.glob(f"{CLOSED}.*"):
+                file.rename(file.with_name(file.name + ".deleted"))
+
+    between(retention)
+    found = read(folder)
+    assert found.base_offsets == [120, 240]
+    assert found.problems == []
+    assert found.pending == 512 * sum(one.stat().st_blocks for one in folder.glob("*.deleted"))
+
+
+def test_a_segment_that_a_cleaner_replaces_is_read_anew(folder: Path, between: Any) -> None:
+    """Two segments become one: what was the first one's end is not any more."""
+    three(folder)
+    merged = logs.segment(0, paces(30))
+
+    def cleaner(listed: int) -> None:
+        if listed == 1:
+            for file in (*folder.glob(f"{CLOSED}.*"), *folder.glob(f"{120:020d}.*")):
+                file.rename(file.with_name(file.name + ".deleted"))
+            (folder / f"{0:020d}.log.swap").write_bytes(bytes(merged.log))
+        if listed == 2:
+            (folder / f"{0:020d}.log.swap").unlink()
+            merged.write(folder)
+
+    between(cleaner)
+    found = read(folder)
+    assert found.base_offsets == [0, 240]
+    assert found.next_offsets[0] == 240
+    assert found.largest_timestamps[0] == merged.largest
+    assert found.problems == []
+
+
+def test_a_swap_that_was_never_finished_is_a_problem(folder: Path) -> None:
+    three(folder)
+    (folder / (CLOSED + ".log.swap")).write_bytes(b"x")
+    assert read(folder).problems == [
+        f"changed while it was read, 5 times over: {CLOSED}.log.swap waits to take its place"
+    ]
+
+
+def test_a_partition_that_is_deleted_meanwhile_is_gone(folder: Path, between: Any) -> None:
+    three(folder)
+    away = folder.with_name("orders-0." + "a" * 32 + "-delete")
+    between(lambda listed: folder.rename(away) if listed == 1 else None)
+    with pytest.raises(GoneError):
+        read(folder)
+
+
+def test_one_that_was_made_anew_under_that_name_is_not_taken_for_it(folder: Path, between: Any) -> None:
+    three(folder)
+
+    def recreate(listed: int) -> None:
+        if listed == 1:
+            folder.rename(folder.with_name("orders-0." + "a" * 32 + "-delete"))
+            logs.partition(folder.parent)
+
+    between(recreate)
+    with pytest.raises(GoneError):
+        read(folder)
+
+
+def test_an_append_that_is_being_written_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a batch, and all of it at the next look."""
+    made = logs.segment(0, paces(60), closed=False)
+    stem = made.write(folder)
+    whole = bytes(made.log)
+    file = folder / f"{stem}.log"
+    file.write_bytes(whole[:-70])
+    real, looked = os.fstat, [0]
+
+    def looking(descriptor: int) -> os.stat_result:
+        looked[0] += 1
+        about = real(descriptor)
+        if about.st_size == len(whole) - 70:
+            file.write_bytes(whole)
+        return about
+
+    monkeypatch.setattr("retention_cli.disks.inventory.segment.fstat", looking)
+    found = read(folder)
+    assert found.next_offsets == [made.next_offset]
+    assert found.notes == []
+    assert looked[0] >= 2
+
+
+# -- names --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("orders-0", PartitionName("orders", 0)),
+        ("a.b_c-d-12", PartitionName("a.b_c-d", 12)),
+        ("orders-0-7", PartitionName("orders-0", 7)),
+        ("x-delete-0", PartitionName("x-delete", 0)),
+        ("x." + "a" * 32 + "-delete-0", PartitionName("x." + "a" * 32 + "-delete", 0)),
+        ("orders-0." + "0123456789abcdef" * 2 + "-delete", Leaving.delete),
+        ("orders-0." + "0123456789abcdef" * 2 + "-future", Leaving.future),
+        ("orders-0." + "0123456789abcdef" * 2 + "-stray", Leaving.stray),
+        ("orders-0-delete", None),
+        ("orders-00", None),
+        ("orders-2147483648", None),
+        ("orders", None),
+        ("-0", None),
+        ("lost+found", None),
+        ("zürich-0", None),
+        ("orders-٣", None),
+        ("orders-0\n", None),
+    ],
+)
+def test_a_folders_name(name: str, what: object) -> None:
+    assert folder_of(name) == what
+
+
+def test_base_offsets() -> None:
+    assert base_offset("00000000000000000042") == 42
+    assert base_offset(f"{2**63 - 1:020d}") == 2**63 - 1
+    for wrong in (f"{2**63:020d}", "42", "-0000000000000000001", "0000000000000000004²", "+0000000000000000042"):
+        assert base_offset(wrong) is None
+
+
+def test_meta_properties_of_both_kinds_of_broker() -> None:
+    kraft = meta_properties_in(b"#\ncluster.id=abc\nnode.id=3\nversion=1\ndirectory.id=xyz\n")
+    assert (kraft.broker, kraft.cluster_id, kraft.directory_id) == (3, "abc", "xyz")
+    zookeeper = meta_properties_in(b"broker.id=0\nversion=0\ncluster.id=abc\n")
+    assert (zookeeper.broker, zookeeper.cluster_id, zookeeper.directory_id) == (0, "abc", None)
+    for wrong in (b"node.id=one", b"node.id=-1", b"node.id=99999999999", b"node.id=1\nbroker.id=2"):
+        with pytest.raises(LayoutError):
+            meta_properties_in(wrong)
+    assert meta_properties_in(b"\xff\xfe").broker is None
+
+
+def test_topic_ids() -> None:
+    assert topic_id_in(b"version: 0\ntopic_id: qCKCnnUmRDu8xKoaqyCwHA") == "qCKCnnUmRDu8xKoaqyCwHA"
+    assert topic_id_in(b"version: 0\ntopic_id: " + b"A" * 22) is None
+
+
+# -- what mutants taught us ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 341, 342, 512, 513, 2000])
+@pytest.mark.parametrize("filled", ["full", "hole", "zeros"])
+@pytest.mark.parametrize("entry", [">ii", ">qi"])
+def test_an_index_ends_at_its_last_entry_however_it_is_preallocated(
+    tmp_path: Path, count: int, filled: str, entry: str
+) -> None:
+    width = struct.calcsize(entry)
+    content = b"".join(struct.pack(entry, n + 1, n + 1) for n in range(count))
+    file = tmp_path / "x.index"
+    size = (1 << 20) // width * width
+    file.write_bytes(content + bytes(size - len(content) if filled == "zeros" else 0))
+    if filled == "hole":
+        os.truncate(file, size)
+    opened = os.open(tmp_path, os.O_RDONLY)
+    found = read_end(opened, "x.index", width)
+    os.truncate(file, file.stat().st_size + 1)
+    cut = read_end(opened, "x.index", width)
+    os.close(opened)
+    assert (found.entries, found.flaw) == (count, None)
+    assert found.last == (struct.pack(entry, count, count) if count else None)
+    assert (cut.last, cut.flaw) == (None, "is cut off")
+
+
+@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("entry", [">ii", ">qi"])
+def test_an_index_that_is_cut_to_its_entries_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, call: int
+) -> None:
+    """A broker that rolls a segment cuts its preallocated indexes at any moment."""
+    width, count = struct.calcsize(entry), 300
+    file = tmp_path / "x.index"
+    file.write_bytes(b"".join(struct.pack(entry, n + 1, n + 1) for n in range(count)))
+    os.truncate(file, (10 << 20) // width * width)
+    opened = os.open(tmp_path, os.O_RDONLY)
+    calls, real = itertools.count(1), os.pread
+
+    def rolled(*asked: Any) -> bytes:
+        if next(calls) == call:
+            os.truncate(file, count * width)
+        return real(*asked)
+
+    monkeypatch.setattr(os, "pread", rolled)
+    found = read_end(opened, "x.index", width)
+    monkeypatch.undo()
+    os.close(opened)
+    assert next(calls) > call
+    assert (found.entries, found.last, found.flaw) == (count, struct.pack(entry, count, count), None)
+
+
+def test_an_index_that_changes_all_the_time_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "x.index"
+    file.write_bytes(struct.pack(">ii", 1, 1) * 8)
+    opened = os.open(tmp_path, os.O_RDONLY)
+    real = os.pread
+
+    def cut(*asked: Any) -> bytes:
+        os.truncate(file, max(0, file.stat().st_size - 8))
+        return real(*asked)
+
+    monkeypatch.setattr(os, "pread", cut)
+    found = read_end(opened, "x.index", 8)
+    monkeypatch.undo()
+    os.close(opened)
+    assert (found.entries, found.last, found.flaw) == (0, None, "changes while it is read")
+
+
+def test_entries_beyond_what_seems_to_take_space_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that compresses says less than there is."""
+    (tmp_path / "x.index").write_bytes(b"".join(struct.pack(">ii", n + 1, n) for n in range(3000)) + bytes(80_000))
+    opened = os.open(tmp_path, os.O_RDONLY)
+    real = os.fstat
+
+    def compressed(file: int) -> Any:
+        about = real(file)
+        return type("About", (), {"st_size": about.st_size, "st_blocks": 8})
+
+    monkeypatch.setattr(os, "fstat", compressed)
+    found = read_end(opened, "x.index", 8)
+    monkeypatch.undo()
+    os.close(opened)
+    assert (found.entries, found.last) == (3000, struct.pack(">ii", 3000, 2999))
+
+
+def test_a_first_batch_that_is_younger_than_the_time_index_says_is_noticed(folder: Path) -> None:
+    batches = paces(300)
+    batches[0][0] = T + 10_000_000
+    made = logs.segment(0, batches)
+    last = made.stamps[-1]
+    made.timeindex[:] = struct.pack(">qi", last, made.next_offset - 1)  # its true entries are lost
+    made.write(folder)
+    logs.segment(made.next_offset, paces(3)).write(folder)
+    assert read(folder).largest_timestamps[0] == T + 10_000_000
+
+
+def test_offsets_that_go_back_are_no_log(folder: Path) -> None:
+    (folder / f"{0:020d}.log").write_bytes(logs.batch(10, [T, T]) + logs.batch(5, [T + 1]))
+    found = read(folder)
+    assert found.next_offsets == [None]
+    assert found.flaws == {0: "its batches can't be told from byte 200 on: what follows is no batch"}
+
+
+def test_a_segment_that_loses_its_name_while_it_is_read_has_no_row(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its index is gone, its log still there, and a moment later it isn't: not a segment without an index."""
+    three(folder)
+    (folder / (CLOSED + ".index")).unlink()
+    real, done = os.open, [False]
+
+    def opening(path: Any, *more: Any, **named: Any) -> int:
+        file = real(path, *more, **named)
+        if str(path) == CLOSED + ".log" and not done[0]:
+            done[0] = True
+            for one in folder.glob(f"{CLOSED}.*"):
+                one.unlink()
+        return file
+
+    monkeypatch.setattr(os, "open", opening)
+    found = read(folder)
+    assert found.base_offsets == [120, 240]
+    assert (found.problems, found.notes) == ([], [])
+
+
+def test_a_preallocated_index_that_is_deleted_leaves_what_it_takes(folder: Path) -> None:
+    """R6: pending bytes are blocks; a broker's preallocated index is a hole, and gives nothing back."""
+    three(folder)
+    with (folder / f"{CLOSED}.index.deleted").open("wb") as file:
+        file.truncate(10 << 20)
+    assert read(folder).pending < 1 << 20
+
+
+def test_a_pipe_behind_the_last_segment_is_not_the_active_one(folder: Path) -> None:
+    """A broker passes it over: what stands before it is written to, and frees nothing."""
+    three(folder)
+    os.mkfifo(folder / f"{500:020d}.log")
+    found = read(folder)
+    assert (found.base_offsets, found.ignored, found.problems) == ([0, 120, 240], 1, [])

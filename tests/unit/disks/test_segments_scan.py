@@ -1,0 +1,404 @@
+"""Whole log dirs: whose they are, what lies in them, the inventory file, and the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli.core.extras import arrow
+from retention_cli.disks.inventory import table as table_module
+from retention_cli.disks.inventory.inventory import InventoryError, by_dir, by_topic, read_inventory
+from retention_cli.disks.inventory.log_dirs import ScanError, find_log_dirs
+from retention_cli.disks.inventory.scan import scan
+from retention_cli.disks.inventory.table import COLUMNS, FORMAT, METADATA_KEY
+from tests.unit import logs
+
+pa, pq = arrow(), arrow("pyarrow.parquet")
+NOW = 1_795_000_000_000
+GONE = "." + "0123456789abcdef" * 2
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[Path]:
+    """Two log dirs of broker 1: orders-0 and orders-2 and payments-0 in one, orders-1 in the other."""
+    first, second = logs.log_dir(tmp_path / "a"), logs.log_dir(tmp_path / "b")
+    for folder, name in ((first, "orders-0"), (first, "orders-2"), (first, "payments-0"), (second, "orders-1")):
+        logs.filled(logs.partition(folder, name), segments=3)
+    return [first, second]
+
+
+def scan_all(dirs: list[Path], out: Path, **more: Any) -> Any:
+    return scan([str(one) for one in dirs], str(out), now_ms=NOW, **more)
+
+
+def test_an_inventory_reads_back_as_it_was_written(dirs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    report = scan_all(dirs, out, tiered=lambda topic: topic == "payments")
+    inventory = read_inventory([out])
+    assert inventory.table.column_names == [name for name, _, _ in COLUMNS]
+    rows = inventory.table.to_pylist()
+    assert len(rows) == report.total("segments") == 12
+    order = [(row["dir"], row["topic"], row["partition"], row["base_offset"]) for row in rows]
+    assert order == sorted(order)
+    assert {row["broker"] for row in rows} == {1}
+    assert {row["dir"] for row in rows} == {str(one) for one in dirs}
+    assert sum(row["active"] for row in rows) == 4
+    assert {(row["topic"], row["tiered"]) for row in rows} == {("orders", False), ("payments", True)}
+    (file,) = inventory.files
+    assert (file.broker, file.cluster_id, file.scanned_at_ms) == (1, "kNPKKYq_QvOnBaZb46V_BQ", NOW)
+    assert inventory.age_ms(NOW + 5000) == 5000
+    device = dirs[0].stat().st_dev
+    assert {one["device"] for one in file.dirs} == {f"{os.major(device)}:{os.minor(device)}"}
+    assert file.dirs[0]["total_bytes"] > file.dirs[0]["usable_bytes"] > 0
+    assert [row["topic"] for row in by_topic(inventory)] == ["orders", "payments"]
+    assert by_topic(inventory)[0]["replicas"] == 3
+    assert [row["dir"] for row in by_dir(inventory)] == [str(one) for one in dirs]
+    only = read_inventory([out], ["bytes", "topic"]).table
+    assert only.column_names == ["topic", "bytes"]
+
+
+def test_two_scans_of_the_same_dirs_are_the_same_rows(dirs: list[Path], tmp_path: Path) -> None:
+    scan_all(dirs, tmp_path / "1.parquet")
+    scan_all(dirs, tmp_path / "2.parquet")
+    one, other = (read_inventory([tmp_path / name]) for name in ("1.parquet", "2.parquet"))
+    assert one.table.equals(other.table)
+
+
+def test_nothing_is_written_into_log_dirs(dirs: list[Path], tmp_path: Path) -> None:
+    def state() -> list[tuple[str, int, int, int]]:
+        found = [one for folder in dirs for one in (folder, *folder.rglob("*"))]
+        return sorted((str(one), one.lstat().st_mtime_ns, one.lstat().st_ctime_ns, one.lstat().st_ino) for one in found)
+
+    before = state()
+    scan_all(dirs, tmp_path / "out.parquet")
+    assert state() == before
+
+
+def test_row_groups_fill_up_over_partitions(dirs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "ROW_GROUP", 5)
+    scan_all(dirs, tmp_path / "out.parquet")
+    about = pq.ParquetFile(tmp_path / "out.parquet").metadata
+    assert [about.row_group(n).num_rows for n in range(about.num_row_groups)] == [5, 5, 2]
+    assert len(read_inventory([tmp_path / "out.parquet"]).table) == 12
+
+
+def test_what_else_lies_there_is_counted_and_has_no_rows(dirs: list[Path], tmp_path: Path) -> None:
+    first = dirs[0]
+    for kind in ("delete", "future", "stray"):
+        logs.filled(logs.partition(first, f"gone-0{GONE}-{kind}"), segments=1)
+    size = 512 * sum(one.stat().st_blocks for one in (first / f"gone-0{GONE}-delete").iterdir())
+    (first / "lost+found").mkdir()
+    (first / "remote-log-index-cache").mkdir()
+    (first / "backup").mkdir()
+    (first / "readme-1").write_text("a file with a partition's name")
+    report = scan_all(dirs, tmp_path / "out.parquet")
+    one = report.dirs[0]
+    assert (one.pending_bytes, one.future_bytes, one.stray_bytes) == (size, size, size)
+    assert one.ignored == 2
+    assert (one.topics, one.partitions, one.segments) == (2, 3, 9)
+    assert report.incomplete == []
+
+
+def test_what_was_pending_when_a_scan_began_counts_though_it_goes_meanwhile(dirs: list[Path], tmp_path: Path) -> None:
+    """What others write into the room would else seem to stay: the volume is as full as before."""
+    swept = dirs[0] / "orders-0" / f"{7:020d}.log.deleted"
+    swept.write_bytes(b"x" * 100_000)
+    size = 512 * swept.stat().st_blocks
+
+    def progress(_what: str, done: int, _count: int | None) -> None:
+        if not done:
+            swept.unlink()
+
+    report = scan_all(dirs, tmp_path / "out.parquet", progress=progress)
+    assert not swept.exists()
+    assert report.dirs[0].pending_bytes == size
+
+
+def test_a_partition_in_two_dirs_counts_in_neither(dirs: list[Path], tmp_path: Path) -> None:
+    """Caught in the midst of a move: which of them counts, the broker knows."""
+    shutil.copytree(dirs[0] / "orders-0", dirs[1] / "orders-0")
+    scan_all(dirs, tmp_path / "both.parquet")
+    assert set(read_inventory([tmp_path / "both.parquet"]).incomplete) == {(1, "orders", 0)}
+    for number, one in enumerate(dirs):
+        scan_all([one], tmp_path / f"{number}.parquet")
+    apart = read_inventory([tmp_path / "0.parquet", tmp_path / "1.parquet"])
+    assert set(apart.incomplete) == {(1, "orders", 0)}
+
+
+def test_what_is_unknown_of_a_partition_is_in_the_file(dirs: list[Path], tmp_path: Path) -> None:
+    (dirs[0] / "orders-0" / f"{240:020d}.log").write_bytes(b"\xee" * 500)
+    report = scan_all(dirs, tmp_path / "out.parquet")
+    inventory = read_inventory([tmp_path / "out.parquet"])
+    assert list(inventory.incomplete) == [(1, "orders", 0)]
+    assert "no batch" in inventory.incomplete[1, "orders", 0]
+    assert len(report.incomplete) == 1
+    bad = [row for row in inventory.table.to_pylist() if row["problem"] is not None]
+    assert [(row["base_offset"], row["next_offset"], row["largest_timestamp"]) for row in bad] == [(240, None, None)]
+
+
+# -- whose dirs they are ----------------------------------------------------------------
+
+
+def test_dirs_that_dont_go_together_are_refused(dirs: list[Path], tmp_path: Path) -> None:
+    other = logs.log_dir(tmp_path / "other", broker=2)
+    foreign = logs.log_dir(tmp_path / "foreign", cluster="another")
+    link = tmp_path / "link"
+    link.symlink_to(dirs[0])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    first = str(dirs[0])
+    for paths, broker, what in (
+        ([first, str(other)], None, "two brokers (1 and 2)"),
+        ([first, str(foreign)], None, "two clusters"),
+        ([first, first + "/"], None, "the same folder"),
+        ([first, str(link)], None, "the same folder"),
+        ([str(empty)], None, "no log dir"),
+        ([str(tmp_path / "none")], None, "can't be read: No such file"),
+        ([first], 7, "belongs to broker 1, not 7"),
+    ):
+        with pytest.raises(ScanError) as caught:
+            find_log_dirs(paths, broker)
+        assert what in str(caught.value)
+
+
+def test_without_meta_properties_the_broker_has_to_be_given(dirs: list[Path]) -> None:
+    (dirs[0] / "meta.properties").unlink()
+    with pytest.raises(ScanError, match="give --broker-id"):
+        find_log_dirs([str(dirs[0])])
+    found = find_log_dirs([str(dirs[0])], 5)
+    assert (found.broker, found.cluster_id) == (5, None)
+    assert find_log_dirs([str(one) for one in dirs]).broker == 1, "another dir says it"
+
+
+def test_an_inventory_within_a_log_dir_is_refused(dirs: list[Path]) -> None:
+    with pytest.raises(ScanError, match="write it elsewhere"):
+        scan_all(dirs, dirs[1] / "out.parquet")
+
+
+def test_a_file_that_cant_be_written_leaves_nothing_behind(dirs: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ScanError, match="can't be written"):
+        scan_all(dirs, tmp_path / "none" / "out.parquet")
+    (tmp_path / "taken.parquet").mkdir()
+    with pytest.raises(ScanError, match="can't be written"):
+        scan_all(dirs, tmp_path / "taken.parquet")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a", "b", "taken.parquet"]
+
+
+def test_a_scan_that_is_interrupted_leaves_the_old_file(dirs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    out.write_bytes(b"old")
+
+    def interrupt(_phase: str, _done: int = 0, _total: int | None = None) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scan_all(dirs, out, progress=interrupt)
+    assert out.read_bytes() == b"old"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a", "b", "out.parquet"]
+
+
+# -- reading back ---------------------------------------------------------------------------
+
+
+def edited(source: Path, to: Path, change: Callable[[Any], Any], about: Any = None) -> Path:
+    """Write an inventory with other rows, or another word about itself."""
+    table = pq.read_table(source)
+    said = json.loads(pq.ParquetFile(source).metadata.metadata[METADATA_KEY])
+    table = change(table)
+    said["totals"]["segments"] = len(table)
+    if about is not None:
+        said = about(said)
+    changed = table.replace_schema_metadata({METADATA_KEY: json.dumps(said).encode()})
+    pq.write_table(changed, to)
+    return to
+
+
+def put(name: str, row: int, value: Any) -> Callable[[Any], Any]:
+    def change(table: Any) -> Any:
+        values = table[name].to_pylist()
+        values[row] = value
+        kind = pa.field(name, table.schema.field(name).type)
+        return table.set_column(table.schema.get_field_index(name), kind, pa.array(values, kind.type))
+
+    return change
+
+
+def shuffled(table: Any) -> Any:
+    return table.take(pa.array([1, 0, *range(2, len(table))]))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (put("base_offset", 1, 0), "is there twice or out of order"),
+        (shuffled, "is there twice or out of order"),
+        (lambda table: pa.concat_tables([table, table.slice(0, 2)]), "stands in two places"),
+        (put("next_offset", 0, 121), "begins before the one before it ends"),
+        (put("next_offset", 0, 119), "begins behind where the one before it ends"),
+        (put("log_bytes", 0, 1 << 30), "takes less than its own log file"),
+        (put("next_offset", 2, 5), "ends before it begins"),
+        (put("base_offset", 0, -1), "has a negative base offset"),
+        (put("partition", 0, -1), "has a negative partition"),
+        (put("bytes", 3, -1), "has a negative size"),
+        (put("broker", 3, 2), "is of another broker than 1"),
+        (put("topic", 3, None), "1 rows have no topic"),
+        (lambda table: table.drop_columns(["mtime"]), "lacks the column mtime"),
+        (lambda table: table.set_column(7, "bytes", table["bytes"].cast(pa.float64())), "the column bytes is double"),
+    ],
+)
+def test_rows_that_no_scan_writes_are_refused(
+    dirs: list[Path], tmp_path: Path, change: Callable[[Any], Any], what: str
+) -> None:
+    scan_all(dirs, tmp_path / "out.parquet")
+    bad = edited(tmp_path / "out.parquet", tmp_path / "bad.parquet", change)
+    with pytest.raises(InventoryError) as caught:
+        read_inventory([bad])
+    assert what in str(caught.value)
+    assert str(bad) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("about", "what"),
+    [
+        (lambda said: said | {"format": "kretain.segments/v9"}, f"this kretain reads {FORMAT}"),
+        (lambda _said: {"format": FORMAT}, "what it says of itself can't be read"),
+        (lambda said: said | {"scanned_at": "yesterday"}, "what it says of itself can't be read"),
+        (lambda said: said | {"dirs": 5}, "what it says of itself can't be read"),
+        (lambda said: [said], "what it says of itself can't be read"),
+        (lambda said: said | {"incomplete": [{"topic": "x"}]}, "what it says of itself can't be read"),
+        (lambda said: said | {"totals": {"segments": 13}}, "has 12 rows, and its scan wrote 13"),
+        (lambda said: said | {"totals": {}}, "what it says of itself can't be read"),
+    ],
+)
+def test_a_file_that_says_something_else_of_itself_is_refused(
+    dirs: list[Path], tmp_path: Path, about: Any, what: str
+) -> None:
+    scan_all(dirs, tmp_path / "out.parquet")
+    bad = edited(tmp_path / "out.parquet", tmp_path / "bad.parquet", lambda table: table, about)
+    with pytest.raises(InventoryError) as caught:
+        read_inventory([bad])
+    assert what in str(caught.value)
+
+
+def test_what_is_no_inventory_is_refused_in_one_line(dirs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    scan_all(dirs, out)
+    whole = out.read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "text.parquet").write_text("no")
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
+    (tmp_path / "none").mkdir()
+    for path, what in (
+        ("cut.parquet", "no Parquet file that can be read"),
+        ("text.parquet", "no Parquet file that can be read"),
+        ("empty.parquet", "no Parquet file that can be read"),
+        ("other.parquet", "is no inventory of segments"),
+        ("absent.parquet", "can't be read"),
+        ("none", "no inventory: name a file"),
+    ):
+        with pytest.raises(InventoryError) as caught:
+            read_inventory([tmp_path / path])
+        assert what in str(caught.value), path
+        assert "\n" not in str(caught.value)
+
+
+def test_rows_that_were_damaged_on_the_way_are_never_read(dirs: list[Path], tmp_path: Path) -> None:
+    """Pages carry checksums; what the file says of itself, at its end, is read with doubt."""
+    out = tmp_path / "out.parquet"
+    scan_all(dirs, out)
+    whole = out.read_bytes()
+    rows = read_inventory([out]).table.to_pylist()
+    for at in range(0, len(whole), 211):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0xFF
+        (tmp_path / "damaged.parquet").write_bytes(bytes(damaged))
+        try:
+            assert read_inventory([tmp_path / "damaged.parquet"]).table.to_pylist() == rows
+        except InventoryError as error:
+            assert "\n" not in str(error)
+
+
+def test_files_that_dont_go_together_are_refused(dirs: list[Path], tmp_path: Path) -> None:
+    scan_all(dirs[:1], tmp_path / "1.parquet")
+    scan_all(dirs[1:], tmp_path / "2.parquet")
+    assert len(read_inventory([tmp_path / "1.parquet", tmp_path / "2.parquet"]).table) == 12, "one broker, two dirs"
+    with pytest.raises(InventoryError, match=f"both hold {dirs[0]} of broker 1"):
+        read_inventory([tmp_path / "1.parquet", tmp_path / "1.parquet"])
+    foreign = logs.log_dir(tmp_path / "foreign", broker=2, cluster="another")
+    logs.filled(logs.partition(foreign))
+    scan_all([foreign], tmp_path / "3.parquet")
+    with pytest.raises(InventoryError, match="are of two clusters"):
+        read_inventory([tmp_path / "1.parquet", tmp_path / "3.parquet"])
+
+
+def test_a_folder_of_inventories_is_all_of_them(tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    for broker in (1, 2, 3):
+        one = logs.log_dir(tmp_path / str(broker), broker=broker)
+        logs.filled(logs.partition(one))
+        scan_all([one], tmp_path / "all" / f"{broker}.parquet")
+    empty = logs.log_dir(tmp_path / "4", broker=4)
+    scan_all([empty], tmp_path / "all" / "4.parquet")
+    inventory = read_inventory([tmp_path / "all"])
+    assert inventory.brokers == {1, 2, 3, 4}
+    assert len(inventory.table) == 9
+    assert inventory.incomplete == {}
+
+
+# -- the commands -----------------------------------------------------------------------------
+
+
+def kretain(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "kretain", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_the_command_says_what_lies_where(dirs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    done = kretain("segments", "scan", *map(str, dirs), "--out", str(out), "--tiered", "pay*")
+    assert done.stderr == ""
+    assert "Broker 1: 2 topics, 4 partitions, 12 segments, " in done.stdout
+    assert f"Written to {out}." in done.stdout
+    assert {row["tiered"] for row in read_inventory([out]).table.to_pylist()} == {True, False}
+    report = json.loads(kretain("segments", "scan", str(dirs[0]), "-o", "json").stdout)
+    assert report["format"] == "kretain.segments-scan/v1"
+    assert report["totals"]["segments"] == 9
+    assert report["problems"] == 0
+    assert report["out"] is None
+    shown = json.loads(kretain("segments", "show", str(out), "-o", "json").stdout)
+    assert shown["totals"] == {"topics": 2, "partitions": 4, "segments": 12, "bytes": report_bytes(dirs)}
+    assert [row["topic"] for row in shown["topics"]] == ["orders", "payments"]
+
+
+def report_bytes(dirs: list[Path]) -> int:
+    files = [
+        one
+        for folder in dirs
+        for one in folder.rglob("0*")
+        if one.suffix in (".log", ".index", ".timeindex", ".snapshot")
+    ]
+    return sum(one.stat().st_size for one in files)
+
+
+def test_what_is_unknown_leaves_with_5_and_what_fails_with_1(dirs: list[Path], tmp_path: Path) -> None:
+    (dirs[0] / "orders-0" / f"{240:020d}.log").write_bytes(b"\xee" * 500)
+    out = str(tmp_path / "out.parquet")
+    done = kretain("segments", "scan", *map(str, dirs), "--out", out, code=5)
+    assert "orders-0: 00000000000000000240.log: its batches can't be told from byte 0 on" in done.stderr
+    assert "1 problem" in done.stdout
+    assert "orders-0 of broker 1:" in kretain("segments", "show", out, code=5).stderr
+    assert "no log dir" in kretain("segments", "scan", str(tmp_path), code=1).stderr
+    kretain("segments", "scan", str(dirs[0]), "--tiered", "x", "--no-tiered", code=2)

@@ -1,0 +1,583 @@
+"""Fleets without a cluster: which clusters are meant, what one that fails does to the others, and what is shown."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kretain.errors import Exit, UsageError, of_many
+from kretain.flows import fleet as fleets
+from kretain.flows import fleet_trim
+from kretain.flows.fleet import Fleet, FleetFlags, chosen
+from kretain.flows.spark import SharedSpark, SparkFlags
+from kretain.options.common import Common, Output, PlanOutput
+from kretain.render.fleet import print_fleet_plan
+from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
+from retention_cli.audit.lock import LockedError
+from retention_cli.brokers.errors import UnreachableError
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.model import Reason
+from retention_cli.core.progress import Progress, silent
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_heads, fleet_lines
+from retention_cli.engines.fleet.planning import (
+    CONCURRENT,
+    LocalEngine,
+    Member,
+    SameClusterError,
+    Watch,
+    check_addresses,
+    make_fleet_plan,
+)
+from retention_cli.engines.fleet.report import FleetReport
+from retention_cli.engines.fleet.saved import read_fleet, read_one, write_fleet
+from retention_cli.plan.load import read_plan
+from retention_cli.plan.saved import SavedPlanError
+from retention_cli.plan.value import Plan, as_json, plan_text
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.selection import Selection
+from retention_cli.policy.settings import OneOff
+from retention_cli.trim.report import TrimReport, row_of
+from tests.unit.plan.test_plan import EVERY, plan
+from tests.unit.plan.test_plan_parquet import of_spark, plans
+from tests.unit.trim.test_reconcile import HOLD, row
+
+POLICY = "version: 1\ntopics: [{match: '*', retention.ms: 1d}]\n"
+SELECTION = Selection(parse_policy(POLICY, "p.yaml", "sha256:0"))
+EU = EVERY
+US = plan(row(topic="clicks", unconsumed=7), HOLD._replace(topic="clicks", partition=1), cluster_id="c2")
+DOWN = Failure("ap:9092 could not be reached within 1 s: connection refused")
+FLEET = FleetPlan(EU.created_at_ms, "fleet.yaml", "sha256:f", {"eu": EU, "ap": DOWN, "us": US})
+
+
+def member(name: str, bootstrap: str = "") -> Member:
+    return Member(name, ConnectionSettings(bootstrap or f"{name}:9092"), 1.0, Path("/nowhere"), lambda: SELECTION)
+
+
+# -- exit codes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("codes", "whole"),
+    [
+        ([0, 0], 0),
+        ([0, 1], 5),  # one cluster unreachable: the others were planned or trimmed
+        ([1, 1], 1),  # 1 says that nothing was trimmed
+        ([0, 6], 5),
+        ([6, 6], 6),
+        ([1, 6], 1),  # nothing was trimmed, by the precedence of README.md
+        ([5, 0], 5),
+        ([5, 1], 5),
+        ([4, 0], 4),
+        ([4, 1], 5),
+        ([130, 0, 1], 130),
+        ([1], 1),
+        ([6], 6),
+    ],
+)
+def test_1_and_6_need_all_clusters_and_what_differs_is_partial(codes: list[int], whole: int) -> None:
+    assert of_many([Exit(one) for one in codes]) == whole
+    assert of_many([Exit(one) for one in reversed(codes)]) == whole
+
+
+# -- planning ----------------------------------------------------------------------------------------
+
+
+class Given:
+    """An engine that has its answers."""
+
+    def __init__(self, *answers: tuple[str, Plan | Failure]) -> None:
+        self.answers = answers
+
+    def plans(self, members: Sequence[Member], now_ms: int, watch: Watch) -> Iterator[tuple[str, Plan | Failure]]:
+        del members, now_ms, watch
+        yield from self.answers
+
+
+def test_clusters_stand_in_the_files_order_whenever_they_were_ready() -> None:
+    members = [member("eu"), member("ap"), member("us")]
+    made = make_fleet_plan(
+        Given(("us", US), ("eu", EU), ("ap", DOWN)), members, EU.created_at_ms, source="fleet.yaml", digest="sha256:f"
+    )
+    assert made == FLEET
+    assert list(made.clusters) == ["eu", "ap", "us"]
+
+
+def test_a_cluster_that_an_engine_forgets_is_a_failure() -> None:
+    made = make_fleet_plan(Given(("eu", EU)), [member("eu"), member("us")], 0, source="f", digest=None)
+    assert list(made.failures) == ["us"]
+
+
+def test_two_names_of_one_cluster_are_an_error_whichever_engine_read_them() -> None:
+    engine = Given(("us", replace(US, cluster_id=EU.cluster_id)), ("eu", EU))
+    with pytest.raises(SameClusterError, match=r"^eu and us are one cluster, c1: name it once, under one policy"):
+        make_fleet_plan(engine, [member("eu"), member("us")], 0, source="f", digest=None)
+
+
+def test_two_names_with_one_address_are_an_error_before_anything_is_asked() -> None:
+    with pytest.raises(SameClusterError, match=r"^eu and us are both reached by B-2:9092"):
+        check_addresses([member("eu", "b-1:9092,b-2:9092"), member("ap"), member("us", "B-2:9092")])
+    check_addresses([member("eu", "b:9092,b:9092"), member("us", "b:9093")])
+
+
+def test_the_local_engine_reads_a_few_at_a_time_and_one_failure_holds_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, running, most = threading.Lock(), 0, 0
+    together = threading.Barrier(CONCURRENT, timeout=30)
+
+    def plan_one(one: Member, now_ms: int, names: Any, progress: Progress) -> Plan:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        together.wait()  # so many are under way at once, or this fails
+        with lock:
+            running -= 1
+        if one.name == "n3":
+            raise UnreachableError("n3:9092 could not\n be reached")
+        return replace(EU, cluster_id=f"id-{one.name}", created_at_ms=now_ms)
+
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def watch(name: str) -> Iterator[Progress]:
+        yield silent
+        seen.append(name)
+
+    monkeypatch.setattr("retention_cli.engines.fleet.planning.plan_one", plan_one)
+    members = [member(f"n{number}") for number in range(3 * CONCURRENT)]
+    made = make_fleet_plan(LocalEngine(), members, 7, source="f", digest=None, watch=watch)
+    assert most == CONCURRENT
+    assert made.failures == {"n3": Failure("n3:9092 could not be reached")}
+    assert [one.created_at_ms for one in made.plans.values()] == [7] * (3 * CONCURRENT - 1)
+    assert sorted(seen) == sorted(one.name for one in members)
+
+
+# -- JSON, Parquet -----------------------------------------------------------------------------------
+
+
+def test_the_fleets_json_wraps_each_clusters_plan() -> None:
+    written = json.loads("".join(fleet_lines(FLEET)))
+    assert written == fleet_as_json(FLEET)
+    assert list(written) == ["format", "kretain", "created_at", "fleet", "has_changes", "totals", "clusters"]
+    assert written["format"] == "kretain.fleet-plan/v1"
+    assert written["fleet"] == {"source": "fleet.yaml", "digest": "sha256:f"}
+    assert written["totals"] == {
+        "clusters": 3,
+        "clusters_failed": 1,
+        "partitions": 7,
+        "trim": 3,
+        "keep": 1,
+        "hold": 2,
+        "skip": 1,
+        "records": 150,
+        "bytes": None,
+        "bytes_exact": False,
+        "unconsumed": 7,
+    }
+    assert written["clusters"] == [
+        {"name": "eu", **as_json(EU)},
+        {"name": "ap", "error": DOWN.error},
+        {"name": "us", **as_json(US)},
+    ]
+
+
+def saved(folder: Path, fleet: FleetPlan, kind: str) -> Path:
+    path = folder / f"plan.{kind}"
+    if kind == "json":
+        path.write_text("".join(fleet_lines(fleet)), encoding="utf-8")
+    elif kind == "parquet":
+        write_fleet(path, fleet)
+    else:
+        rows = [(one.cluster_id, decision) for one in fleet.plans.values() for decision in one.decisions]
+        of_spark(path, fleet_heads(fleet), rows[::2], rows[1::2])
+    return path
+
+
+KINDS = ("json", "parquet", "folder")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_fleet_comes_back_cluster_by_cluster(tmp_path: Path, kind: str) -> None:
+    path = saved(tmp_path, FLEET, kind)
+    found = read_fleet(path)
+    assert found.failures == {"ap": DOWN.error}
+    assert {name: give() for name, give in found.plans.items()} == {"eu": EU, "us": US}
+    assert read_one(path, "us") == US
+    with pytest.raises(SavedPlanError, match="has no plan for ap: ap:9092 could not be reached"):
+        read_one(path, "ap")
+    with pytest.raises(SavedPlanError, match="has no plan for uk, but for eu, us"):
+        read_one(path, "uk")
+    with pytest.raises(SavedPlanError, match="is the plan of a fleet: give --fleet FILE too"):
+        read_plan(path)
+
+
+@pytest.mark.parametrize(("without", "said"), [("eu", "rows of cluster c1"), (None, "cluster c1 has 0 rows")])
+def test_a_fleets_rows_and_heads_must_agree(tmp_path: Path, without: str | None, said: str) -> None:
+    """Rows whose cluster has no head, and a head whose rows are not there: a part of another plan, or of none."""
+    heads = fleet_heads(FLEET)
+    heads["clusters"] = [one for one in heads["clusters"] if one["name"] != without]
+    rows = [("c2", one) for one in US.decisions]
+    of_spark(path := tmp_path / "plan", heads, rows if without is None else [*rows, ("c1", EU.decisions[0])])
+    with pytest.raises(SavedPlanError, match=said):
+        read_fleet(path)
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(made=st.lists(plans, max_size=3))
+def test_json_and_parquet_of_a_fleet_come_back_alike(tmp_path: Path, made: list[Plan]) -> None:
+    clusters = {f"n{number}": replace(one, cluster_id=f"c{number}") for number, one in enumerate(made)}
+    fleet = FleetPlan(0, "f", None, {**clusters, "down": DOWN})
+    for kind in ("json", "parquet"):
+        found = read_fleet(saved(tmp_path, fleet, kind))
+        assert {name: give() for name, give in found.plans.items()} == clusters
+        assert found.failures == {"down": DOWN.error}
+
+
+def test_one_clusters_plan_serves_where_the_cluster_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan_text(EU))
+    assert read_one(path, "whatever it is called") == EU
+    with pytest.raises(SavedPlanError, match="is the plan of one cluster: say which of the fleet with --cluster NAME"):
+        read_fleet(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_cluster_twice_in_a_plan_is_refused(tmp_path: Path, kind: str) -> None:
+    twins = replace(FLEET, clusters={"eu": EU, "us": replace(US, cluster_id=EU.cluster_id)})
+    with pytest.raises(SavedPlanError, match="eu and us are one cluster, c1"):
+        read_fleet(saved(tmp_path, twins, kind))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: c.update(format="kretain.fleet-plan/v2"), "fleet-plan/v2"),
+        (lambda c: c.update(clusters="all"), "clusters"),
+        (lambda c: c["clusters"].append(c["clusters"][0]), "cluster eu stands there twice"),
+        (lambda c: c["clusters"][0].update(name=3), r"clusters\.0\.name"),
+        (lambda c: c["clusters"][0].update(format="x"), r"clusters\.0 has format 'x'"),
+        (lambda c: c["clusters"][1].update(error=None), r"clusters\.1 has format None"),
+        (lambda c: c["clusters"][2]["partitions"][0].update(trim_to=-1), r"clusters\.2\.partitions\.0\.trim_to"),
+        (lambda c: c["clusters"][2].pop("partitions"), r"clusters\.2\.partitions"),
+        (lambda c: c["clusters"][2].update(created_at="x"), "created_at"),
+    ],
+)
+def test_a_fleets_plan_that_can_not_be_is_refused(tmp_path: Path, change: Any, said: str) -> None:
+    content = fleet_as_json(FLEET)
+    change(content)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(SavedPlanError, match=said):
+        read_fleet(path)
+
+
+# -- which clusters are meant ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "p.yaml").write_text(POLICY)
+    (tmp_path / "config.yaml").write_text(
+        "contexts:\n"
+        "  prod-eu: {bootstrap-server: 'eu:9092', policy: p.yaml}\n"
+        "  prod-us: {bootstrap-server: 'us:9092', policy: p.yaml, state-dir: us-state}\n"
+        "  staging: {bootstrap-server: 'staging:9092'}\n"
+        "  odd*: {bootstrap-server: 'odd:9092'}\n"
+    )
+    (tmp_path / "fleet.yaml").write_text(
+        "version: 1\nclusters:\n"
+        "  - {name: eu, context: prod-eu}\n"
+        "  - {name: us, context: prod-us, state-dir: mine}\n"
+        "  - {name: ap, bootstrap-server: 'ap:9092'}\n"
+    )
+    monkeypatch.setenv("KRETAIN_CONFIG", str(tmp_path / "config.yaml"))
+    return tmp_path
+
+
+def bootstraps(found: object) -> dict[str, str]:
+    assert isinstance(found, Fleet)
+    return {name: one.settings().bootstrap for name, one in found.clusters.items()}
+
+
+def test_a_glob_is_several_contexts_and_a_name_is_one(here: Path) -> None:
+    several = chosen(Common(context="prod-*"), FleetFlags())
+    assert bootstraps(several) == {"prod-eu": "eu:9092", "prod-us": "us:9092"}
+    assert isinstance(several, Fleet)
+    assert (several.source, several.digest) == ("context prod-*", None)
+    assert several.clusters["prod-us"].state_dir == here / "us-state"
+    for one in ("prod-us", "odd*"):  # a context that is called so is that one
+        assert not isinstance(chosen(Common(context=one), FleetFlags()), Fleet)
+    assert bootstraps(chosen(Common(context="stag*"), FleetFlags())) == {"staging": "staging:9092"}
+
+
+def test_a_fleet_file_takes_contexts_and_says_what_differs(here: Path) -> None:
+    found = chosen(Common(), FleetFlags(here / "fleet.yaml"))
+    assert bootstraps(found) == {"eu": "eu:9092", "us": "us:9092", "ap": "ap:9092"}
+    assert isinstance(found, Fleet)
+    assert (found.clusters["eu"].policy, found.clusters["us"].policy) == (here / "p.yaml", here / "p.yaml")
+    assert found.clusters["us"].state_dir == here / "mine"
+    with pytest.raises(UsageError, match=r"ap has no policy: .*fleet\.yaml names none for it"):
+        found.members(None, OneOff())
+    one = chosen(Common(), FleetFlags(here / "fleet.yaml", "ap"))
+    assert not isinstance(one, Fleet)
+    assert one.settings().bootstrap == "ap:9092"
+
+
+def test_the_fleets_own_policies_win_over_a_contexts_and_a_flag_does_not_mix_with_them(here: Path) -> None:
+    text = (here / "fleet.yaml").read_text().replace("clusters:", "policy: shared.yaml\nclusters:", 1)
+    (here / "fleet.yaml").write_text(text)
+    found = chosen(Common(), FleetFlags(here / "fleet.yaml"))
+    assert isinstance(found, Fleet)
+    assert {one.policy for one in found.clusters.values()} == {here / "shared.yaml"}
+    with pytest.raises(UsageError, match="names policies: leave KRETAIN_POLICY out"):
+        chosen(Common(policy=Path("x"), given_by={"policy": "variable"}), FleetFlags(here / "fleet.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("common", "flags", "said"),
+    [
+        ({"bootstrap_server": "b"}, {"fleet": "fleet.yaml"}, "--fleet names several clusters and --bootstrap-server"),
+        ({"command_config": Path("x")}, {"fleet": "fleet.yaml"}, "--command-config"),
+        ({"context": "prod-eu"}, {"fleet": "fleet.yaml"}, "--context"),
+        (
+            {"context": "prod-*", "bootstrap_server": "b", "given_by": {"bootstrap_server": "variable"}},
+            {},
+            r"--context prod-\* names several clusters and KRETAIN_BOOTSTRAP_SERVER one",
+        ),
+        ({}, {"cluster": "eu"}, "--cluster names one of several"),
+        ({"context": "prod-eu"}, {"cluster": "eu"}, "--cluster names one of several"),
+        ({}, {"fleet": "fleet.yaml", "cluster": "uss"}, "has no cluster 'uss'; did you mean us"),
+        ({"context": "prod-*"}, {"cluster": "staging"}, "has no cluster 'staging'"),
+    ],
+)
+def test_ways_to_name_clusters_do_not_mix(here: Path, common: dict[str, Any], flags: dict[str, Any], said: str) -> None:
+    if "fleet" in flags:
+        flags = flags | {"fleet": here / flags["fleet"]}
+    with pytest.raises(UsageError, match=said):
+        chosen(Common(**common), FleetFlags(**flags))
+
+
+def test_delete_records_is_of_one_cluster() -> None:
+    with pytest.raises(UsageError, match="for one cluster: name it with --cluster NAME"):
+        fleets.plan_fleet(
+            Fleet("f", None, {}),
+            None,
+            OneOff(),
+            out=None,
+            output=PlanOutput.delete_records,
+            quiet=True,
+            every_row=False,
+            detailed_exitcode=False,
+            fail_on_hold=False,
+        )
+
+
+# -- trimming ----------------------------------------------------------------------------------------
+
+
+def trimmed_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+    answers: dict[str, TrimReport | BaseException],
+    failures: dict[str, Failure],
+    before: dict[str, TrimReport] | None = None,
+) -> tuple[dict[str, TrimReport | Failure], list[str]]:
+    """Trim three clusters whose trims end so; return what became of each, and who was reached at all.
+
+    ``before`` are reports that were there before the trim ended.
+    """
+    reached: list[str] = []
+
+    def trim(one: Member, _plan: Plan, _flags: fleet_trim.TrimFlags, sent: list[TrimReport]) -> TrimReport:
+        reached.append(one.name)
+        answer = answers[one.name]
+        if one.name in (before or {}):
+            sent.append((before or {})[one.name])
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(fleet_trim, "trim_one", trim)
+    flags = fleet_trim.TrimFlags(
+        plan=None,
+        dry_run=False,
+        yes=True,
+        spark=SharedSpark(SparkFlags()),
+        max_age_ms=0,
+        max_partitions=None,
+        fail_on_hold=False,
+        output=Output.json,
+        every_row=False,
+        quiet=True,
+    )
+    wishes = fleet_trim.FleetPlans({name: lambda: EU for name in answers}, failures, lambda: None)
+    members = [member("eu"), member("ap"), member("us")]
+    return dict(fleet_trim.trim_each(members, wishes, flags)), reached
+
+
+@pytest.mark.parametrize(
+    "error", [UnreachableError("down"), LockedError("locked"), RuntimeError("a bug"), OSError("disk")]
+)
+def test_whatever_fails_in_one_cluster_the_others_are_trimmed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    report = REPORT.reports["eu"]
+    found, reached = trimmed_in_turn(monkeypatch, {"eu": error, "us": report}, {"ap": DOWN})
+    assert reached == ["eu", "us"]
+    assert (found["ap"], found["us"]) == (DOWN, report)
+    failed = found["eu"]
+    assert isinstance(failed, Failure)
+    assert str(error) in failed.error
+    code = fleets.code_of_failure(failed)
+    assert code == (Exit.REFUSED if isinstance(error, LockedError) else Exit.FAILED)
+
+
+@pytest.mark.parametrize("error", [UnreachableError("down"), KeyboardInterrupt()])
+def test_whatever_comes_behind_a_clusters_deletes_its_report_stands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException
+) -> None:
+    """It is not said that nothing was done to it."""
+    report = replace(REPORT.reports["eu"], sent=True)
+    found, reached = trimmed_in_turn(monkeypatch, {"eu": error, "us": report}, {"ap": DOWN}, {"eu": report})
+    interrupted = isinstance(error, KeyboardInterrupt)
+    assert found["eu"] == replace(report, interrupted=interrupted)
+    assert reached == (["eu"] if interrupted else ["eu", "us"])
+    assert capsys.readouterr().err == ("" if interrupted else "kretain: down\n")
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_a_ctrl_c_leaves_later_clusters_alone(monkeypatch: pytest.MonkeyPatch, *, raised: bool) -> None:
+    """Whether it came before the first request, or the trim under way ended in good order and says so."""
+    report = replace(REPORT.reports["eu"], interrupted=True)
+    first = KeyboardInterrupt() if raised else report
+    found, reached = trimmed_in_turn(monkeypatch, {"eu": first, "ap": report, "us": report}, {})
+    assert reached == ["eu"]
+    for name in ("ap", "us"):
+        left = found[name]
+        assert isinstance(left, Failure)
+        assert left.error == "interrupted before its turn"
+    assert FleetReport("f", None, found).interrupted
+
+
+# -- what is shown -----------------------------------------------------------------------------------
+
+
+def test_a_fleet_is_shown_cluster_by_cluster_then_topic_by_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fleet_plan(FLEET, PlanOutput.table, every_row=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[2] == ["eu", "5", "2", "1", "1", "1", "100", "?", "0"]
+    assert lines[3] == ["us", "2", "1", "0", "1", "0", "50", "500", "B", "7"]
+    assert lines[4] == ["ap", *"—" * 8]
+    assert lines[8][:6] == ["eu", "orders", "5", "2", "1", "100"]
+    assert lines[9][:6] == ["us", "clicks", "2", "1", "1", "50"]
+    text = "\n".join(" ".join(line) for line in lines)
+    assert "2 clusters, 7 partitions: 3 trim, 1 keep, 2 hold, 1 skip; 1 could not be planned." in text
+    assert "150 records would be trimmed. 7 of them are not read by everybody." in text
+    assert f"Could not be planned\nap\n{DOWN.error}" in text
+    assert "On hold in us\nclicks 1\nG7 on hold: x" in text
+
+
+def test_every_row_is_every_clusters_own_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fleet_plan(FLEET, PlanOutput.table, every_row=True)
+    text = capsys.readouterr().out
+    assert "\neu\n" in text
+    assert "orders-3" in text
+    assert "clicks-1" in text
+    print_fleet_plan(FLEET, PlanOutput.markdown, every_row=False)
+    assert "### On hold in us\n\n- clicks 1" in capsys.readouterr().out
+
+
+def test_many_topics_are_the_ones_that_matter_most(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [row(topic=f"t{number:03}", records=number) for number in range(60)]
+    print_fleet_plan(replace(FLEET, clusters={"eu": plan(*rows)}), PlanOutput.table, every_row=False)
+    text = capsys.readouterr().out
+    assert "The 20 of 60 topics that matter most" in text
+    assert "t059" in text
+    assert "t039" not in text
+
+
+def test_a_fleet_of_which_nothing_could_be_planned_does_not_say_that_there_is_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_fleet_plan(replace(FLEET, clusters={"ap": DOWN}), PlanOutput.table, every_row=False)
+    text = capsys.readouterr().out
+    assert "None of 1 cluster could be planned." in text
+    assert "Nothing to trim" not in text
+
+
+def test_rows_for_scripts_name_their_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fleet_plan(FLEET, PlanOutput.jsonl, every_row=False)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["cluster"] for one in rows] == ["eu"] * 5 + ["us"] * 2
+    print_fleet_plan(FLEET, PlanOutput.csv, every_row=False)
+    table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(one["cluster"], one["topic"]) for one in table] == [(one["cluster"], one["topic"]) for one in rows]
+    print_fleet_plan(FLEET, PlanOutput.yaml, every_row=False)
+    assert yaml.safe_load(capsys.readouterr().out) == fleet_as_json(FLEET)
+
+
+def test_the_question_covers_all_clusters_and_names_those_left_alone() -> None:
+    shares = [fleet_share("eu", EU, None), fleet_share("us", US, None), fleet_share("none", plan(HOLD), None)]
+    assert fleet_question(shares, ["ap"]) == (
+        "Trim 150 records from 3 partitions of 2 topics in 2 clusters: eu 100, us 50? 7 of them have NOT been read by "
+        "every consumer that counts. Left alone, since there is no plan: ap. This can't be undone."
+    )
+    assert "Trim 50 records from 1 partition of" in fleet_question([fleet_share("eu", EU, 1)], [])
+
+
+REPORT = FleetReport(
+    "fleet.yaml",
+    "sha256:f",
+    {
+        "eu": TrimReport("run-1", "c1", "b:9092", [row_of(EU.decisions[0].tp, "trimmed", 50, 50, (), 50, 500)]),
+        "ap": DOWN,
+        "us": TrimReport(
+            "run-2", "c2", "b:9092", [row_of(US.decisions[0].tp, "held", reasons=(Reason("F3", "down"),))]
+        ),
+    },
+)
+
+
+def test_a_report_wraps_each_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fleet_report(REPORT, Output.json, every_row=False)
+    written = json.loads(capsys.readouterr().out)
+    assert written["format"] == "kretain.fleet-trim/v1"
+    assert not written["interrupted"]
+    totals = written["totals"]
+    assert (totals["clusters"], totals["clusters_failed"], totals["partitions"]) == (3, 1, 2)
+    assert (totals["trimmed"], totals["held"], totals["records"], totals["bytes"]) == (1, 1, 50, 500)
+    eu, ap, us = written["clusters"]
+    assert (eu["name"], eu["format"], eu["run"], len(eu["partitions"])) == ("eu", "kretain.trim/v1", "run-1", 1)
+    assert ap == {"name": "ap", "error": DOWN.error}
+    assert us["partitions"][0]["reasons"] == [{"code": "F3", "text": "down"}]
+    print_fleet_report(REPORT, Output.yaml, every_row=False)
+    assert yaml.safe_load(capsys.readouterr().out) == written
+    print_fleet_report(REPORT, Output.csv, every_row=False)
+    assert [one["cluster"] for one in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["eu", "us"]
+
+
+def test_a_report_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    print_fleet_report(REPORT, Output.table, every_row=False)
+    text = capsys.readouterr().out
+    assert "2 clusters, 2 partitions: 1 trimmed, 1 held; nothing was done to 1." in text
+    assert f"Not trimmed\n  ap\n    {DOWN.error}" in text
+    assert "Held in us\n  clicks 0\n    F3  down" in text
+
+
+def test_an_interrupt_anywhere_is_the_fleets() -> None:
+    assert replace(REPORT, clusters={"eu": Failure("interrupted", KeyboardInterrupt())}).interrupted
+    late = replace(REPORT.reports["eu"], interrupted=True)
+    assert replace(REPORT, clusters={"eu": late}).interrupted
+    assert not REPORT.interrupted

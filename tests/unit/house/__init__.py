@@ -1,0 +1,1 @@
+"""Unit tests of the house itself: walls, docs, what is generated."""

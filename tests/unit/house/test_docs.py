@@ -1,0 +1,343 @@
+"""README and docs can't drift: what they show is read by the real app, the real parser and the real code."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from kretain import config
+from kretain.app import app
+from kretain.errors import Exit
+from kretain.render import doctor, groups, history, offsets
+from retention_cli import __version__
+from retention_cli.decide.guards import GUARDS
+from retention_cli.engines.fleet.file import ClusterModel, FleetFileError, FleetModel, parse_fleet
+from retention_cli.engines.fleet.plan import fleet_head
+from retention_cli.engines.fleet.report import fleet_report_head
+from retention_cli.plan.value import as_json
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.load import parse_policy
+from retention_cli.policy.schema import DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
+from retention_cli.reports.policy_check import check_alone
+from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
+from tests.support.command_lines import parse
+from tests.unit.engines.test_fleet import FLEET, REPORT
+from tests.unit.plan.test_plan import EVERY
+
+ROOT = Path(__file__).parents[3]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+WRITTEN = [page for page in PAGES if page.name != "commands.md"]
+"""docs/commands.md is generated; ``make check`` looks after it."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its page, line, information string and text."""
+
+    page: Path
+    line: int
+    info: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}:{self.line}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    begun: tuple[int, str, list[str]] | None = None
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.startswith("```"):
+            if begun is not None:
+                begun[2].append(line)
+        elif begun is None:
+            begun = (number, line.removeprefix("```"), [])
+        else:
+            yield Block(page, begun[0], begun[1], "".join(f"{one}\n" for one in begun[2]))
+            begun = None
+    assert begun is None, f"{page.name}: a block that never ends"
+
+
+BLOCKS = [block for page in WRITTEN for block in blocks(page)]
+
+
+def commands() -> Iterator[Any]:
+    """Yield each ``kretain …`` of every shell block (all lines) and console block (after a ``$``)."""
+    for block in BLOCKS:
+        text = block.text.replace("\\\n", " ")
+        if block.info == "console":
+            lines = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
+        else:
+            lines = text.splitlines() if block.info == "sh" else []
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            if "kretain" in words:
+                words = words[words.index("kretain") + 1 :]
+                end = next((at for at, word in enumerate(words) if word in ("|", ">")), len(words))
+                yield pytest.param(words[:end], id=f"{block}: {line}")
+
+
+def mentions() -> Iterator[Any]:
+    """Yield each ``kretain …`` that a sentence names."""
+    for page in WRITTEN:
+        prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for line in sorted(set(re.findall(r"`kretain ([^`]+)`", prose))):
+            yield pytest.param(shlex.split(line), id=f"{page.name}: kretain {line}")
+
+
+COMMANDS = list(commands())
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_line_parses_with_the_real_app(words: list[str]) -> None:
+    """Commands and options exist, and values are of their kind; nothing is run, so nothing is connected to."""
+    if words == ["--install-completion"]:  # would install it
+        assert words[0] in {name for option in typer.main.get_command(app).params for name in option.opts}
+        return
+    try:
+        parse(words)
+    except typer.Exit as end:  # --help has been printed
+        assert end.exit_code == 0
+
+
+@pytest.mark.parametrize("words", list(mentions()))
+def test_every_command_and_option_that_a_sentence_names_exists(words: list[str]) -> None:
+    command: Any = typer.main.get_command(app)
+    options = {"--install-completion", "--help"}
+    for word in words:
+        if word.startswith("-"):
+            assert word in options
+        elif hasattr(command, "get_command"):
+            command = command.get_command(None, word)
+            assert command is not None, word
+            options = {name for option in command.params for name in option.opts}
+
+
+def test_there_are_commands_to_check() -> None:
+    assert {"plan", "trim", "explain", "history", "policy", "doctor"} <= {one.values[0][0] for one in COMMANDS}
+
+
+YAML = [block for block in BLOCKS if block.info.startswith("yaml")]
+
+
+@pytest.mark.parametrize("block", [one for one in YAML if one.info == "yaml"], ids=str)
+def test_every_yaml_block_is_accepted(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "contexts" in yaml.safe_load(block.text):
+        (tmp_path / "config.yaml").write_text(block.text)
+        monkeypatch.setenv("KRETAIN_CONFIG", str(tmp_path / "config.yaml"))
+        for name in config.contexts():
+            config.context_of(name)
+        assert config.file_content()["default-context"] in config.contexts()
+        return
+    if "clusters" in yaml.safe_load(block.text):
+        assert parse_fleet(block.text, "fleet.yaml", "sha256:x", tmp_path).entries
+        return
+    policy = parse_policy(block.text, "policy.yaml", "sha256:x")
+    assert not check_alone(policy).problems
+
+
+@pytest.mark.parametrize("block", [one for one in YAML if one.info == "yaml broken"], ids=str)
+def test_every_broken_yaml_block_is_answered_as_shown(block: Block) -> None:
+    shown = next(one for one in BLOCKS if one.page == block.page and one.line > block.line)
+    assert shown.info == "text"
+    try:
+        if block.page.name == "fleets.md":
+            parse_fleet(block.text, "fleet.yaml", "sha256:x", Path())
+        problems = check_alone(parse_policy(block.text, "policy.yaml", "sha256:x")).problems
+    except (PolicyError, FleetFileError) as error:
+        problems = error.problems
+    assert "".join(f"{problem}\n" for problem in problems) == shown.text
+
+
+def test_no_yaml_block_is_left_unchecked() -> None:
+    assert {block.info for block in YAML} == {"yaml", "yaml broken"}
+    assert {block.info for block in BLOCKS} <= {
+        "yaml",
+        "yaml broken",
+        "sh",
+        "console",
+        "text",
+        "json",
+        "properties",
+        "python",
+    }
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as code hosts make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_or_a_heading_leads_there(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if target.startswith(("https://", "http://")):
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"(docs/{page.name})" in readme, page.name
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {
+        name
+        for block in BLOCKS
+        if block.info == "sh"
+        for name in re.findall(r"^make ([a-z-]+)", block.text, re.MULTILINE)
+    }
+    assert {"demo", "test", "install"} <= named <= targets
+
+
+def test_the_readmes_exit_codes_are_the_real_ones() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [int(code) for code, _ in rows] == sorted(Exit)
+    said = dict(rows)
+    words = {"0": "done", "1": "failed", "2": "usage", "5": "partial", "6": "refused", "130": "interrupted"}
+    assert {code: said[code].split()[0].strip(",:;") for code in words} == words
+    assert "--detailed-exitcode" in said["3"]
+    assert "--fail-on-hold" in said["4"]
+
+
+def keys_in_tables(text: str) -> set[str]:
+    """Return what stands as code in the first cells of a page's tables; ``a.b`` and ``.c`` beside it are ``a.b``, ``a.c``."""
+    found: set[str] = set()
+    for cell in re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE):
+        prefix = ""
+        for key in re.findall(r"`([^`]+)`", cell):
+            found.add(prefix + key if key.startswith(".") else key)
+            prefix = prefix if key.startswith(".") else key.rpartition(".")[0]
+    return found
+
+
+def test_every_policy_key_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
+    documented = keys_in_tables(page)
+    real = {
+        *keys_of(FileModel),
+        *(f"groups.{key}" for key in keys_of(GroupsModel)),
+        *keys_of(LimitsModel),
+        *keys_of(DisksModel),
+        *keys_of(EntryModel),
+    }
+    assert documented == real
+
+
+def paths(value: Any, prefix: str = "") -> set[str]:
+    """Return the dotted paths of an object's leaves; lists, and objects whose keys are data, are leaves."""
+    if not isinstance(value, dict) or prefix in ("policy.flags", "unconsumed_by"):
+        return {prefix}
+    return {path for key, one in value.items() for path in paths(one, f"{prefix}.{key}" if prefix else key)}
+
+
+def section(page: str, title: str) -> str:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return next(part for part in re.split(r"^## ", text, flags=re.MULTILINE) if part.startswith(title))
+
+
+def test_the_plans_and_reports_keys_are_documented_and_no_others() -> None:
+    plan = as_json(EVERY)
+    assert keys_in_tables(section("plan.md", "The plan")) == paths(plan) | set(plan["partitions"][0])
+    report = TrimReport("run", "id", "b:9092", [row_of(EVERY.decisions[0].tp, "trimmed")])
+    outcomes = {"trimmed", "would-trim", "unchanged", "held", "failed", "unverified"}
+    documented = keys_in_tables(section("plan.md", "The report"))
+    assert documented - outcomes == paths(report_as_json(report)) | {"partitions"} | set(row_as_json(report.rows[0]))
+    assert outcomes <= documented
+
+
+def test_a_fleets_keys_are_documented_and_no_others() -> None:
+    assert keys_in_tables(section("fleets.md", "The fleet file")) == {
+        *keys_of(FleetModel),
+        *(f"clusters.{key}" for key in keys_of(ClusterModel)),
+    }
+    assert keys_in_tables(section("fleets.md", "The plan")) == paths(fleet_head(FLEET)) | {"clusters"}
+    assert keys_in_tables(section("fleets.md", "The report")) == paths(fleet_report_head(REPORT)) | {"clusters"}
+
+
+def test_the_other_commands_keys_are_documented() -> None:
+    text = section("plan.md", "Other commands")
+    for module in (doctor, groups, history, offsets):
+        assert f"`{module.FORMAT}`" in text
+    for key in {
+        *(doctor.COLUMNS + groups.COLUMNS + offsets.COLUMNS + offsets.GROUP_COLUMNS),
+        *(history.COLUMNS + history.RUN_COLUMNS),
+    }:
+        assert f"`{key}`" in text, key
+
+
+def reason_codes() -> set[str]:
+    """Return the codes that the engine gives reasons: literals, and the codes of guards that limit."""
+    found: set[str] = {guard.code for guard in GUARDS}
+    for path in (ROOT / "retention_cli").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+                called = ast.unparse(node.func)
+                if called.rpartition(".")[2] in ("Reason", "because") and isinstance(node.args[0].value, str):
+                    found.add(node.args[0].value)
+    return found
+
+
+def test_every_reason_code_is_documented_and_no_other() -> None:
+    documented = set(re.findall(r"^\*\*`([\w-]+)`", section("safety.md", "Reason codes"), re.MULTILINE))
+    assert documented == reason_codes()
+
+
+def test_every_test_that_a_fact_names_exists() -> None:
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    names = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    for named in re.findall(r"`(test_\w+(?:\.py)?)`", (ROOT / "docs" / "facts.md").read_text(encoding="utf-8")):
+        assert named in names or f"def {named}(" in tests, named
+    for module in re.findall(r"`((?:[a-z_]+/)+\w+\.py)`", (ROOT / "docs" / "facts.md").read_text(encoding="utf-8")):
+        assert (ROOT / "retention_cli" / module).exists(), module
+
+
+def test_the_house_that_development_describes_stands() -> None:
+    plan = next(block for block in BLOCKS if block.page.name == "development.md" and "cli/kretain/" in block.text)
+    wing = ROOT
+    for line in plan.text.splitlines():
+        if line.startswith("  "):
+            names = re.match(r"  ((?:[\w.]+/? )+) *", line)
+            assert names is not None, line
+            assert all((wing / name).exists() for name in names[1].split() if "/" in name or "." in name), line
+        else:
+            wing = ROOT / line.split()[0]
+            assert all((ROOT / name).exists() for name in line.split() if name.endswith("/")), line
+
+
+def test_the_changelog_has_the_version_that_is_built() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == __version__
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[{re.escape(__version__)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
+    assert "## [Unreleased]" in changelog
+
+
+def test_every_test_that_the_threat_model_names_exists() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8")))
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert len(named) > 20
+    assert named <= there

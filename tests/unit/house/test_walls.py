@@ -1,0 +1,277 @@
+"""The house's walls (docs/architecture.md, The rooms), read from the imports: who may speak to whom."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+ENGINE, COMMANDS = ROOT / "retention_cli", ROOT / "cli" / "kretain"
+PRODUCT = sorted([*ENGINE.rglob("*.py"), *COMMANDS.rglob("*.py")])
+ROOMS = (
+    *("core", "policy", "brokers", "decide", "audit", "memory", "observe", "disks", "plan", "archive", "trim"),
+    *("reports", "advise", "profile", "engines"),
+)
+"""The engine's rooms in the order in which data flows: none imports one that comes after it."""
+PURE = [
+    path
+    for room, but in (
+        ("core", ("clock", "files", "state_dir")),
+        ("decide", ()),
+        ("disks/solve", ("batch_view", "dictionary", "estimated", "inventory_view", "oldest_first")),
+    )
+    for path in sorted((ENGINE / room).rglob("*.py"))
+    if path.stem not in but
+] + [
+    ENGINE / f"{name}.py"
+    for name in (
+        *(
+            "plan/columns",
+            "plan/value",
+            "plan/target",
+            "trim/reconcile",
+            "trim/wanted",
+            "disks/decide",
+            "observe/floors/fold",
+            "observe/floors/folded",
+            "observe/floors/standing",
+        ),
+        *("memory/commit", "memory/disk", "memory/earlier", "memory/group", "memory/interface", "memory/partition"),
+        *("memory/replica", "engines/fleet/plan", "engines/fleet/report"),
+        *("profile/front", "profile/hours", "profile/pieces", "profile/summary"),
+    )
+]
+"""What is given all that it needs: facts, settings, now."""
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """Every module that a file imports, anywhere in it: ``a.b`` and ``a.b.c`` for ``from a.b import c``."""
+    found: list[str] = []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found += [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}: a relative import"
+            found += [node.module or "", *(f"{node.module}.{one.name}" for one in node.names)]
+    return tuple(found)
+
+
+@cache
+def files_of(module: str) -> tuple[Path, ...]:
+    """The files that importing a module of ours reads first: itself, or what its package says."""
+    head, _, rest = module.partition(".")
+    place = {"retention_cli": ENGINE, "kretain": COMMANDS}.get(head)
+    if place is None:
+        return ()
+    stem = place.joinpath(*rest.split(".")) if rest else place
+    return tuple(file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.exists())
+
+
+@cache
+def brought_in(path: Path) -> frozenset[str]:
+    """Every module of ours that importing a file brings in, the file's own included."""
+    found: set[str] = set()
+    waiting = [path]
+    while waiting:
+        one = waiting.pop()
+        if name_of(one) not in found:
+            found.add(name_of(one))
+            waiting += [file for module in imports(one) for file in files_of(module)]
+    return frozenset(found)
+
+
+def importers_of(*modules: str) -> set[str]:
+    """Which files of the product import one of these modules, or something in them."""
+    return {
+        name_of(path)
+        for path in PRODUCT
+        if any(one == module or one.startswith(f"{module}.") for one in imports(path) for module in modules)
+    }
+
+
+def calls(path: Path) -> Iterator[str]:
+    """Every function that is called by its name: ``print``, ``time.time``, ``dt.datetime.now``."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+
+
+def test_no_room_knows_of_those_that_come_after_it() -> None:
+    """Policy, brokers, decide, memory, observe, plan, trim: what flows goes one way, and so do the imports."""
+    upward = set()
+    for path in ENGINE.rglob("*.py"):
+        room = path.relative_to(ENGINE).parts[0]
+        if room in ("__init__.py", "spark.py"):  # the version, and the name that notebooks import
+            assert path.read_text(encoding="utf-8").count("\n") < 20, name_of(path)
+            continue
+        assert room in ROOMS, f"{name_of(path)} stands in no room"
+        for module in imports(path):
+            other = (*module.split("."), "")[1]
+            if module.startswith("retention_cli.") and other in ROOMS[ROOMS.index(room) + 1 :]:
+                upward.add(f"{name_of(path)} imports {other}")
+    assert upward == set()
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Wherever in a file the import stands: a function that imports late to get round a circle has found one."""
+    done: set[Path] = set()
+
+    def visit(path: Path, way: tuple[Path, ...]) -> None:
+        assert path not in way, " → ".join(map(name_of, (*way[way.index(path) :], path)))
+        if path not in done:
+            for module in imports(path):
+                for file in files_of(module):
+                    if file not in (path, path.parent / "__init__.py"):
+                        visit(file, (*way, path))
+            done.add(path)
+
+    for path in ENGINE.rglob("*.py"):
+        visit(path, ())
+
+
+def test_only_brokers_speaks_to_kafka() -> None:
+    """And what starts a Kafka of its own, for the demo and the tests."""
+    speakers = importers_of("kafka", "confluent_kafka")
+    assert speakers
+    assert {
+        name for name in speakers if not name.startswith(("retention_cli/brokers/", "cli/kretain/embedded/"))
+    } == set()
+
+
+def test_one_module_can_delete_and_the_way_to_a_trim_alone_leads_to_it() -> None:
+    """Only trim holds an object that can delete (docs/architecture.md)."""
+    deleting = "retention_cli/brokers/deleter.py"
+    requests = {name_of(path) for path in PRODUCT if any("DeleteRecordsRequest" in one for one in imports(path))}
+    assert requests == {deleting}
+    holders = {"retention_cli/trim/batches.py", "retention_cli/trim/run.py"}
+    assert importers_of("retention_cli.brokers.deleter") == holders
+    assert deleting in brought_in(COMMANDS / "commands" / "trim.py")
+    assert deleting not in brought_in(ENGINE / "plan" / "make.py")
+    ways = ("retention_cli.trim.batches", "retention_cli.trim.run", "retention_cli.engines.fleet.trimming")
+    outside = {name for name in importers_of(*ways) if "kretain/" in name}
+    assert outside == {"cli/kretain/commands/trim.py", "cli/kretain/flows/fleet_trim.py"}
+    assert importers_of("kretain.flows.fleet_trim") == {"cli/kretain/commands/trim.py"}
+    assert deleting not in brought_in(ENGINE / "engines" / "fleet" / "planning.py")
+    assert deleting not in brought_in(COMMANDS / "commands" / "plan.py")
+
+
+def test_one_module_can_write_and_it_writes_to_our_own_topics() -> None:
+    """What makes topics and appends to them is asked for by name, for named topics; the rest of the house can't."""
+    writing = "retention_cli/brokers/writer.py"
+    clients = {name_of(path) for path in PRODUCT if any("NewTopic" in one for one in imports(path))}
+    assert {name for name in clients if not name.startswith("cli/kretain/embedded/")} == {writing}
+    assert importers_of("retention_cli.brokers.writer") == {
+        "retention_cli/memory/topics/broker_clock.py",
+        "retention_cli/memory/topics/make.py",
+        "retention_cli/memory/topics/policy.py",
+        "retention_cli/memory/topics/state.py",
+        "cli/kretain/commands/init.py",
+        "cli/kretain/commands/policy.py",
+    }
+    assert writing not in brought_in(ENGINE / "observe" / "cluster.py")
+
+
+def test_one_module_can_write_to_others_topics_and_only_a_restore_leads_to_it() -> None:
+    """An archive is written from what a reader reads: it can't change a cluster, and a restore is asked for by name."""
+    republishing = "retention_cli/brokers/republisher.py"
+    assert importers_of("retention_cli.brokers.republisher") == {"retention_cli/archive/restore.py"}
+    assert importers_of("retention_cli.archive.restore") == {
+        "cli/kretain/commands/restore.py",
+        "cli/kretain/render/archive.py",
+    }
+    for path in (ENGINE / "trim" / "batches.py", ENGINE / "archive" / "archiver.py", COMMANDS / "commands" / "trim.py"):
+        assert republishing not in brought_in(path)
+    for path in (*(ENGINE / "archive").glob("*.py"), *(ENGINE / "engines" / "spark").glob("*.py")):
+        assert "retention_cli/brokers/deleter.py" not in brought_in(path), name_of(path)
+
+
+def test_an_archive_can_be_written_without_a_command() -> None:
+    """A Spark task archives one range: a reader and a store are all that it needs."""
+    reached = brought_in(ENGINE / "archive" / "writer.py")
+    assert not [
+        one for one in reached if one.startswith(("cli/", "retention_cli/memory/ledger", "retention_cli/plan/make"))
+    ]
+
+
+@pytest.mark.parametrize("path", PURE, ids=name_of)
+def test_what_decides_has_no_clock_no_chance_no_log_and_no_broker(path: Path) -> None:
+    """The same facts, settings and now give the same decision (docs/architecture.md)."""
+    impure = ("time", "random", "secrets", "logging", "os", "sys", "socket", "subprocess", "pathlib", "threading")
+    assert not [one for one in imports(path) if one.partition(".")[0] in (*impure, "kafka", "confluent_kafka")]
+    assert not [one for one in calls(path) if one.rpartition(".")[2] in ("now", "utcnow", "today", "open", "getenv")]
+    reached = {
+        name for name in brought_in(path) if name.startswith(("retention_cli/brokers", "retention_cli/memory/ledger"))
+    }
+    assert not reached
+
+
+def test_the_engine_knows_no_terminal() -> None:
+    """No Typer, no rich, no printing: it travels to Spark executors."""
+    for path in ENGINE.rglob("*.py"):
+        heads = {one.partition(".")[0] for one in imports(path)}
+        assert not heads & {"typer", "click", "rich", "kretain", "tabulate"}, name_of(path)
+        assert not [one for one in calls(path) if one in ("print", "input", "sys.stdout.write")], name_of(path)
+
+
+def test_what_reads_log_dirs_opens_nothing_to_write_to_it() -> None:
+    """One module of the inventory writes, and it writes the inventory."""
+    writing = {
+        "mkstemp",
+        "replace",
+        "unlink",
+        "chmod",
+        "rename",
+        "remove",
+        "write",
+        "truncate",
+        "mkdir",
+        "utime",
+        "link",
+    }
+    for path in (ENGINE / "disks" / "inventory").glob("*.py"):
+        if path.name != "table.py":
+            called = {one.rpartition(".")[2] for one in calls(path) if not one.endswith(".fromtimestamp")}
+            assert not called & writing, name_of(path)
+            assert not [one for one in ("O_WRONLY", "O_RDWR", "O_CREAT", "mmap", "flock") if one in path.read_text()]
+
+
+def test_nothing_rests_on_an_assertion() -> None:
+    """``python -O`` drops them: those that stand in the product only tell the type checker what it can't see."""
+    for path in PRODUCT:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Assert):
+                assert "# noqa: S101" in lines[(node.end_lineno or node.lineno) - 1], (
+                    f"{name_of(path)}:{node.lineno}: and no reason"
+                )
+
+
+def test_no_error_is_swallowed_unseen() -> None:
+    """A bare ``except:`` or one that takes everything and goes on would turn an unknown into a guess."""
+    for path in ENGINE.rglob("*.py"):
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ExceptHandler):
+                caught = "" if node.type is None else ast.unparse(node.type)
+                again = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+                assert again or caught not in ("", "Exception", "BaseException"), f"{name_of(path)}:{node.lineno}"
+
+
+def test_a_module_is_one_idea() -> None:
+    """It fits on a few screens, and says in its first line what it is."""
+    lengths = {name_of(path): path.read_text(encoding="utf-8").count("\n") for path in PRODUCT}
+    assert {name: lines for name, lines in lengths.items() if lines > 350} == {}
+    assert [name_of(path) for path in PRODUCT if not ast.get_docstring(tree(path))] == []

@@ -1,0 +1,183 @@
+"""Documents of the state topic: whole, small enough, and nothing that is no document gets through (docs/memory.md)."""
+
+from __future__ import annotations
+
+import json
+import random
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.memory import documents as docs
+from retention_cli.memory.commit import Gone, Position
+from retention_cli.memory.event_scan import BLOCKS_AT_MOST, Block, EventScan
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.partition import Front, PartitionMemory
+from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen
+from retention_cli.memory.replica import pack as pack_replicas
+from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
+
+TOPIC_ID = "sq4xHpqlRAC092LVMPTfXw"
+WRITTEN = docs.Written(1_800_000_000_000, 1_700_000_000_000)
+
+
+def worst(seed: int) -> PartitionMemory:
+    """Return as much as is ever remembered of a partition, in numbers that don't compress."""
+    numbers = random.Random(seed)
+
+    def big() -> int:
+        return numbers.getrandbits(62)
+
+    samples = [Sample(big(), big()) for _ in range(SAMPLES_AT_MOST)]
+    blocks = [Block(big(), big(), big(), big(), big(), big()) for _ in range(BLOCKS_AT_MOST)]
+    scan = EventScan("json:/some/long/pointer/into/a/value", big(), big(), EventMax(big(), big()), blocks, big())
+    replicas = pack_replicas(ReplicaSeen(*(big() for _ in range(10))) for _ in range(REPLICAS_AT_MOST))
+    data_at = tuple(big() for _ in range(8))
+    return PartitionMemory(
+        pack(samples),
+        EventMax(big(), big()),
+        data_at,
+        scan.as_bytes(),
+        replicas,
+        leader_epoch=numbers.getrandbits(31),
+        log_start=big(),
+        created=True,
+        created_below=big(),
+        front=Front(big(), append_time=True),
+    )
+
+
+def test_a_full_document_stays_below_the_size_of_a_message() -> None:
+    whole = {number: worst(number) for number in range(docs.PARTITIONS_A_DOCUMENT)}
+    document = docs.TopicDocument(TOPIC_ID, "orders" * 40, 2**62, whole)
+    value = docs.encode(document, WRITTEN)
+    assert len(value) < 900_000
+    assert docs.decode(TOPIC_ID, value) == (document, WRITTEN)
+
+
+def test_one_memory_travels_by_itself() -> None:
+    """To a task that goes on with it; a scan that an older kretain wrote says nothing to it, and stays behind."""
+    one = worst(3)
+    assert docs.memory_from_bytes(docs.memory_as_bytes(one)) == one
+    assert docs.memory_from_bytes(docs.memory_as_bytes(PartitionMemory())) == PartitionMemory()
+    older = replace(one, scan=zlib.compress(b"[1]"))
+    assert docs.memory_from_bytes(docs.memory_as_bytes(older)) == replace(one, scan=None)
+
+
+def test_a_large_usual_document_stays_below_half_a_megabyte() -> None:
+    """Event times some weeks long, offsets of billions, every block taken."""
+    numbers = random.Random(1)
+    whole = {}
+    for partition in range(docs.PARTITIONS_A_DOCUMENT):
+        at, scan = 10**10 * partition, EventScan("header:at", 0, 0)
+        for _ in range(BLOCKS_AT_MOST):
+            end = at + numbers.randrange(900_000, 1_000_000)
+            scan.blocks.append(Block(at, end, numbers.randrange(900_000), 1_800_000_000_000 + numbers.randrange(10**9)))
+            scan.end = at = end
+        samples = [Sample(1_800_000_000_000 + n * numbers.randrange(10**7), at + n) for n in range(SAMPLES_AT_MOST)]
+        whole[partition] = PartitionMemory(pack(samples), EventMax(1_800_000_000_000, at), (1, 2), scan.as_bytes())
+    assert len(docs.encode(docs.TopicDocument(TOPIC_ID, "orders", 5, whole), WRITTEN)) < 500_000
+
+
+def test_keys_name_what_they_hold() -> None:
+    assert [docs.topic_key(TOPIC_ID, number) for number in (0, 31, 32, 100)] == [
+        TOPIC_ID,
+        TOPIC_ID,
+        f"{TOPIC_ID}/1",
+        f"{TOPIC_ID}/3",
+    ]
+    assert docs.partitions_of(f"{TOPIC_ID}/3") == (TOPIC_ID, range(96, 128))
+    assert docs.group_of(docs.group_key("a/b:c group:d")) == "a/b:c group:d"
+    assert docs.partitions_of("group:orders") is None
+    assert docs.partitions_of("short") is None
+
+
+def test_a_group_and_a_stamp_come_back() -> None:
+    group = GroupMemory(
+        5,
+        b"\x01",
+        {"t": "id"},
+        counted={("t", 0): Position(7, 2, 2)},
+        open={("t", 2): Position(8, None)},
+        refused={("t", 3): Position(9, 4)},
+        gone={("t", 1): Gone(Position(3, None, 1), 4)},
+    )
+    document = docs.GroupDocument("billing", group)
+    assert docs.decode("group:billing", docs.encode(document, WRITTEN)) == (document, WRITTEN)
+    stamp = docs.ClockDocument()
+    assert docs.decode("clock", docs.encode(stamp, WRITTEN)) == (stamp, WRITTEN)
+
+
+GOOD: dict[str, Any] = {"v": 2, "at": 1, "since": 1, "topic": "t", "id": TOPIC_ID, "seen": 1, "partitions": []}
+
+
+@pytest.mark.parametrize(
+    ("key", "data"),
+    [
+        (TOPIC_ID, {**GOOD, "id": "another"}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 32, "epoch": 1}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "samples": "AAAA"}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "newest": ["x", 1]}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "newest": []}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "data": ["x"]}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": 1, "scan": "AAAA"}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [{"n": 0, "epoch": "1"}]}),
+        (TOPIC_ID, {**GOOD, "partitions": [[0, "", None, [], None]]}),
+        (TOPIC_ID, {**GOOD, "v": 1, "partitions": [[32, "", None, [], None]]}),
+        (TOPIC_ID, {**GOOD, "v": 1, "partitions": [[0, "AAAA", None, [], None]]}),
+        (TOPIC_ID, {**GOOD, "v": 0}),
+        (TOPIC_ID, {**GOOD, "v": "1"}),
+        (TOPIC_ID, {**GOOD, "at": None}),
+        (TOPIC_ID, {**GOOD, "seen": 2**63}),
+        (TOPIC_ID, {**GOOD, "seen": 1e300}),
+        (TOPIC_ID, {**GOOD, "since": "9" * 30}),
+        (TOPIC_ID, {**GOOD, "topic": "\ud800"}),
+        (f"{TOPIC_ID}/99999999999999999999", GOOD),
+        ("who-knows", GOOD),
+        ("group:a", {**GOOD, "group": "b"}),
+        ("group:a", {"v": 2, "at": 1, "since": 1, "group": "a", "format": 2, "seen": 1, "digest": "", "ids": {}, "counted": {"t": [[0, "x", None, 1]]}, "open": {}, "refused": {}, "gone": {}}),
+        ("group:a", {"v": 2, "at": 1, "since": 1, "group": "a", "format": 2, "seen": 1, "digest": "", "ids": {}, "counted": {}, "open": {}, "refused": {}, "gone": {"t": [[0, 1, None, 1]]}}),
+        ("group:a", {"v": 1, "at": 1, "since": 1, "group": "a", "seen": 1, "digest": "", "ids": {}, "commits": {"t": [[0, "x"]]}, "gone": {}, "leftovers": {}}),
+    ],
+)  # fmt: skip
+def test_what_is_no_document_is_refused(key: str, data: object) -> None:
+    with pytest.raises(docs.DocumentError):
+        docs.decode(key, zlib.compress(json.dumps(data).encode()))
+
+
+def test_what_a_newer_kretain_wrote_is_told_apart() -> None:
+    with pytest.raises(docs.NewerDocumentError, match=r"version 3, this one knows 2"):
+        docs.decode(TOPIC_ID, zlib.compress(b'{"v": 3}'))
+
+
+def test_a_bomb_does_not_go_off() -> None:
+    with pytest.raises(docs.DocumentError):
+        docs.decode(TOPIC_ID, zlib.compress(b"[" * (1 << 27)))
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["v", *GOOD]), inner, max_size=7),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from([TOPIC_ID, "group:a", "clock", "?"]), _json | st.builds(lambda more: {**GOOD, **more}, st.dictionaries(st.sampled_from(list(GOOD)), _json)))  # fmt: skip
+def test_nothing_else_than_a_document_or_its_error_comes_of_any_json(key: str, data: object) -> None:
+    try:
+        document, _ = docs.decode(key, zlib.compress(json.dumps(data).encode()))
+    except docs.DocumentError:
+        return
+    assert docs.decode(key, docs.encode(document, WRITTEN))[0] == document
+
+
+@given(st.binary(max_size=200))
+def test_nothing_else_comes_of_any_bytes(value: bytes) -> None:
+    with pytest.raises(docs.DocumentError):
+        docs.decode(TOPIC_ID, value)

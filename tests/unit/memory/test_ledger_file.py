@@ -1,0 +1,276 @@
+"""The ledger's file: a damaged one is refused, whatever is damaged, and an older one is taken on (docs/memory.md)."""
+
+from __future__ import annotations
+
+import array
+import json
+import random
+import shutil
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from retention_cli.audit.log import AuditLog, NamedLedger
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.core.state_dir import StateError
+from retention_cli.memory.interface import LogNow
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.partition import Front, PartitionMemory
+from retention_cli.memory.shared_cache import SharedCache
+from retention_cli.memory.stores import Memories, missing_since
+from retention_cli.trim.journal import AuditJournal
+from tests.unit.plan.test_plan import plan
+from tests.unit.trim.test_reconcile import row
+
+IDS = {"orders": "id-1", "clicks": "id-2"}
+
+
+def filled(folder: Path, groups: int = 3) -> Path:
+    """Make a ledger of two passes; return its file."""
+    for at in (1_000, 2_000):
+        with Ledger(folder) as ledger:
+            ledger.begin(IDS)
+            for topic, topic_id in IDS.items():
+                for number in range(2):
+                    memory = ledger.partition(topic, topic_id, number)
+                    memory.continue_at(3, 5, at)
+                    memory.add_sample(Sample(at, at))
+                    memory.add_newest(EventMax(at, 7))
+                    memory.set_front(Front(5, append_time=True))
+                    memory.saw_stamps(at, append_time=at > 1_000)
+            for number in range(groups):
+                rows = {topic: [(0, at // 100 + number, None), (1, 3, 2)] for topic in IDS if at < 2_000 or number}
+                ledger.saw_group(f"g{number}", rows, at, 0)
+            ledger.judge(lambda _place: LogNow(5_000, 3), tuple(IDS), ())
+            ledger.save(at)
+    with sqlite3.connect(folder / "ledger.sqlite") as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return folder / "ledger.sqlite"
+
+
+def remembered(folder: Path) -> tuple[object, ...]:
+    """Return all that a ledger recalls."""
+    with Ledger(folder) as ledger:
+        ledger.begin(IDS)
+        partitions = [ledger.partition(topic, IDS[topic], number) for topic in IDS for number in range(2)]
+        return (
+            [(one.samples, one.newest, one.front, one.created_below, one.leader_epoch) for one in partitions],
+            sorted((name, rows) for name, _seen, rows in ledger.gone_groups((), 0)),
+        )
+
+
+def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+    filled(tmp_path / "c1")
+    partitions, groups = remembered(tmp_path / "c1")
+    assert (
+        partitions == [((Sample(1_000, 1_000), Sample(2_000, 2_000)), EventMax(2_000, 7), Front(5, True), 2_000, 3)] * 4
+    )
+    assert groups == [
+        ("g0", {topic: [(0, 10, 3), (1, 3, 2)] for topic in sorted(IDS)}),
+        *((f"g{n}", {topic: [(0, 20 + n, 3), (1, 3, 2)] for topic in sorted(IDS)}) for n in (1, 2)),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_damaged_ledger_is_refused_or_says_what_it_always_said(tmp_path: Path, seed: int) -> None:
+    """A bit that flips may be in space that nobody uses; it may never change what is remembered (F6, G3)."""
+    path = filled(tmp_path / "c1")
+    rng, whole, truth = random.Random(seed), path.read_bytes(), remembered(tmp_path / "c1")
+    refused = 0
+    for _ in range(60):
+        broken = bytearray(whole)
+        for _ in range(rng.choice([1, 1, 4])):
+            broken[rng.randrange(len(broken))] ^= 1 << rng.randrange(8)
+        path.write_bytes(broken)
+        try:
+            assert remembered(tmp_path / "c1") == truth
+        except StateError as error:
+            refused += 1
+            assert "can't be used" in str(error) or "newer kretain" in str(error)
+            assert len(str(error).splitlines()) == 1
+    assert refused, "nothing was ever found damaged"
+
+
+def test_rows_that_are_missing_or_one_more_are_noticed(tmp_path: Path) -> None:
+    for number, statement in enumerate(
+        [
+            "DELETE FROM groups WHERE name = 'g1'",
+            "DELETE FROM groups",
+            "DELETE FROM partitions WHERE partition = 1",
+            "UPDATE groups SET name = 'g9' WHERE name = 'g1'",
+            "UPDATE groups SET seen_ms = 0",
+            "UPDATE groups SET doc = (SELECT doc FROM groups WHERE name = 'g2') WHERE name = 'g1'",
+            "UPDATE partitions SET topic_id = 'id-3' WHERE topic_id = 'id-1'",
+            "UPDATE partitions SET samples = zeroblob(16)",
+            "UPDATE partitions SET created_below = 0",
+            "UPDATE about SET value = 'c2' WHERE key = 'folder'",
+            "DELETE FROM meta",
+        ]
+    ):
+        path = filled(tmp_path / f"c{number}")
+        with sqlite3.connect(path) as db:
+            db.execute(statement)
+        with pytest.raises(StateError, match="can't be used"):
+            remembered(path.parent)
+
+
+def test_what_a_shared_ledger_knows_of_its_topic_is_sealed_too(tmp_path: Path) -> None:
+    """A position further on passes over what others remember (F6)."""
+    for number, statement in enumerate(
+        [
+            "UPDATE state_topic SET next_offset = 9",
+            "UPDATE state_topic SET topic_id = 'other'",
+            "DELETE FROM unsent WHERE key = 'group:a'",
+            "UPDATE unread SET key = 'group:c'",
+            "UPDATE told SET seen_ms = 9",
+        ]
+    ):
+        path = filled(tmp_path / f"c{number}")
+        for _ in range(2):
+            with Ledger(path.parent) as ledger, ledger.transaction():
+                cache = SharedCache(ledger.db)
+                cache.read_up_to("id", 5, 7)
+                cache.mark(["group:a", "group:b"], 7)
+                cache.not_read("group:b", "what", newer=False)
+                cache.told("a", 5)
+        assert remembered(path.parent)
+        with sqlite3.connect(path) as db:
+            db.execute(statement)
+        with pytest.raises(StateError, match="rows are missing, or are not those that were written"):
+            remembered(path.parent)
+
+
+def test_another_clusters_ledger_is_refused(tmp_path: Path) -> None:
+    path = filled(tmp_path / "c1")
+    (tmp_path / "c2").mkdir()
+    shutil.copy(path, tmp_path / "c2")
+    with pytest.raises(StateError, match=r"it is the ledger of another cluster \(c1\)"):
+        remembered(tmp_path / "c2")
+
+
+def test_an_empty_file_where_a_ledger_was_is_refused(tmp_path: Path) -> None:
+    path = filled(tmp_path / "c1")
+    with Ledger(tmp_path / "c1") as ledger:
+        known = NamedLedger(ledger.ledger_id, ledger.revision)
+    path.write_bytes(b"")
+    with pytest.raises(StateError, match="it is not the ledger that was there"), Ledger(tmp_path / "c1", known):
+        pytest.fail("started over in silence")
+    shutil.rmtree(tmp_path / "c1")
+    with Ledger(tmp_path / "c1", known) as ledger:  # moved away: that is how one starts over
+        assert (ledger.began_anew, ledger.replaces) == (True, known.ledger_id)
+        assert "is gone: what it remembered no longer counts" in missing_since(ledger, known)[0].text
+    with Ledger(tmp_path / "c1", known) as ledger:
+        assert (ledger.began_anew, missing_since(ledger, known)) == (False, [])
+
+
+def test_another_ledger_than_the_audit_log_names_is_refused(tmp_path: Path) -> None:
+    filled(tmp_path / "c1")
+    with pytest.raises(StateError, match="the audit log names"), Ledger(tmp_path / "c1", NamedLedger("f" * 32, 1)):
+        pytest.fail("another one's")
+
+
+def test_a_ledger_put_back_from_before_the_last_trim_says_so(tmp_path: Path) -> None:
+    filled(tmp_path / "c1")
+    with Ledger(tmp_path / "c1") as ledger:
+        now = NamedLedger(ledger.ledger_id, ledger.revision)
+    with Ledger(tmp_path / "c1", now) as ledger:
+        assert missing_since(ledger, now) == []
+        assert "is older than the last trim" in missing_since(ledger, now._replace(revision=now.revision + 1))[0].text
+
+
+def test_the_audit_log_says_which_ledger_was_there(tmp_path: Path) -> None:
+    """Whatever takes its place, an empty file, another's, is lost memory: everything that went by it holds."""
+    path = filled(tmp_path / "c1")
+    with closing(Memories(tmp_path)) as memories:
+        AuditJournal(AuditLog(tmp_path / "c1"), "r1", lambda: 0).begin(plan(row()), None, memories.named("c1"))
+        assert memories.notes == []
+    good = path.read_bytes()
+    for bad in (b"", good[:100], b"SQLite format 3\0"):
+        path.write_bytes(bad)
+        with closing(Memories(tmp_path)) as memories:
+            lost = memories("c1").lost
+        assert lost is not None
+        assert "restore it, or move it away" in lost.reasons[0].text
+    path.unlink()  # moved away: that is how one starts over
+    with closing(Memories(tmp_path)) as memories:
+        assert memories("c1").lost is None
+        assert "is gone" in memories.notes[0].text
+    path.write_bytes(b"")
+    (tmp_path / "c1" / "audit.jsonl").unlink()  # nothing says that there was one: a run may have died at its first step
+    with closing(Memories(tmp_path)) as memories:
+        assert memories("c1").lost is None
+
+
+def older(folder: Path, version: int) -> None:
+    """Make a ledger as the versions before this one did."""
+    folder.mkdir()
+    flat = array.array("q", [10, 100, 3, 20, 150, 4, 30, 180, 4])
+    group = {
+        "seen": 900,
+        "digest": "00",
+        "ids": IDS,
+        "commits": {"orders": [[0, 5], [1, 900]], "clicks": [[0, 9]]},
+        "gone": {"clicks": [[1, [4, 800]]]},
+        "leftovers": {"orders": [[1, 900]]},
+    }
+    with sqlite3.connect(folder / "ledger.sqlite") as db:
+        db.executescript(
+            """
+            CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+            CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
+            CREATE TABLE partitions (topic_id TEXT NOT NULL, partition INTEGER NOT NULL, samples BLOB NOT NULL,
+                newest_ms INTEGER, newest_offset INTEGER, data_at TEXT NOT NULL, scan BLOB,
+                PRIMARY KEY (topic_id, partition));
+            CREATE TABLE groups (name TEXT PRIMARY KEY, seen_ms INTEGER NOT NULL, digest BLOB NOT NULL,
+                plain INTEGER NOT NULL, doc BLOB NOT NULL);
+            INSERT INTO meta VALUES ('revision', 7), ('since_ms', 5), ('topics_ms', 6);
+            INSERT INTO topics VALUES ('id-1', 'orders', 5);
+            """
+        )
+        db.execute("INSERT INTO partitions VALUES ('id-1', 0, ?, 7, 3, '1,2', NULL)", (flat.tobytes(),))
+        doc = zlib.compress(json.dumps(group).encode())
+        db.execute("INSERT INTO groups VALUES ('billing', 900, x'00', 0, ?)", (doc,))
+        if version == 2:
+            db.execute("ALTER TABLE partitions ADD COLUMN replicas BLOB")
+            db.execute("CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID")
+        db.execute(f"PRAGMA user_version={version}")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_older_ledger_is_taken_on_but_for_what_says_nothing_of_which_log(tmp_path: Path, version: int) -> None:
+    """M1: samples had a leader epoch, times, offsets and commits had none."""
+    older(tmp_path / "c1", version)
+    for _ in range(2):
+        with Ledger(tmp_path / "c1") as ledger:
+            ledger.begin(IDS)
+            memory = ledger.partition("orders", "id-1", 0)
+            assert memory == PartitionMemory(memory.packed, leader_epoch=4)
+            assert memory.samples == (Sample(20, 150), Sample(30, 180))
+            assert ledger.since_ms == 5
+            assert ledger.notes == []
+            assert list(ledger.gone_groups((), 0)) == [
+                ("billing", 900, {"clicks": [(1, 4, None), (0, 9, None)], "orders": [(0, 5, None)]})
+            ]
+
+
+def test_an_older_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
+    older(tmp_path / "c1", 2)
+    known = NamedLedger("f" * 32, 3)
+    with Ledger(tmp_path / "c1", known) as ledger:
+        assert "is older than the last trim" in missing_since(ledger, known)[0].text
+
+
+def test_an_older_ledger_that_is_broken_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    older(tmp_path / "c1", 2)
+    path = tmp_path / "c1" / "ledger.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE groups SET doc = x'1234'")
+    for _ in range(2):
+        with pytest.raises(StateError, match="can't be used"), Ledger(tmp_path / "c1"):
+            pytest.fail("taken on")
+    with sqlite3.connect(path) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert db.execute("SELECT count(*) FROM partitions").fetchone() == (1,)

@@ -1,0 +1,199 @@
+"""Two memories of the same thing become one, whoever merges: nothing that either saw is lost (docs/memory.md)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.core.model import EventMax, Sample
+from retention_cli.memory.commit import Gone, Position
+from retention_cli.memory.event_scan import EventScan, further, read_scan
+from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.interface import LogNow
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.samples import SAMPLES_AT_MOST, pack
+
+IDS = {"orders": "id-1", "payments": "id-2"}
+
+_commits = st.dictionaries(
+    st.sampled_from(["orders", "payments", "deleted"]),
+    st.dictionaries(st.integers(0, 3), st.integers(0, 5), min_size=1, max_size=3),
+    max_size=3,
+)
+
+
+END = 4
+"""Where the logs end: commits beyond it are refused."""
+
+
+def group(*looks: tuple[int, dict[str, dict[int, int]]], judged: bool = True) -> GroupMemory:
+    memory = GroupMemory()
+    for seen_ms, commits in looks:
+        rows = {topic: [(p, offset, None) for p, offset in sorted(ps.items())] for topic, ps in commits.items()}
+        memory.update(rows, IDS, digest_of(rows, IDS), seen_ms)
+        if judged:
+            memory.judge(lambda place: LogNow(END, 7) if place[0] in IDS else None)
+    return memory
+
+
+def test_a_commit_on_a_topic_that_is_not_there_is_remembered_like_any_other() -> None:
+    """A deleted topic, or one that we may not describe, has no id: the group is remembered all the same (F6)."""
+    memory = group((1, {"orders": {0: 2}, "deleted": {0: 3}}), (2, {"orders": {0: 3}, "deleted": {0: 3}}))
+    assert memory.live() == {("orders", 0): (3, None), ("deleted", 0): (3, None)}
+    assert memory.open.keys() == {("deleted", 0)}
+    assert not memory.refused
+
+
+def test_a_commit_that_only_the_earlier_look_saw_is_gone_and_counts() -> None:
+    """F6: one pod saw the commit, the other, later, no longer: together they know that it is gone."""
+    earlier, later = group((10, {"orders": {0: 2, 1: 3}})), group((20, {"orders": {0: 3}}))
+    both = later.merged(earlier)
+    assert both == earlier.merged(later)
+    assert (both.seen_ms, both.live()) == (20, {("orders", 0): (3, None)})
+    assert both.gone == {("orders", 1): Gone(Position(3, None, 7), 10)}
+    assert both.recalled(IDS, since_ms=0).gone == {"orders": [(1, 3, 7)]}
+    assert not later.covers(earlier)
+    assert both.covers(earlier)
+    assert both.covers(later)
+
+
+def test_a_commit_that_came_back_is_no_longer_gone() -> None:
+    earlier = group((10, {"orders": {0: 4}}), (11, {}))
+    assert earlier.gone == {("orders", 0): Gone(Position(4, None, 7), 10)}
+    assert not earlier.merged(group((20, {"orders": {0: 2}}))).gone
+
+
+def test_what_is_gone_was_last_seen_by_whoever_saw_it_last() -> None:
+    one, other = group((10, {"orders": {0: 3}}), (30, {})), group((20, {"orders": {0: 4}}), (25, {}))
+    assert one.merged(other).gone == other.merged(one).gone == {("orders", 0): Gone(Position(4, None, 7), 20)}
+
+
+def test_a_commit_that_either_refused_is_refused_while_it_stands() -> None:
+    """F5: a commit beyond the end counts for nothing until it changes, whoever saw it there."""
+    refusing, later = group((10, {"orders": {0: 9, 1: 9}})), group((20, {"orders": {0: 9, 1: 3}}), judged=False)
+    both = refusing.merged(later)
+    assert both == later.merged(refusing)
+    assert both.refused == {("orders", 0): Position(9, None)}
+    assert both.open == {("orders", 1): Position(3, None)}
+
+
+def test_of_a_refused_commit_the_position_that_counted_before_it_stays() -> None:
+    """F6: the one pod saw 3 count, the other saw 9 refused; once 9 is deleted, 3 is what the group had."""
+    counted, refusing = group((10, {"orders": {0: 3}})), group((20, {"orders": {0: 9}}))
+    both = counted.merged(refusing)
+    assert both == refusing.merged(counted)
+    assert both.counted == {("orders", 0): Position(3, None, 7)}
+    assert both.refused.keys() == {("orders", 0)}
+
+
+def test_a_commit_that_was_refused_is_not_forgotten_because_of_a_fast_clock() -> None:
+    """F5: the machine whose clock is ahead had looked before the commit came; the log has grown to it since."""
+    fast, refusing = group((30_000, {"orders": {1: 3}})), group((10, {"orders": {0: 9, 1: 3}}))
+    both = fast.merged(refusing)
+    assert both == refusing.merged(fast) == GroupMemory.from_bytes(both.as_bytes())
+    assert not both.plain
+    rows = {"orders": [(0, 9, None), (1, 3, None)]}
+    both.update(rows, IDS, digest_of(rows, IDS), 20)
+    both.judge(lambda _place: LogNow(100, 7))
+    assert both.recalled(IDS, since_ms=0).refused == {("orders", 0): (9, None)}
+    moved = fast.merged(refusing)
+    moved.update({"orders": [(0, 8, None), (1, 3, None)]}, IDS, b"", 20)
+    assert moved.open == {("orders", 0): Position(8, None)}
+    assert not moved.refused
+    assert not moved.doubted
+
+
+def test_a_look_that_knows_of_another_is_later_by_any_clock() -> None:
+    """F6: the group went back to 2 after a machine with a fast clock had seen it at 4; then it was deleted."""
+    fast = group((30_000, {"orders": {0: 4}}))
+    knowing = GroupMemory.from_bytes(fast.as_bytes())
+    rows = {"orders": [(0, 2, None)]}
+    knowing.update(rows, IDS, digest_of(rows, IDS), 10)
+    knowing.judge(lambda _place: LogNow(END, 7))
+    both = fast.merged(knowing)
+    assert both == knowing.merged(fast)
+    assert both.last_commits(IDS, since_ms=0) == {"orders": [(0, 2, 7)]}
+    hours_ahead = group((10_000_000, {"orders": {0: 4}}))
+    after = GroupMemory.from_bytes(hours_ahead.as_bytes())
+    after.update(rows, IDS, digest_of(rows, IDS), 10)
+    after.judge(lambda _place: LogNow(END, 7))
+    assert hours_ahead.merged(after).last_commits(IDS, since_ms=0) == {"orders": [(0, 2, 7)]}
+    assert after.seen_ms == 10_000_001  # it is remembered for so much longer: that only holds
+
+
+@given(_commits, _commits, _commits)
+def test_groups_merge_to_the_same_whoever_asks(first: dict, second: dict, third: dict) -> None:
+    one, other = group((10, first), (30, third)), group((20, second))
+    both = one.merged(other)
+    assert both == other.merged(one)
+    assert both == both.merged(one) == both.merged(other)
+    assert both.covers(one)
+    assert both.covers(other)
+    assert GroupMemory.from_bytes(both.as_bytes()) == both
+
+
+def partition(*samples: tuple[int, int], **more: object) -> PartitionMemory:
+    return PartitionMemory(pack([Sample(*one) for one in samples]), **more)  # type: ignore[arg-type]
+
+
+_samples = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 500)), max_size=60).map(sorted)
+
+
+@given(_samples, _samples)
+def test_partitions_merge_to_the_same_whoever_asks(first: list, second: list) -> None:
+    one, other = partition(*first, newest=EventMax(5, 7)), partition(*second, newest=EventMax(5, 3))
+    both = one.merged(other)
+    assert (both.packed, both.newest) == (other.merged(one).packed, EventMax(5, 7))
+    assert len(both.samples) <= SAMPLES_AT_MOST
+    assert both.covers(both)
+
+
+def test_a_sample_that_only_repeats_the_high_watermark_adds_nothing() -> None:
+    one, other = partition((10, 100), (30, 200)), partition((20, 100), (40, 200))
+    assert one.covers(other)
+    assert not other.covers(one)
+
+
+def test_a_fall_within_one_millisecond_is_not_sorted_away() -> None:
+    """G3: five records were lost and written again; nothing may say that they were there from the start."""
+    one, other = partition((2, 5), (9, 5)), partition((2, 1))
+    assert one.merged(other).samples == other.merged(one).samples == (Sample(2, 5), Sample(2, 1), Sample(9, 5))
+
+
+def scan(end: int, newest_ms: int, restarts: int = 0, source: str = "header:at") -> bytes:
+    made = EventScan(source, 0, 0, restarts=restarts)
+    made.add(end - 1, newest_ms)
+    return made.as_bytes()
+
+
+def test_the_scan_that_went_further_stays_with_the_largest_time_of_both() -> None:
+    """R2: the largest time ever held may be known to the scan that is behind."""
+    near, far = scan(100, 9_000), scan(200, 5_000)
+    assert further(near, far) == further(far, near)
+    found = read_scan(further(near, far))
+    assert found is not None
+    assert (found.end, found.newest) == (200, EventMax(9_000, 99))
+    assert partition(scan=near).merged(partition(scan=far)).scan == further(far, near)
+
+
+def test_a_scan_begun_anew_because_records_were_lost_comes_first() -> None:
+    old, anew = scan(200, 5_000), scan(100, 6_000, restarts=1)
+    assert further(old, anew) == further(anew, old) == anew
+
+
+def test_a_scan_of_another_source_or_a_broken_one_does_not_replace_ours() -> None:
+    mine = scan(100, 5_000)
+    assert further(mine, scan(200, 5_000, source="json:/at")) == mine
+    assert further(mine, b"broken") == mine
+    assert further(mine, None) == mine
+    assert further(b"broken", mine) == mine
+    assert further(None, mine) == mine
+
+
+def test_numbers_of_a_foreign_scan_are_numbers() -> None:
+    made = EventScan("header:at", 0, 0)
+    made.add(5, 1_000)
+    bad = replace(made, end="5")  # type: ignore[arg-type]
+    assert read_scan(bad.as_bytes()) is None

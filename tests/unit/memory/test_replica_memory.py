@@ -1,0 +1,205 @@
+"""Dead bytes are never counted as live ones: what is remembered of replicas' sizes (R5, R6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from retention_cli.memory import documents as docs
+from retention_cli.memory import replica as replica_memory
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.replica import REPLICAS_AT_MOST, ReplicaSeen, Sweeping, pack, place_of, seen_again, unpack
+
+CHECK, DELAY = 300_000, 60_000
+SWEEPING = Sweeping(CHECK, DELAY)
+WAIT = 2 * CHECK + DELAY
+HOUR = 3_600_000
+
+
+def watched(*passes: tuple[int, int, int, int], sweeping: Sweeping = SWEEPING, compacted: bool = False) -> ReplicaSeen:
+    """A replica after passes of (wall clock, S, H, bytes), with segments of 50 bytes."""
+    row: ReplicaSeen | None = None
+    for at, start, end, size in passes:
+        row = seen_again(row, 7, at, start, end, size, sweeping, 50, compacted=compacted)
+    assert row is not None
+    return row
+
+
+@pytest.mark.parametrize(
+    ("passes", "clean"),
+    [
+        ([(0, 0, 100, 1000)], True),
+        ([(0, 50, 100, 1000)], False),
+        ([(0, 50, 100, 1000), (WAIT - 1, 50, 100, 1000)], False),
+        ([(0, 50, 100, 1000), (WAIT, 50, 100, 1000)], True),
+        ([(0, 50, 100, 1000), (WAIT, 60, 100, 1000)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 1000)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 1000), (9 * WAIT, 50, 100, 1000)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 1000), (9, 50, 120, 700)], True),
+        ([(0, 0, 100, 1000), (5, 50, 100, 520)], True),
+        ([(0, 0, 100, 1000), (5, 50, 100, 990)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 520), (9, 80, 100, 520)], False),
+        ([(0, 0, 100, 1000), (5, 50, 100, 990), (9, 50, 100, 980)], True),
+        ([(0, 0, 100, 1000), (1, 40, 100, 1000), (2, 80, 100, 600)], False),
+        ([(0, 0, 100, 1000), (5, 90, 100, 500)], False),
+        ([(0, 50, 100, 1000), (WAIT, 50, 100, 1000), (WAIT + 5, 0, 100, 1000), (WAIT + 9, 50, 100, 1000)], False),
+    ],
+    ids=[
+        "begins at 0",
+        "never seen before",
+        "not watched for long enough",
+        "stood still for two checks",
+        "moved meanwhile",
+        "trimmed, not swept",
+        "trimmed, and the broker is stuck: time says nothing",
+        "trimmed, then it fell",
+        "trimmed and swept between two passes",
+        "trimmed, and something else fell",
+        "swept, and trimmed again",
+        "fell once more with S where it stood",
+        "one fall does not pay for two trims",
+        "what went by retention is not what a trim left to be swept",
+        "a trim was undone, and done again",
+    ],
+)
+def test_size_is_trusted_only_where_s_has_not_moved_since_it_last_fell(
+    passes: list[tuple[int, int, int, int]], *, clean: bool
+) -> None:
+    row = watched(*passes)
+    assert row.clean is clean
+    assert (row.dead_bytes == 0) is clean
+
+
+def test_a_cleaner_that_makes_a_size_fall_is_no_sweep() -> None:
+    passes = ((0, 0, 100, 1000), (1, 60, 100, 1000), (2, 60, 100, 900))
+    assert watched(*passes).clean, "nothing else makes a log of cleanup.policy=delete smaller"
+    assert not watched(*passes, compacted=True).clean
+    assert watched(*passes, (3, 60, 100, 340), compacted=True).clean
+
+
+def test_how_a_broker_sweeps_must_be_known_for_time_to_say_anything() -> None:
+    for sweeping in (Sweeping(None, DELAY), Sweeping(CHECK, None)):
+        assert not watched((0, 50, 100, 1000), (9 * WAIT, 50, 100, 1000), sweeping=sweeping).clean
+
+
+def test_what_may_be_dead_is_the_share_below_the_log_start() -> None:
+    assert watched((0, 0, 100, 1000), (5, 40, 100, 1000)).dead_bytes == 400
+    assert watched((0, 0, 100, 1000), (5, 40, 100, 600), (9, 70, 100, 600)).dead_bytes == 300
+    assert watched((0, 100, 100, 1000)).dead_bytes == 1000
+
+
+def test_what_fell_lately_is_on_its_way_until_its_files_are_deleted() -> None:
+    """``used`` falls ``file.delete.delay.ms`` after the size: counted as in use it would be trimmed a second time."""
+    row = watched((0, 0, 100, 1000), (1_000, 50, 100, 1000), (2_000, 50, 100, 600))
+    assert row.leaving_bytes(2_000, SWEEPING) == 400
+    assert row.leaving_bytes(2_000 + DELAY - 1, SWEEPING) == 400
+    assert row.leaving_bytes(2_000 + DELAY, SWEEPING) == 0
+    more = seen_again(row, 7, 3_000, 50, 100, 500, SWEEPING)
+    assert more.leaving_bytes(3_000, SWEEPING) == 500
+    late = watched((0, 0, 100, 1000), (1_000, 50, 100, 1000), (HOUR, 50, 100, 600))
+    assert late.leaving_bytes(HOUR, SWEEPING) == 0  # an hourly run does not wait for what went long ago
+    assert late.leaving_bytes(HOUR, Sweeping(None, None)) == 400
+
+
+class Broker:
+    """One replica: segments of 10 records of 10 bytes each, a start offset, and sweeps that may come at any time."""
+
+    def __init__(self) -> None:
+        self.start, self.end, self.base = 0, 100, 0
+        self.left = 0
+        """Whether the last sweep left the active segment, all of it dead: it goes once another one is active."""
+
+    @property
+    def size(self) -> int:
+        return (self.end - self.base) * 10
+
+    @property
+    def dead_segments(self) -> int:
+        return (min(self.start, (self.end - 1) // 10 * 10) - self.base) // 10
+
+    def step(self, what: str, amount: int) -> None:
+        if what == "write":
+            self.end += amount
+        elif what == "trim":
+            self.start = min(self.end, self.start + amount)
+        elif what == "sweep":
+            self.base += 10 * max(0, self.dead_segments)
+            self.left = int(self.start == self.end > self.base)
+
+
+_steps = st.lists(st.tuples(st.sampled_from(["write", "trim", "sweep", "look"]), st.integers(1, 60)), max_size=40)
+
+
+@given(_steps)
+@example([("trim", 40), ("trim", 60), ("sweep", 1), ("write", 1), ("trim", 1)])
+def test_a_trimmer_that_looks_before_each_trim_never_trusts_a_size_with_dead_segments_in_it(
+    steps: list[tuple[str, int]],
+) -> None:
+    """R5: as kretain does it, whatever is written and swept in between."""
+    broker, at = Broker(), 0
+    row = seen_again(None, 7, 0, 0, broker.end, broker.size, SWEEPING)
+    for what, amount in steps:
+        at += amount * 1_000
+        if what in ("trim", "look"):
+            row = seen_again(row, 7, at, broker.start, broker.end, broker.size, SWEEPING)
+            assert not row.clean or broker.dead_segments <= broker.left
+        broker.step(what, amount)
+
+
+_rows = st.lists(
+    st.builds(
+        ReplicaSeen,
+        st.integers(0, 3),
+        *[st.integers(0, 5)] * 4,
+        st.integers(-1, 3),
+        st.integers(-1, 3),
+        *[st.integers(0, 3)] * 3,
+    ),
+    max_size=4,
+    unique_by=lambda row: row.place,
+)
+
+
+@given(_rows, _rows, _rows)
+def test_two_memories_of_replicas_merge_to_the_same_whoever_asks(first: list, second: list, third: list) -> None:
+    one, two, three = pack(first), pack(second), pack(third)
+    both = replica_memory.merged(one, two)
+    assert both == replica_memory.merged(two, one)
+    assert both == replica_memory.merged(both, one) == replica_memory.merged(both, both)
+    assert replica_memory.merged(both, three) == replica_memory.merged(one, replica_memory.merged(two, three))
+    memory = PartitionMemory(replicas=one).merged(PartitionMemory(replicas=two))
+    assert memory.replicas == both
+    assert memory.covers(PartitionMemory(replicas=one))
+    assert set(unpack(both)) <= {*first, *second}
+
+
+def test_replicas_are_bounded_in_number_and_broken_ones_are_refused() -> None:
+    rows = [ReplicaSeen(place, place, 0, 9, 1, 0, 0) for place in range(2 * REPLICAS_AT_MOST)]
+    assert {row.place for row in unpack(pack(rows))} == set(range(REPLICAS_AT_MOST, 2 * REPLICAS_AT_MOST))
+    with pytest.raises(ValueError, match="cut short"):
+        unpack(pack(rows)[:-1])
+    assert place_of(1, "/a") != place_of(1, "/b")
+    assert place_of(1, "/a") != place_of(2, "/a")
+
+
+def test_the_ledger_and_its_documents_keep_replicas(tmp_path: Path) -> None:
+    packed = pack([watched((0, 50, 100, 1000))])
+    with Ledger(tmp_path) as ledger:
+        ledger.begin({"orders": "id-1"})
+        ledger.partition("orders", "id-1", 3).set_replicas(packed)
+        ledger.save(1_000)
+    with Ledger(tmp_path) as ledger:
+        ledger.begin({"orders": "id-1"})
+        assert ledger.partition("orders", "id-1", 3).replicas == packed
+    topic_id = "A" * 22
+    written = docs.Written(5, 1)
+    one = docs.TopicDocument(topic_id, "orders", 5, {3: PartitionMemory(replicas=packed), 4: PartitionMemory()})
+    assert docs.decode(topic_id, docs.encode(one, written)) == (one, written)
+    broken = replace(one, partitions={3: PartitionMemory(replicas=packed[:-1])})
+    with pytest.raises(docs.DocumentError, match="cut short"):
+        docs.decode(topic_id, docs.encode(broken, written))

@@ -1,0 +1,191 @@
+"""The plan's JSON is a contract (docs/plan.md, The plan); a plan read back is doubted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retention_cli.core.model import Decision, Reason
+from retention_cli.core.units import timestamp
+from retention_cli.plan.columns import COLUMNS, NAMES, decision_of, row_as_json, row_to_keep
+from retention_cli.plan.load import read_plan
+from retention_cli.plan.saved import RowModel, SavedPlanError
+from retention_cli.plan.value import Plan, Totals, as_json, delete_records_json, plan_text
+from tests.unit.trim.test_reconcile import HOLD, KEEP, row
+
+SKIP = row(
+    partition=4, action="skip", trim_to=None, records=0, size_bytes=0, rule=None, reasons=(Reason("G5", "compact"),)
+)
+
+
+def plan(*decisions: Decision, **more: Any) -> Plan:
+    values: dict[str, Any] = {
+        "created_at_ms": 1_795_230_000_000,
+        "cluster_id": "c1",
+        "bootstrap": "b:9092",
+        "policy_source": "kretain.yaml",
+        "policy_digest": "sha256:00",
+        "flags": {},
+        "topics": (),
+        "decisions": decisions,
+    }
+    return Plan(**(values | more))
+
+
+EVERY = plan(row(), row(partition=1, size_bytes=None), KEEP._replace(partition=2), HOLD._replace(partition=3), SKIP)
+
+
+def test_one_list_has_all_columns_of_a_row() -> None:
+    assert {one.field for one in COLUMNS} == set(Decision._fields)
+    assert list(RowModel.model_fields) == list(NAMES)
+    for one in EVERY.decisions:
+        assert list(row_as_json(one)) == list(NAMES)
+        exact = one._replace(size_exact=True)
+        assert decision_of(row_to_keep(exact)) == exact, "our own processes pass all of it on"
+        assert decision_of(row_as_json(exact)) == one._replace(size_exact=False), "a saved plan has no such column"
+    told = Path("docs/plan.md").read_text(encoding="utf-8")
+    assert [name for name in NAMES if f"`{name}`" not in told] == []
+
+
+def test_the_plans_json_has_exactly_the_keys_that_scripts_rely_on() -> None:
+    written = json.loads(plan_text(EVERY))
+    assert written == as_json(EVERY)
+    first = ["format", "kretain", "created_at", "cluster", "policy", "clock", "memory", "has_changes"]
+    assert list(written)[: len(first)] == first
+    assert written["memory"] == {"state": "local", "since": None}
+    assert written["format"] == "kretain.plan/v1"
+    assert written["created_at"] == "2026-11-21T03:00:00.000Z"
+    assert written["cluster"] == {"id": "c1", "bootstrap": "b:9092"}
+    assert written["policy"]["source"] == "kretain.yaml"
+    assert written["policy"]["digest"] == "sha256:00"
+    assert written["has_changes"] is True
+    assert written["clock"] == "unchecked"
+    assert written["totals"] == {
+        "partitions": 5,
+        "trim": 2,
+        "keep": 1,
+        "hold": 1,
+        "skip": 1,
+        "records": 100,
+        "bytes": None,
+        "bytes_exact": False,
+        "unconsumed": 0,
+    }
+    assert written["partitions"][0] == {
+        "topic": "orders",
+        "topic_id": "id-1",
+        "partition": 0,
+        "action": "trim",
+        "log_start": 0,
+        "high_watermark": 100,
+        "last_stable_offset": 100,
+        "min_commit": 60,
+        "min_commit_by": "group:a",
+        "trim_to": 50,
+        "leader_epoch": 3,
+        "records": 50,
+        "bytes": 500,
+        "unconsumed": 0,
+        "rule": "consumed",
+        "limited_by": None,
+        "reasons": [],
+    }
+    assert written["partitions"][3]["reasons"] == [{"code": "G7", "text": "on hold: x"}]
+
+
+def test_an_empty_plan_is_json_too() -> None:
+    assert json.loads(plan_text(plan()))["partitions"] == []
+
+
+def test_delete_records_json_is_what_kafkas_tool_takes() -> None:
+    assert delete_records_json(EVERY) == {
+        "partitions": [
+            {"topic": "orders", "partition": 0, "offset": 50},
+            {"topic": "orders", "partition": 1, "offset": 50},
+        ],
+        "version": 1,
+    }
+
+
+def test_totals_add_what_trims_alone() -> None:
+    totals = Totals.of([row(unconsumed=5), row(partition=1, records=7, size_bytes=70), HOLD._replace(records=99)])
+    assert (totals.records, totals.size_bytes, totals.unconsumed) == (57, 570, 5)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0, "1970-01-01T00:00:00.000Z"), (1_795_230_000_007, "2026-11-21T03:00:00.007Z")]
+)
+def test_times_are_iso_8601_in_utc(ms: int, text: str) -> None:
+    assert timestamp(ms) == text
+
+
+def saved(tmp_path: Path, **changes: Any) -> Path:
+    content = as_json(EVERY)
+    content["partitions"][0].update(changes.pop("row", {}))
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(content | changes))
+    return path
+
+
+def test_a_saved_plan_comes_back_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan_text(EVERY))
+    assert read_plan(path) == EVERY
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": "kretain.plan/v2"}, "v2"),
+        ({"format": None}, "format"),
+        ({"created_at": "yesterday"}, "created_at"),
+        ({"created_at": "2026-11-21T03:00:00"}, "time zone"),
+        ({"cluster": {"id": ""}}, "cluster"),
+        ({"partitions": "many"}, "partitions"),
+        ({"row": {"partition": 1}}, "more than one row"),
+        ({"row": {"partition": -1}}, "partition"),
+        ({"row": {"partition": 0.5}}, "partition"),
+        ({"row": {"partition": True}}, "partition"),
+        ({"row": {"trim_to": 101}}, "outside"),
+        ({"row": {"trim_to": -1}}, "trim_to"),
+        ({"row": {"trim_to": "50"}}, "trim_to"),
+        ({"row": {"trim_to": None}}, "needs"),
+        ({"row": {"topic_id": None}}, "needs"),
+        ({"row": {"log_start": 200}}, "beyond"),
+        ({"row": {"log_start": 60}}, "outside"),
+        ({"row": {"min_commit": -5}}, "min_commit"),
+        ({"row": {"records": -5}}, "records"),
+        ({"row": {"unconsumed": -5}}, "unconsumed"),
+        ({"row": {"action": "delete"}}, "action"),
+        ({"row": {"topic": ""}}, "topic"),
+        ({"row": {"high_watermark": 2**63}}, "high_watermark"),
+    ],
+)
+def test_a_plan_that_can_not_be_is_refused_with_its_place(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SavedPlanError, match=said) as error:
+        read_plan(saved(tmp_path, **changes))
+    assert str(tmp_path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"\x00\xff", b'{"format": "kretain.plan/v1"}', b"{}" * 3]
+)
+def test_a_file_that_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(content)
+    with pytest.raises(SavedPlanError):
+        read_plan(path)
+
+
+def test_a_plan_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SavedPlanError, match="No such file"):
+        read_plan(tmp_path / "nowhere.json")
+
+
+def test_an_edit_that_narrows_is_taken(tmp_path: Path) -> None:
+    assert read_plan(saved(tmp_path, row={"trim_to": 20})).decisions[0].trim_to == 20
+    assert read_plan(saved(tmp_path, row={"action": "keep", "trim_to": None})).decisions[0].action == "keep"

@@ -1,0 +1,422 @@
+"""The policy file: names, units, precedence, and errors that name the place and the way out (docs/rules.md, docs/policy.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.load import load_policy, parse_policy
+from retention_cli.policy.model import matches
+from retention_cli.policy.schema import json_schema
+from retention_cli.policy.settings import OneOff, Settings
+from retention_cli.reports.policy_check import check_alone
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+
+
+def policy(text: str):
+    return parse_policy(text, "kretain.yaml", "sha256:x")
+
+
+def entries(*lines: str) -> str:
+    return "version: 1\ntopics:\n" + "".join(f"  - {{{line}}}\n" for line in lines)
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(PolicyError) as error:
+        policy(text)
+    return [str(problem) for problem in error.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("keys", "ms"),
+    [
+        ("retention.commitoffset.ms: 5", 5),
+        ("retention.commitoffset.minutes: 5", 5 * 60_000),
+        ("retention.commitoffset.hours: 72", 3 * DAY),
+        ('retention.commitoffset.hours: "3d"', 3 * DAY),
+        ("retention.commitoffset.ms: 12h", 12 * HOUR),
+        ("retention.commitoffset.ms: 1.5h", 90 * 60_000),
+        ("retention.commitoffset.minutes: 90s", 90_000),
+        ("retention.commitoffset.ms: 2w", 14 * DAY),
+        ("retention.commitoffset.ms: 0", 0),
+        # in one entry the finer unit wins
+        ("retention.commitoffset.hours: 72, retention.commitoffset.minutes: 1", 60_000),
+        ("retention.commitoffset.minutes: 1, retention.commitoffset.ms: 7, retention.commitoffset.hours: 1", 7),
+    ],
+)
+def test_r1s_time_in_all_its_spellings(keys: str, ms: int) -> None:
+    loaded = policy(entries(f"match: t, retention.commitoffset.enable: true, {keys}"))
+    assert loaded.settings_for("t") == Settings(consumed_after_ms=ms, named_in_full=True)
+
+
+def test_of_several_entries_the_last_that_sets_any_of_the_three_sets_the_time() -> None:
+    loaded = policy(
+        entries(
+            'match: "*", retention.commitoffset.enable: true, retention.commitoffset.ms: 5',
+            'match: "orders.*", retention.commitoffset.hours: 2',
+        )
+    )
+    assert loaded.settings_for("orders.eu").consumed_after_ms == 2 * HOUR
+    assert loaded.settings_for("payments").consumed_after_ms == 5
+
+
+def test_an_infinite_forced_age_is_none_at_all() -> None:
+    """-1 is Kafka's word for it: as a number of milliseconds it would lie in the future, and everything be older."""
+    assert policy(entries("match: t, retention.ms: -1")).settings_for("t") == Settings(named_in_full=True)
+    later = policy(entries('match: "*", retention.ms: 1d', "match: t, retention.ms: -1"))
+    assert later.settings_for("t").forced_age_ms is None
+
+
+def test_only_console_consumers_are_ignored_unasked() -> None:
+    assert policy(entries("match: t")).groups.ignore == ("console-consumer-*",)
+
+
+def test_r1_is_off_unless_enabled() -> None:
+    assert policy(entries("match: t, retention.commitoffset.hours: 1")).settings_for("t").consumed_after_ms is None
+    off_again = policy(
+        entries(
+            'match: "*", retention.commitoffset.enable: true, retention.commitoffset.hours: 1',
+            "match: t, retention.commitoffset.enable: false",
+        )
+    )
+    assert off_again.settings_for("t").consumed_after_ms is None
+    assert off_again.settings_for("u").consumed_after_ms == HOUR
+
+
+def test_later_entries_override_key_by_key_and_each_value_knows_its_line() -> None:
+    text = """version: 1
+groups: {require: [a]}
+topics:
+  - match: "*"
+    retention.ms: 7d
+    unconsumed: trim
+  - match: [orders, payments]
+    retention.ms: 1d
+    groups.require: [b, a]
+"""
+    loaded = policy(text)
+    assert loaded.settings_for("orders") == Settings(
+        forced_age_ms=DAY, unconsumed="trim", named_in_full=True, require_groups=("a", "b")
+    )
+    assert loaded.settings_for("x") == Settings(forced_age_ms=7 * DAY, unconsumed="trim", require_groups=("a",))
+    places = {key: origin.place for key, origin in loaded.origins("orders").items()}
+    assert places["retention.ms"] == "kretain.yaml:8"
+    assert places["unconsumed"] == "kretain.yaml:6"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matched"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders2", False),
+        ("orders.*", "orders.eu", True),
+        ("orders.*", "orders", False),
+        ("*", "anything", True),
+        ("o?ders", "orders", True),
+        ("[op]*", "payments", True),
+        ("re:^orders-\\d+$", "orders-12", True),
+        ("re:orders", "my-orders-2", False),
+        ("re:orders", "orders-2", False),
+        ("re:orders|payments", "payments-2", False),
+        ("re:.*orders.*", "my-orders-2", True),
+        ("ORDERS", "orders", False),
+    ],
+)
+def test_patterns_match_whole_names(pattern: str, name: str, *, matched: bool) -> None:
+    assert matches([pattern], name) is matched
+
+
+def test_a_topic_that_no_entry_matches_has_no_settings() -> None:
+    assert policy(entries("match: t, retention.ms: 1d")).settings_for("u") is None
+
+
+def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
+    for pattern, full in (("_schemas", True), ('"_*"', False), ('"re:_schemas"', False), ('["x", _schemas]', True)):
+        assert policy(entries(f"match: {pattern}, retention.ms: 1d")).settings_for("_schemas").named_in_full is full
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "kretain.yaml: is empty"),
+        ("# nothing\n", "kretain.yaml: is empty"),
+        ("- 1\n", "kretain.yaml:1: is not a mapping"),
+        ("version: 1\n", "kretain.yaml:1: topics: is missing"),
+        ("version: 1\ntopics: []\n", "kretain.yaml:2: topics: is empty: an empty policy would match nothing"),
+        ("version: 1\ntopics: {a: 1}\n", "kretain.yaml:2: topics: is not a list"),
+        ("version: 1\ntopics: [t]\n", "kretain.yaml:2: topics: is not a mapping of keys to values"),
+        ("version: 2\ntopics: [{match: t}]\n", "kretain.yaml:1: version: 2 is not a version this kretain reads"),
+        ("topics: [{match: t}]\n", "kretain.yaml:1: version: is missing"),
+        ("version: 1\nversion: 1\ntopics: [{match: t}]\n", "kretain.yaml:2: version: is given twice (first in line 1)"),
+        (
+            "version: 1\ntopics:\n  - match: t\n    retention.ms: 1d\n    retention.ms: 2d\n",
+            "kretain.yaml:5: retention.ms: is given twice",
+        ),
+        (
+            "version: 1\ntopics:\n  - match: t\n    retention.commitoffset.hour: 1\n",
+            "kretain.yaml:4: retention.commitoffset.hour: is not a key here; did you mean retention.commitoffset.hours?",
+        ),
+        (
+            "version: 1\ntopics:\n  - match: t\n    log.retention.commitoffset.enable: true\n",
+            "did you mean retention.commitoffset.enable?",
+        ),
+        (
+            "version: 1\ntopics:\n  - match: t\n    log.retention.disk.usage.percent: 80\n",
+            "is not a key here; it belongs to the file's top level, under disks: {log.retention.disk.usage.percent: …}",
+        ),
+        (
+            "version: 1\ngroups: {ignored: []}\ntopics: [{match: t}]\n",
+            "kretain.yaml:2: ignored: is not a key here; did you mean ignore?",
+        ),
+        ("version: 1\ngroups.ignore: []\ntopics: [{match: t}]\n", "write groups: {ignore: …}"),
+        ("version: 1\nretention.ms: 1d\ntopics: [{match: t}]\n", "it belongs into an entry of topics"),
+        ("version: 1\ntopics: [{match: t, limits: {}}]\n", "it belongs to the file's top level"),
+        (
+            "version: 1\ntopics:\n  - match: t\n    retention.ms: 3x\n",
+            "kretain.yaml:4: retention.ms: '3x' is not a duration such as 3d",
+        ),
+        ("version: 1\ntopics:\n  - match: t\n    retention.ms: 3\u00a0GiB\n", "is not a duration"),
+        ("version: 1\ntopics:\n  - match: t\n    retention.ms: -2\n", "kretain.yaml:4: retention.ms: -2 is negative"),
+        ("version: 1\ntopics:\n  - match: t\n    retention.ms: 1.5\n", "1.5 is not a duration"),
+        ("version: 1\ntopics:\n  - match: t\n    retention.ms: true\n", "True is not a duration"),
+        ("version: 1\ntopics:\n  - match: t\n    retention.ms: '604800000'\n", "is not a duration"),
+        ("version: 1\ntopics:\n  - match: t\n    retention.commitoffset.ms: -1\n", "-1 is negative"),
+        ("version: 1\ntopics:\n  - match: t\n    retention.commitoffset.enable: yes please\n", "is not true or false"),
+        ("version: 1\ntopics:\n  - match: t\n    retention.commitoffset.enable: 1\n", "1 is not true or false"),
+        (
+            "version: 1\ntopics:\n  - match: t\n    unconsumed: delete\n",
+            "kretain.yaml:4: unconsumed: 'delete' is not hold or trim",
+        ),
+        ("version: 1\ntopics:\n  - match: t\n    hold:\n", "kretain.yaml:4: hold: has no value"),
+        ("version: 1\ntopics:\n  - match: t\n    hold: ''\n", "kretain.yaml:4: hold: give the reason"),
+        ("version: 1\ntopics:\n  - match: t\n    hold: true\n", "kretain.yaml:4: hold: give the reason"),
+        ("version: 1\ntopics:\n  - match: []\n    retention.ms: 1d\n", "kretain.yaml:3: match: is empty"),
+        ("version: 1\ntopics:\n  - retention.ms: 1d\n", "kretain.yaml:3: match: is missing"),
+        ("version: 1\ntopics:\n  - match: 're:('\n", "is not a regular expression"),
+        ("version: 1\ntopics:\n  -\n", "kretain.yaml:3: topics: an entry is empty"),
+        ("version: 1\ntopics:\n  - match: 're:(?!a).*'\n", "kretain.yaml:3: match: 're:(?!a).*' is not a regular"),
+        ("version: 1\ntopics:\n  - match: [1]\n", "1 is not a name"),
+        ("version: 1\nlimits: {max.percent: 101}\ntopics: [{match: t}]\n", "101 is not a percentage"),
+        ("version: 1\nlimits: {max.bytes: 5 apples}\ntopics: [{match: t}]\n", "'5 apples' is not a size"),
+        ("version: 1\nlimits: {max.records: -1}\ntopics: [{match: t}]\n", "-1 is less than 0"),
+        ("version: 1\nlookup.scan.records: 0\ntopics: [{match: t}]\n", "0 is less than 1"),
+        (
+            "version: 1\ntopics:\n  - match: t\n    retention.commitoffset.enable: true\n",
+            "kretain.yaml:4: retention.commitoffset.enable: is true but no time is set",
+        ),
+        ("version: 1\ntopics: [\n", "kretain.yaml:3: not YAML"),
+        ("version: 1\n\ttopics: []\n", "kretain.yaml:2: not YAML"),
+        ("version: 1\ntopics: &a [*a]\n", "refers to itself"),
+        ("a: 1\n---\nb: 2\n", "not YAML"),
+        ("version: !!python/object:os.system 1\ntopics: []\n", "not YAML"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line_and_the_nearest_right_one(text: str, said: str) -> None:
+    found = problems(text)
+    assert any(said in problem for problem in found), found
+    assert all("\n" not in problem for problem in found)
+
+
+def test_all_problems_are_found_at_once_in_the_files_order() -> None:
+    found = problems("version: 1\ntopics:\n  - match: t\n    retention.ms: 3x\n    hold:\n    nonsense: 1\n  - {}\n")
+    assert [problem.split(":")[1] for problem in found] == ["4", "5", "6", "7"]
+
+
+def test_enabled_for_a_topic_that_no_entry_gives_a_time() -> None:
+    loaded = policy(
+        entries("match: a, retention.commitoffset.enable: true", "match: b, retention.commitoffset.hours: 1")
+    )
+    with pytest.raises(
+        PolicyError, match=r"kretain\.yaml:3: retention\.commitoffset\.enable: is true for topic a but no time"
+    ):
+        loaded.settings_for("a")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"version: 1\n\xe4\n"])
+def test_a_file_that_is_not_text_is_named_with_its_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_bytes(content)
+    with pytest.raises(PolicyError, match="UTF-8"):
+        load_policy(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="No such file"):
+        load_policy(tmp_path / "none.yaml")
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + entries("match: t, retention.ms: 1d").encode())
+    loaded = load_policy(path)
+    assert loaded.settings_for("t") is not None
+    assert loaded.digest.startswith("sha256:")
+
+
+def test_merge_keys_and_anchors_work() -> None:
+    text = """version: 1
+topics:
+  - &base {match: "*", retention.ms: 7d}
+  - <<: *base
+    match: orders
+"""
+    assert policy(text).settings_for("orders").forced_age_ms == 7 * DAY
+
+
+@given(st.text(max_size=60))
+def test_no_text_makes_anything_but_a_policy_or_its_problems(text: str) -> None:
+    try:
+        policy(text)
+    except PolicyError as error:
+        assert error.problems
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["version", "topics", "match", "retention.ms", "groups", "limits", "x", "hold"]),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_no_structure_makes_anything_but_a_policy_or_its_problems(value: object) -> None:
+    try:
+        policy(yaml.safe_dump(value))
+    except PolicyError as error:
+        assert error.problems
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("retention.ms: 9223372036854775808", "retention.ms: 9223372036854775808 is more than Kafka has room for"),
+        ("retention.commitoffset.hours: 9223372036854775807", "9223372036854775807 is more than Kafka has room for"),
+        ("retention.ms: 99999999999999999999d", "'99999999999999999999d' is more than Kafka has room for"),
+        ("retention.bytes: 9999PiB", "'9999PiB' is more than Kafka has room for"),
+        ('log.retention.min.timestamp: "9223372036854775808"', "'9223372036854775808' is not a time in Unix ms"),
+        ("log.retention.min.timestamp: 1969-12-31T23:59:59Z", "is not a time in Unix ms"),
+        (f"retention.ms: {'x' * 10_000}", "'xxxx"),
+        (f"unconsumed: {'x' * 10_000}", "xxxx"),
+    ],
+)
+def test_values_that_nobody_means_are_told_in_a_short_line(keys: str, said: str) -> None:
+    found = problems(entries(f"match: t, {keys}"))
+    assert len(found) == 1
+    assert said in found[0]
+    assert len(found[0]) < 250
+
+
+@pytest.mark.parametrize("pattern", ["re:a{1001}", "re:" + "(" * 5_000, "re:(" + "x" * 10_000])
+def test_a_regular_expression_that_cannot_be_compiled_is_a_problem_of_its_line(pattern: str) -> None:
+    found = problems(f"version: 1\ntopics:\n  - match: '{pattern}'\n    retention.ms: 1d\n")
+    assert [one.startswith("kretain.yaml:3: match: 're:") for one in found] == [True]
+    assert len(found[0]) < 250
+
+
+class TestFlags:
+    """One-off rules (docs/policy.md): a file's own are off beside them; see test_one_off.py for each of those."""
+
+    FILE = entries(
+        'match: "orders*", retention.ms: 7d, retention.commitoffset.enable: true, retention.commitoffset.hours: 5',
+        "match: _schemas, retention.ms: 1d",
+    )
+
+    def test_without_a_topic_they_are_for_all_that_the_file_matches(self) -> None:
+        loaded = policy(self.FILE).with_one_off(OneOff(consumed_after_ms=1, older_than_ms=2, unconsumed="trim"))
+        got = loaded.settings_for("orders")
+        assert (got.consumed_after_ms, got.forced_age_ms, got.forced_age_guarded, got.unconsumed) == (
+            1,
+            2,
+            True,
+            "trim",
+        )
+        assert loaded.settings_for("payments") is None
+
+    def test_with_a_topic_they_are_for_that_alone(self) -> None:
+        loaded = policy(self.FILE).with_one_off(OneOff(patterns=("orders-eu",), older_than_ms=2))
+        assert loaded.settings_for("orders-eu").forced_age_guarded
+        assert loaded.settings_for("orders-us") == Settings()
+        alone = policy(self.FILE).with_one_off(OneOff(patterns=("orders-eu",), unconsumed="trim"))
+        assert alone.settings_for("orders-us") == policy(self.FILE).settings_for("orders-us")
+
+    def test_a_topic_that_the_file_does_not_match_is_managed_by_the_flags(self) -> None:
+        loaded = policy(self.FILE).with_one_off(OneOff(patterns=("payments",), older_than_ms=2))
+        assert loaded.settings_for("payments").forced_age_ms == 2
+
+    def test_a_topic_alone_is_no_rule(self) -> None:
+        assert policy(self.FILE).with_one_off(OneOff(patterns=("payments",))).settings_for("payments") is None
+
+    def test_only_older_than_is_guarded(self) -> None:
+        for flags in (OneOff(consumed_after_ms=1), OneOff(unconsumed="trim")):
+            assert not policy(self.FILE).with_one_off(flags).settings_for("orders").forced_age_guarded
+
+    def test_a_topic_typed_in_full_names_it_in_full(self) -> None:
+        loaded = policy(entries("match: x")).with_one_off(OneOff(patterns=("_private", "_p*"), older_than_ms=2))
+        assert loaded.settings_for("_private").named_in_full
+        assert not loaded.settings_for("_public").named_in_full
+
+    def test_where_a_value_comes_from_names_the_flag(self) -> None:
+        loaded = policy(self.FILE).with_one_off(OneOff(older_than_ms=2))
+        assert loaded.origins("orders")["retention.ms"].place == "--older-than"
+
+
+def test_the_json_schema_is_one_and_says_what_the_loader_says() -> None:
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    check = jsonschema.Draft202012Validator(schema)
+    good = """version: 1
+groups: {ignore: ["console-consumer-*"], require: [], latest: tail}
+limits: {max.percent: 50, max.bytes: 50GiB, max.records: 5}
+lookup.scan.records: 100
+topics:
+  - match: ["orders.*", payments]
+    retention.commitoffset.enable: true
+    retention.commitoffset.hours: 72
+    retention.ms: 7d
+  - {match: x, unconsumed: trim, compacted: trim, allow.ancient: true, hold: why, groups.require: [a], retention.ms: -1}
+"""
+    policy(good)
+    assert check.is_valid(yaml.safe_load(good))
+    for bad in (
+        "version: 2\ntopics: [{match: t}]",
+        "version: 1\ntopics: []",
+        "version: 1\ntopics: [{}]",
+        "version: 1\ntopics: [{match: t, nonsense: 1}]",
+        "version: 1\ntopics: [{match: t, retention.ms: 3x}]",
+        "version: 1\ntopics: [{match: t, unconsumed: maybe}]",
+        "version: 1\ntopics: [{match: t, hold: null}]",
+        "version: 1\nlimits: {max.percent: 101}\ntopics: [{match: t}]",
+    ):
+        assert problems(bad)
+        assert not check.is_valid(yaml.safe_load(bad)), bad
+
+
+def test_checking_without_a_cluster_finds_what_the_file_alone_shows() -> None:
+    conflict = policy(
+        entries(
+            'match: "orders*", retention.commitoffset.enable: true, retention.commitoffset.hours: 72, retention.ms: 1d'
+        )
+    )
+    found = check_alone(conflict)
+    assert len(found.problems) == 1
+    assert "3 d" in found.problems[0].text
+    assert "1 d" in found.problems[0].text
+    assert any("groups.require" in note for note in found.notes)
+    required = policy("version: 1\ngroups: {require: [a]}\ntopics: [{match: t, retention.ms: 1d}]\n")
+    assert check_alone(required).notes == []
+    pointless = policy(entries("match: t, retention.commitoffset.hours: 1", "match: u, unconsumed: trim"))
+    assert len(check_alone(pointless).notes) == 3

@@ -1,0 +1,254 @@
+"""What a profile's hours come to, and how they are drawn: totals that add up, columns that fit, words that are true."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kretain.commands.profile import check_out, window_of
+from kretain.errors import UsageError
+from kretain.options.common import Output
+from kretain.render import histogram
+from kretain.render.profile import kept_of, picture, print_profile, sentences
+from retention_cli.core import extras as columns
+from retention_cli.core.extras import MissingPartError, arrow
+from retention_cli.core.model import TopicPartition
+from retention_cli.policy.settings import EventSource
+from retention_cli.profile.hours import HOUR_MS, Frame, PartitionHours
+from retention_cli.profile.reading import Profile, TopicHours, Unread, Wanted
+from retention_cli.profile.rows import COLUMNS, FORMAT, ProfileFileError, all_rows, head, schema, write_parquet
+from retention_cli.profile.summary import DAY_MS, RETENTIONS_MS, Summary, binned, summarize
+
+NOW = 1_800_000_000_000 // HOUR_MS * HOUR_MS
+ROOT = Path(__file__).parents[3]
+
+
+def hours_of(times: list[int], size: int = 10) -> PartitionHours:
+    hours = PartitionHours.begin(Frame(NOW), 0)
+    hours.add(np.arange(len(times)), np.array(times, np.int64), np.full(len(times), size))
+    return hours
+
+
+def profile_of(*partitions: list[int], source: EventSource | None = None, **wanted: Any) -> Profile:
+    topic = TopicHours("t", Frame(NOW), source, source is not None, {n: hours_of(p) for n, p in enumerate(partitions)})
+    return Profile("id", "b:9092", Wanted(("t",), NOW, **wanted), {"t": topic})
+
+
+def said(found: Profile) -> str:
+    topic = found.topics["t"]
+    return "\n".join(text for text, _ in sentences(found, topic, summarize(topic.partitions)))
+
+
+STAMPS = st.lists(st.integers(NOW - 400 * DAY_MS, NOW), min_size=1, max_size=60)
+
+
+@given(STAMPS, st.integers(20, 120), st.booleans())
+def test_bins_fit_and_hold_every_record_but_those_they_count_as_left_out(
+    times: list[int], most: int, of_bytes: bool
+) -> None:
+    summary = summarize({0: hours_of(times)})
+    bins = binned(summary, most, of_bytes=of_bytes)
+    assert bins is not None
+    assert len(bins.values) <= most
+    assert sum(bins.values) // (10 if of_bytes else 1) + bins.left_out == len(times)
+    assert bins.start_ms % bins.bin_ms == 0
+    inside = [one for one in times if bins.start_ms <= one < bins.end_ms]
+    assert len(inside) >= len(times) - bins.left_out
+
+
+@given(STAMPS, st.integers(20, 120), st.booleans())
+def test_a_picture_is_never_wider_than_its_room_and_no_record_is_drawn_as_nothing(
+    times: list[int], width: int, blocks: bool
+) -> None:
+    summary = summarize({0: hours_of(times)})
+    lines = picture(summary, width, of_bytes=False, blocks=blocks)
+    assert all(len(line) <= width - 2 for line in lines[: histogram.HEIGHT + 1])
+    assert blocks or "".join(lines).isascii()
+    bins = binned(summary, width - 4)
+    assert bins is not None
+    bottom = lines[histogram.HEIGHT - 1]
+    wide = max(1, min((width - 4) // len(bins.values), 4))
+    drawn = [bottom[n * wide : n * wide + 1].strip() != "" for n in range(len(bins.values))]
+    assert drawn == [value > 0 for value in bins.values]
+
+
+def test_a_few_records_far_away_do_not_make_a_picture_of_nothing_else() -> None:
+    times = [NOW - 3 * DAY_MS + n * 60_000 for n in range(4000)] + [NOW - 3000 * DAY_MS]
+    summary = summarize({0: hours_of(times)})
+    bins = binned(summary, 76)
+    assert bins is not None
+    assert bins.left_out == 1
+    assert bins.bin_ms == HOUR_MS
+    text = "\n".join(picture(summary, 80, of_bytes=False, blocks=True))
+    assert "1 record far off not drawn" in text
+
+
+@pytest.mark.parametrize("years", [30, 300])
+def test_any_span_is_drawn(years: int) -> None:
+    hours = {-years * 365 * DAY_MS + NOW: 5, NOW: 5}
+    summary = Summary(records=10)
+    for hour, records in hours.items():
+        summary.hours[hour // HOUR_MS * HOUR_MS] = type(summary.of_kind("hour"))(records, 1)
+    bins = binned(summary, 20)
+    assert bins is not None
+    assert len(bins.values) <= 20
+    assert sum(bins.values) == 10
+
+
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ([], ["", ""]),
+        ([0, 0], ["", ""]),
+        ([8, 16], ["    ████", "████████"]),
+        ([1, 1000], ["    ████", "▁▁▁▁████"]),
+    ],
+)
+def test_columns(values: list[int], lines: list[str]) -> None:
+    assert histogram.columns(values, 8, blocks=True, height=2) == lines
+
+
+def test_what_a_retention_would_keep_counts_what_has_no_age() -> None:
+    found = profile_of([NOW - 40 * DAY_MS, NOW - 5 * DAY_MS, NOW - HOUR_MS, NOW * 1000, -1, NOW // 1000])
+    kept = kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions))
+    assert [(one.retention_ms, one.records, one.size_bytes) for one in kept] == [
+        (retention, number, number * 10) for retention, number in zip(RETENTIONS_MS, (3, 3, 4, 4), strict=True)
+    ]
+
+
+def test_by_event_time_a_retention_counts_from_the_newest_event_time() -> None:
+    found = profile_of([NOW - 40 * DAY_MS, NOW - 41 * DAY_MS - HOUR_MS], source=EventSource("header", "et"))
+    kept = kept_of(found, found.topics["t"], summarize(found.topics["t"].partitions))
+    assert [one.records for one in kept] == [1, 2, 2, 2]
+    assert "counted from the newest event time" in said(found)
+
+
+def test_what_lies_outside_the_window_is_not_guessed() -> None:
+    found = profile_of([NOW - HOUR_MS], from_ms=NOW - 5 * DAY_MS)
+    summary = summarize(found.topics["t"].partitions)
+    assert [one.retention_ms for one in kept_of(found, found.topics["t"], summary)] == [DAY_MS, 3 * DAY_MS]
+    assert not kept_of(profile_of([NOW], to_ms=NOW + 1), found.topics["t"], summary)
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ([NOW - 5, NOW], "in order"),
+        ([NOW, NOW - 2 * HOUR_MS], "out of order: 1 record (50.0 %) older than one before them, by up to 2h (t-0)"),
+        ([*range(NOW - 3000, NOW), NOW - 3000], "out of order: 1 record (less than 0.1 %)"),
+        ([NOW * 1000], "the furthest the year 59,009 at t-0 offset 0 (written in microseconds?)"),
+        ([NOW + DAY_MS], "future: 1 record stamped more than 1h ahead of now, the furthest 2027-01-16T08:00:00Z"),
+        ([NOW // 1000], "before 2000: 1 record, the first at t-0 offset 0"),
+        ([-1], "no time: 1 record without a timestamp"),
+    ],
+)
+def test_sentences(times: list[int], words: str) -> None:
+    assert words in said(profile_of(times))
+
+
+def test_what_is_only_known_to_be_at_least_is_said_so() -> None:
+    found = profile_of([NOW, NOW - 5])
+    found.topics["t"].partitions[0].exact = False
+    assert "out of order: at least 1 record" in said(found)
+    found = profile_of([NOW])
+    found.topics["t"].partitions[0].exact = False
+    assert "out of order: at least 0 records" in said(found)
+
+
+def test_every_output_says_what_could_not_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    found = profile_of([NOW])
+    found.unread.append(Unread(TopicPartition("t", 1), "has no leader"))
+    for output in (Output.table, Output.json, Output.yaml):
+        print_profile(found, output, of_bytes=True)
+        text = capsys.readouterr().out
+        assert "has no leader" in text or "partial: 1 partition" in text
+    assert head(found)["complete"] is False
+
+
+def test_parquet_keeps_units_and_what_is_none(tmp_path: Path) -> None:
+    found = profile_of([NOW, -1, NOW * 1000], [NOW - DAY_MS])
+    file = tmp_path / "p.parquet"
+    write_parquet(file, head(found), all_rows(found.topics.values()))
+    table = arrow("pyarrow.parquet").read_table(file)
+    assert table.schema.names == list(COLUMNS)
+    assert json.loads(table.schema.metadata[FORMAT.encode()])["cluster"]["id"] == "id"
+    rows = {(row["partition"], row["kind"]): row for row in table.to_pylist()}
+    assert rows[0, "hour"]["hour"].timestamp() * 1000 == NOW
+    assert rows[0, "future"]["hour"] is None
+    assert (rows[0, "future"]["future"], rows[0, "hour"]["future"]) == (1, 0)
+    assert rows[0, "future"]["newest_ms"] == NOW * 1000
+    assert rows[0, "no-time"]["newest_ms"] is None
+    assert rows[1, "hour"]["no_event_time"] is None
+    assert oct(file.stat().st_mode)[-3:] == "644"
+
+
+def test_a_profile_of_nothing_is_a_file_without_rows(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "p.parquet", {}, [])
+    assert arrow("pyarrow.parquet").read_table(tmp_path / "p.parquet").num_rows == 0
+
+
+def test_a_file_that_can_not_be_written_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ProfileFileError, match="can't be written"):
+        write_parquet(tmp_path / "no" / "p.parquet", {}, [])
+
+    def broken() -> Any:
+        yield from profile_rows()
+        raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError):
+        write_parquet(tmp_path / "p.parquet", {}, broken())
+    assert list(tmp_path.iterdir()) == []
+
+
+def profile_rows() -> Any:
+    return list(all_rows(profile_of([NOW]).topics.values()))
+
+
+@pytest.mark.parametrize("missing", ["numpy", "pyarrow"])
+def test_a_missing_part_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    def without(name: str) -> Any:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(MissingPartError, match=r"pip install 'kretain\[parquet\]'"):
+        columns.numpy() if missing == "numpy" else schema()
+
+
+@pytest.mark.parametrize(
+    ("from_ms", "to_ms", "last_ms", "found"),
+    [(None, None, None, None), (5, None, None, 5), (None, None, 10, 90), (None, None, 1000, 0), (4, 5, None, 4)],
+)
+def test_the_window(from_ms: int | None, to_ms: int | None, last_ms: int | None, found: int | None) -> None:
+    assert window_of(from_ms, to_ms, last_ms, 100) == found
+
+
+@pytest.mark.parametrize(("from_ms", "to_ms", "last_ms"), [(5, 5, None), (6, 5, None), (1, None, 1), (None, 1, 1)])
+def test_a_window_that_is_none(from_ms: int | None, to_ms: int | None, last_ms: int | None) -> None:
+    with pytest.raises(UsageError):
+        window_of(from_ms, to_ms, last_ms, 100)
+
+
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        ("p.csv", "p.parquet"),
+        ("no-such-folder/p.parquet", "there is no folder no-such-folder"),
+        ("", "writes Parquet"),
+    ],
+)
+def test_what_is_wrong_is_found_before_an_hour_of_reading(out: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        check_out(Path(out))
+
+
+def test_every_column_is_documented_and_no_other() -> None:
+    page = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8")
+    table = page.partition("| column |")[2].partition("\n\n")[0]
+    assert tuple(line.split("`")[1] for line in table.splitlines()[2:]) == COLUMNS

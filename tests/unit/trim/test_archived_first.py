@@ -1,0 +1,219 @@
+"""What must be archived goes no further than it is: the gate between a recheck and its deletes, and what it is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.archive.catalog import stitched
+from retention_cli.archive.interface import Copied
+from retention_cli.archive.layout import Manifest, Source
+from retention_cli.audit.log import AuditLog
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.log_offsets import Found, NotFound
+from retention_cli.brokers.metadata import PartitionMetadata
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.progress import silent
+from retention_cli.core.state_dir import StateError
+from retention_cli.memory.lineage import other_log
+from retention_cli.plan.target import Target
+from retention_cli.trim.archive_gate import ArchivedFirst, rehearsed
+from retention_cli.trim.journal import AuditJournal
+from retention_cli.trim.recheck import Recheck
+
+TP = TopicPartition("orders", 0)
+OTHER = TopicPartition("free", 0)
+URL = "s3://bucket/kafka"
+
+
+def decision(tp: TopicPartition = TP, start: int | None = 10, to: int = 100, topic_id: str = "A") -> Decision:
+    return Decision(
+        tp.topic, topic_id, tp.partition, "trim", start, 200, 200, 150, "group:g", to, 90, 900, 0, "consumed", None, ()
+    )
+
+
+def target(offset: int = 100, **more) -> Target:
+    return Target(offset, decision(to=offset, **more))
+
+
+def fresh(archives: dict[str, str] | None = None) -> Recheck:
+    return Recheck(0.0, {}, {}, {}, 0, {"orders": URL} if archives is None else archives)
+
+
+class Copier:
+    """Copies by word alone."""
+
+    def __init__(self, copied: Copied | Reason | None, differing: Reason | None = None) -> None:
+        self.copied, self.reason = copied, differing
+        self.asked: list[list[TopicPartition]] = []
+
+    def copy(self, wanted, progress):  # noqa: ARG002
+        self.asked.append(list(wanted))
+        return {} if self.copied is None else dict.fromkeys(wanted, self.copied)
+
+    def differing(self, copied, leaders):  # noqa: ARG002
+        return {} if self.reason is None else dict.fromkeys(copied, self.reason)
+
+
+def copied(url: str = URL, topic_id: str = "A", start: int = 10, end: int = 100) -> Copied:
+    return Copied(url, topic_id, start, end, 90, ("m",))
+
+
+def after(gate: ArchivedFirst, first: Target, second: Target | None = None, url: str = URL):
+    """Sort, copy what is not, and sort once more, as a trim's two rounds do."""
+    sorted_ = gate.sort({TP: first}, fresh())
+    gate.copy(sorted_.uncopied, silent)
+    return gate.sort({TP: second or first}, fresh({"orders": url}))
+
+
+def test_what_nobody_wants_archived_passes() -> None:
+    sorted_ = ArchivedFirst(None).sort({TP: target()}, fresh({}))
+    assert (sorted_.ready, sorted_.uncopied, sorted_.held) == ({TP: target()}, {}, {})
+
+
+def test_without_an_archiver_it_is_held() -> None:
+    gate = ArchivedFirst(None)
+    sorted_ = gate.sort({TP: target(), OTHER: target()}, fresh())
+    assert list(sorted_.ready) == [OTHER]
+    assert sorted_.held[TP].reasons[0].code == "archive"
+    gate.copy({TP: (URL, target())}, silent)
+    assert list(gate.sort({TP: target()}, fresh()).held) == [TP]
+
+
+def test_it_is_copied_first_and_once() -> None:
+    copier = Copier(copied())
+    gate = ArchivedFirst(copier)
+    first = gate.sort({TP: target()}, fresh())
+    assert (first.ready, first.held) == ({}, {})
+    assert first.uncopied == {TP: (URL, target())}
+    assert after(gate, target()).ready == {TP: target()}
+    assert copier.asked == [[TP]]
+
+
+def test_what_the_archiver_leaves_out_is_held() -> None:
+    assert list(after(ArchivedFirst(Copier(None)), target()).held) == [TP]
+
+
+def test_what_could_not_be_copied_is_held_with_its_reason() -> None:
+    reason = Reason("archive", "the disk is full")
+    assert after(ArchivedFirst(Copier(reason)), target()).held[TP].reasons == (reason,)
+
+
+def test_a_log_that_differs_from_its_copy_is_held() -> None:
+    reason = Reason("archive", "the log was cut back")
+    sorted_ = after(ArchivedFirst(Copier(copied(), reason)), target())
+    assert (sorted_.ready, sorted_.held[TP].reasons) == ({}, (reason,))
+
+
+@pytest.mark.parametrize(
+    ("copy", "second", "url", "said"),
+    [
+        (copied(), target(start=9), URL, "from 10 on, and its log starts at 9"),
+        (copied(), target(start=None), URL, "an unknown offset"),
+        (copied(), target(topic_id="B"), URL, "recreated"),
+        (copied(), target(), "s3://elsewhere", "the policy asks for s3://elsewhere"),
+        (copied(url="s3://elsewhere"), target(), URL, "was archived to s3://elsewhere"),
+        (copied(end=10), target(), URL, "up to 10 alone"),
+    ],
+)
+def test_a_copy_of_something_else_lets_nothing_through(copy: Copied, second: Target, url: str, said: str) -> None:
+    sorted_ = after(ArchivedFirst(Copier(copy)), target(), second, url)
+    assert sorted_.ready == {}
+    assert said in sorted_.held[TP].reasons[0].text
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(1, 50))
+def test_nothing_goes_beyond_the_copy(start: int, copied_from: int, end: int, wanted: int) -> None:
+    gate = ArchivedFirst(Copier(copied(start=copied_from, end=end)))
+    sorted_ = after(gate, target(start + wanted, start=start))
+    for one in sorted_.ready.values():
+        assert start < one.offset <= min(end, start + wanted)
+        assert copied_from <= start
+    assert sorted_.ready or sorted_.held
+
+
+def test_a_rehearsal_says_what_would_be_archived() -> None:
+    assert rehearsed(TP, target(), fresh())[0].text == (
+        f"a trim would first archive offsets 10 to 100 to {URL}; a rehearsal archives nothing"
+    )
+    assert rehearsed(TP, target(), fresh({})) == ()
+
+
+def test_the_audit_log_has_what_was_archived_and_reads_on(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.append(
+        {
+            "event": "run",
+            "run": "r",
+            "at": "a",
+            "user": "u",
+            "host": "h",
+            "cluster": {"id": "c"},
+            "policy": {"source": "p"},
+            "planned": {"partitions": 1},
+        }
+    )
+    AuditJournal(log, "r", lambda: 0).archived({TP: copied(), OTHER: Reason("archive", "the disk is full")})
+    told = json.loads(log.path.read_text().splitlines()[1])
+    assert told["event"] == "archive"
+    assert told["partitions"] == [
+        {"topic": "orders", "partition": 0, "topic_id": "A", "url": URL, "from": 10, "to": 100, "records": 90}
+        | {"manifests": ["m"], "notes": []},
+        {"topic": "free", "partition": 0, "reason": "the disk is full"},
+    ]
+    assert list(log.runs()) == ["r"]
+
+
+def test_an_audit_log_that_takes_nothing_ends_it() -> None:
+    def full(_) -> None:
+        raise StateError("the disk is full")
+
+    with pytest.raises(StateError):
+        after(ArchivedFirst(Copier(copied()), full), target())
+
+
+# -- is it still the same log? -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Found(100), None),
+        (Found(50), None),
+        (Found(49), "cut back"),
+        (NotFound(), "does not know leader epoch 3"),
+        (RequestFailedError("no answer", retriable=True), "run again"),
+    ],
+)
+def test_a_log_is_the_same_where_the_last_record_of_the_copy_still_is(answer, said: str | None) -> None:
+    """Offset 49 in leader epoch 3: the epoch must end behind it (KIP-101)."""
+
+    class Reader:
+        def epoch_ends(self, wanted, leaders):  # noqa: ARG002
+            assert wanted == [(TP, 3)]
+            return {(TP, 3): answer}
+
+    found = other_log(Reader(), {TP: [(49, 3)]}, {TP: PartitionMetadata(1, 5)})  # type: ignore[arg-type]
+    assert not found if said is None else said in found[TP]
+
+
+# -- segments end to end -----------------------------------------------------------
+
+spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=8)
+
+
+@given(spans)
+def test_segments_are_laid_end_to_end_each_offset_once(given_spans: list[tuple[int, int]]) -> None:
+    source = Source("c", "t", "i", 0)
+    segments = [Manifest(source, start, start + length, 1, "now") for start, length in given_spans]
+    pieces, gaps = stitched(segments)
+    taken = [offset for piece in pieces for offset in range(piece.start, piece.end)]
+    assert taken == sorted({offset for one in segments for offset in range(one.start, one.end)})
+    for piece in pieces:
+        assert piece.manifest.start <= piece.start < piece.end == piece.manifest.end
+    missing = [offset for start, end in gaps for offset in range(start, end)]
+    assert not segments or sorted([*taken, *missing]) == list(range(min(taken), max(taken) + 1))
