@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +22,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from retention_cli.core.model import LookUp, PartitionFacts, TopicFacts
 from retention_cli.engines.spark.connections import ConnectionRef
-from retention_cli.engines.spark.engine import decided_of
-from retention_cli.engines.spark.frames import join_commits
+from retention_cli.engines.spark.engine import decided_frame
+from retention_cli.engines.spark.fact_tasks import ReadPartition
+from retention_cli.engines.spark.frames import join_commits, standing_of
 from retention_cli.engines.spark.jobs import ClusterJob
-from retention_cli.engines.spark.schemas import COMMITS, FACTS, PLAN
+from retention_cli.engines.spark.schemas import COMMITS, PLAN
 from retention_cli.engines.spark.summaries import summaries_of
+from retention_cli.observe.floors.standing import floor_of
 from retention_cli.policy.load import parse_policy
 
 CLUSTERS: Final = 5
@@ -40,6 +44,17 @@ topics:
     retention.commitoffset.enable: true
     retention.commitoffset.hours: 1
 """
+DELETED: Final = frozenset({"delete"})
+PLACES: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("leader_epoch", pa.int32()),
+        ("high_watermark", pa.int64()),
+    ]
+)
+TOLD: Final = {"read_ms": NOW, "memory": None, "doubt": False, "ends": None, "note": None}
 
 
 def make(folder: Path, partitions: int, groups: int) -> int:
@@ -59,37 +74,42 @@ def make(folder: Path, partitions: int, groups: int) -> int:
 
 
 def _facts(path: Path, cluster: str, topics: list[str], ends: Any) -> None:
-    with pq.ParquetWriter(path, FACTS) as file:
+    with pq.ParquetWriter(path, PLACES) as file:
         rows = len(topics) * PARTITIONS_A_TOPIC
         for start in range(0, rows, 50_000):
             numbers = np.arange(start, min(rows, start + 50_000))
             count = len(numbers)
-            some = ends[numbers]
-            look = [
-                [{"time": NOW - HOUR, "data": False, "offset": int(end * 9 // 10), "timestamp": NOW - HOUR // 2},
-                 {"time": 946_684_800_000, "data": False, "offset": 0, "timestamp": NOW - 9 * HOUR}]
-                for end in some
-            ]  # fmt: skip
-            known = {
-                "cluster": [cluster] * count,
-                "topic": [topics[n // PARTITIONS_A_TOPIC] for n in numbers],
-                "partition": (numbers % PARTITIONS_A_TOPIC).astype("int32"),
-                "topic_id": [f"id-{n // PARTITIONS_A_TOPIC}" for n in numbers],
-                "internal": [False] * count,
-                "leader": (numbers % 12).astype("int32"),
-                "leader_epoch": [3] * count,
-                "cleanup_policy": ["delete"] * count,
-                "retention_ms": [7 * 24 * HOUR] * count,
-                "timestamp_type": ["CreateTime"] * count,
-                "log_start": [0] * count,
-                "high_watermark": some,
-                "last_stable_offset": some,
-                "lookups": look,
-                "size_bytes": some * 300,
-                "read_ms": [NOW] * count,
-            }
-            arrays = [pa.array(known.get(one.name, [None] * count), one.type) for one in FACTS]
-            file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=FACTS))
+            columns = [
+                [cluster] * count,
+                [topics[n // PARTITIONS_A_TOPIC] for n in numbers],
+                (numbers % PARTITIONS_A_TOPIC).astype("int32"),
+                [3] * count,
+                ends[numbers],
+            ]
+            arrays = [pa.array(column, one.type) for column, one in zip(columns, PLACES, strict=True)]
+            file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=PLACES))
+
+
+def read(batches: Iterator[Any]) -> Iterator[ReadPartition]:
+    """Stand in for the reader of slices: the same partitions, with look-ups that brokers would have answered."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            end = row["high_watermark"]
+            facts = PartitionFacts(
+                topic=TopicFacts(row["topic"], f"id-{row['topic']}", False, DELETED, 7 * 24 * HOUR, "CreateTime"),
+                partition=row["partition"],
+                log_start=0,
+                high_watermark=end,
+                last_stable_offset=end,
+                floor=floor_of(standing_of(row, ()), 0, end),
+                lookups={
+                    NOW - HOUR: LookUp(end * 9 // 10, timestamp=NOW - HOUR // 2),
+                    946_684_800_000: LookUp(0, timestamp=NOW - 9 * HOUR),
+                },
+                size_bytes=end * 300,
+                leader_epoch=3,
+            )
+            yield ReadPartition(row["cluster"], facts, TOLD)
 
 
 def _commits(path: Path, cluster: str, topics: list[str], ends: Any, groups: int, rng: Any) -> int:
@@ -131,7 +151,7 @@ def decide(session: Any, folder: Path, out: Path) -> dict[str, Any]:
     began = time.perf_counter()
     facts = session.read.parquet(str(folder / "facts"))
     commits = session.read.parquet(str(folder / "commits"))
-    decided = decided_of(join_commits(facts, commits), jobs).persist()
+    decided = decided_frame(join_commits(facts, commits), jobs, read).persist()
     decided.select(*PLAN.names).write.parquet(str(out))
     summaries = summaries_of(decided)
     seconds = time.perf_counter() - began
