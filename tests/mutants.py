@@ -135,6 +135,7 @@ NEAREST: Final = {
     "disks/": ("tests/kafka/test_disks.py", "tests/kafka/test_observe.py"),
     "plan/": ("tests/kafka/test_trim.py",),
     "audit/": ("tests/kafka/test_who_deleted.py",),
+    "engines/spark/remember": ("tests/simulation/test_spark_cut.py", "tests/spark/test_local.py"),
     "engines/spark/": ("tests/spark/test_local.py",),
 }
 """Which tests on brokers are nearest, by how a file's path begins."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Self, TypeVar
 
 import kafka.errors as kafka_errors
-from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
 from retention_cli.brokers.errors import (
@@ -28,15 +27,12 @@ from retention_cli.brokers.errors import (
     UnreachableError,
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections
 
 IN_FLIGHT: Final = 4
 """Requests under way per broker: the client allows five on a connection."""
 
-MAX_RESPONSE_BYTES: Final = 128 << 20
-"""The client takes a frame's length of memory before any of it has come. Requests are cut so that
-answers stay far below it: 1,000 partitions, some 20,000 commits."""
-
-_NO_ANSWER: Final = f"what it sent is no answer of a broker, or longer than {MAX_RESPONSE_BYTES >> 20} MiB"
+_NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -99,7 +95,7 @@ class Wire:
             "reconnect_backoff_max_ms": 1000,
         }
         self._net = NetworkSelector(client_id=settings.client_id)
-        self._manager = KafkaConnectionManager(self._net, **configs)
+        self._manager = BoundedConnections(self._net, **configs)
 
     def __enter__(self) -> Self:
         self.open()

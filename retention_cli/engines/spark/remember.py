@@ -52,7 +52,7 @@ def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
         ends = {end["leader_epoch"]: _answer(end) for end in row["ends"] or ()}
         cut: Maybe[Cut | None] = Unknown(()) if row["doubt"] else None
         if row["topic_id"] is not None and cut is None:
-            cut = _remember(one, row, ends)
+            cut = remember_partition(one, row, ends)
         if not isinstance(cut, Unknown):
             logs[row["cluster"]][row["topic"], row["partition"]] = log_now(
                 row["high_watermark"],
@@ -86,7 +86,7 @@ def _last_epoch(one: Prepared, row: Any) -> int | None:
     return one.memory.partition(row["topic"], row["topic_id"], row["partition"]).last_epoch
 
 
-def _remember(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> Maybe[Cut | None]:
+def remember_partition(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> Maybe[Cut | None]:
     """Record what was seen of a partition; return where its log was cut, unknown if that could not be proven."""
     cut = one.cuts.get(TopicPartition(row["topic"], row["partition"]))
     mine = one.memory.partition(row["topic"], row["topic_id"], row["partition"])
