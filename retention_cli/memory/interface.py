@@ -82,6 +82,10 @@ class Memory(Protocol):
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
         ...
 
+    def group_names(self) -> Collection[str]:
+        """Return the names of all groups that are remembered, whether or not they are gone."""
+        ...
+
     def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
         """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when (Unix ms), commits."""
         ...
@@ -119,6 +123,10 @@ class NoMemory:
         """Return nothing."""
         del name, commits, now_ms, since_ms
         return _NOTHING
+
+    def group_names(self) -> Collection[str]:
+        """Return nothing."""
+        return ()
 
     def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
         """Return nothing."""

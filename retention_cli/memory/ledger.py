@@ -125,6 +125,10 @@ class Ledger(LedgerFile):
         self.adopt_group(name, group)
         return group.recalled(self._ids, since_ms)
 
+    def group_names(self) -> Collection[str]:
+        """Return the names of all groups that are remembered, whether or not they are gone."""
+        return self._heads.keys()
+
     def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
         """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when, commits."""
         here = frozenset(present)
@@ -133,11 +137,7 @@ class Ledger(LedgerFile):
                 yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
 
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
-        """Judge the commits that this pass has seen by what it has read of their logs: which count, which are refused.
-
-        Few groups have any: those that have moved, and those whose topics nobody looked at. Of a group that is gone
-        nobody can say whether the log was that long when it committed (F6).
-        """
+        """Judge the commits of groups that are there by what this pass has read of their logs (F5); not of gone ones."""
         for name, head in list(self._heads.items()):
             if name not in self._groups and head.open.isdisjoint(topics) and not cuts:
                 continue

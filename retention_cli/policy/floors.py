@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from retention_cli.policy.archive_url import SCHEMES, ArchiveUrlError, check_url
@@ -13,6 +13,7 @@ from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import shown
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_HOSTS: Final = re.compile(r"[^\s,/]+:[0-9]{1,5}(,[^\s,/]+:[0-9]{1,5})*(/[^\s/]+)*")
 _HTTP: Final = ("http", "https")
 
 
@@ -44,6 +45,20 @@ def read_place(value: object) -> str:
     return value
 
 
+def read_path(value: object) -> str:
+    """Read a path."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("is not a path")
+    return value
+
+
+def read_hosts(value: object) -> str:
+    """Read ZooKeeper's hosts and chroot."""
+    if not isinstance(value, str) or "@" in value or _HOSTS.fullmatch(value) is None:
+        raise ValueError("is not host:port, comma separated, and a chroot, such as zk1:2181,zk2:2181/kafka")
+    return value
+
+
 def read_command(value: object) -> list[str]:
     """Read a program and its arguments."""
     if (
@@ -56,20 +71,33 @@ def read_command(value: object) -> list[str]:
     return list(value)
 
 
-def sources_of(models: Sequence[dict[str, object]], folder: Path) -> tuple[FloorSource, ...]:
-    """Return the sources that checked entries stand for; relative paths are of the policy file's folder."""
-    return tuple(_source(one, folder) for one in models)
+def sources_of(
+    models: Sequence[dict[str, object]], folder: Path, ignored: tuple[str, ...] = ()
+) -> tuple[FloorSource, ...]:
+    """Return the sources that checked entries stand for.
+
+    Args:
+        models: the entries, by the file's keys.
+        folder: the policy file's, which relative paths start from.
+        ignored: ``groups.ignore``, which holds for groups in ZooKeeper, too.
+    """
+    return tuple(_source(one, folder, ignored) for one in models)
 
 
-def _source(one: dict[str, object], folder: Path) -> FloorSource:
-    topics = one.get("topics")
+def _source(one: dict[str, object], folder: Path, ignored: tuple[str, ...]) -> FloorSource:
+    topics, groups = one.get("topics"), one.get("groups")
     common = {
-        "name": str(one["name"]),
+        "name": str(one.get("name", one.get("zookeeper"))),
         "topics": tuple(topics) if isinstance(topics, list) else None,
         **{field: one[key] for field, key in (("max_age_ms", "max.age"), ("timeout_ms", "timeout")) if key in one},
     }
     if isinstance(place := one.get("file"), str):
         return FloorSource("file", place=place if "://" in place else str(folder / place), **common)  # type: ignore[arg-type]
+    if isinstance(hosts := one.get("zookeeper"), str):
+        named = tuple(groups) if isinstance(groups, list) else ("*",)
+        secret = str(folder / str(one["auth.file"])) if "auth.file" in one else ""
+        more: dict[str, Any] = {"groups": named, "ignored": ignored, "auth_file": secret}
+        return FloorSource("zookeeper", place=hosts, **common, **more)  # type: ignore[arg-type]
     words = one["command"]
     assert isinstance(words, list)  # noqa: S101  (each entry has one kind)
     program = str(folder / words[0]) if "/" in words[0] else words[0]

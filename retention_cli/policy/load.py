@@ -112,6 +112,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
             sources_of(
                 [one.model_dump(by_alias=True, exclude_none=True) for one in model.floors],
                 Path(document.source).absolute().parent,
+                tuple(model.groups.ignore),
             ),
         ),
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),

@@ -196,8 +196,11 @@ class EntryModel(_Model):
     )
 
 
+SOURCE_KINDS: Final = ("file", "command", "zookeeper")
+
+
 class FloorModel(_Model):
-    """Consumers outside Kafka's groups, and where their positions are (F7): a file, or what a command prints."""
+    """Consumers outside Kafka's groups, and where their positions are (F7): a file, a command's output, ZooKeeper."""
 
     file: v.Place | None = Field(
         default=None,
@@ -209,7 +212,17 @@ class FloorModel(_Model):
         description="A program and its arguments, without a shell, run in the policy file's folder. It prints what a "
         "file would hold.",
     )
-    name: v.SourceName = Field(description="What floors call it: file:NAME, command:NAME.")
+    zookeeper: v.Hosts | None = Field(
+        default=None,
+        description="Old consumers: host:port, comma separated, and the chroot, such as zk1:2181,zk2:2181/kafka.",
+    )
+    name: v.SourceName | None = Field(
+        default=None, description="What floors call a file or a command: file:NAME, command:NAME."
+    )
+    groups: v.Patterns | None = Field(default=None, description="Of zookeeper: the groups that count. Default: all.")
+    auth_file: v.Path | None = Field(
+        default=None, alias="auth.file", description="Of zookeeper: a file with one line, user:password (digest)."
+    )
     topics: v.TopicPatterns | None = Field(
         default=None,
         description="What it may read, where it can't be told: these topics hold then. Default: every managed one.",
@@ -223,9 +236,21 @@ class FloorModel(_Model):
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
-        if (self.file is None) == (self.command is None):
-            raise ValueError("an entry is of one kind: write either file: or command:")
+        if [self.file, self.command, self.zookeeper].count(None) != len(SOURCE_KINDS) - 1:
+            raise ValueError(f"an entry is of one kind: write one of {', '.join(SOURCE_KINDS)}")
+        if self.zookeeper is None and self.name is None:
+            raise ValueError("name is missing: it is what floors call it")
+        if self.zookeeper is None and (self.groups is not None or self.auth_file is not None):
+            raise ValueError("groups and auth.file are of zookeeper alone")
+        if self.zookeeper is not None and (self.name is not None or "max_age" in self.model_fields_set):
+            raise ValueError("name and max.age are not of zookeeper: its groups have names, and are as of now")
         return self
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """Its kind, and what it is called."""
+        kind = next(one for one in SOURCE_KINDS if getattr(self, one) is not None)
+        return kind, self.name or str(self.zookeeper)
 
 
 class FileModel(_Model):
@@ -248,7 +273,7 @@ class FileModel(_Model):
     @field_validator("floors")
     @classmethod
     def _names_differ(cls, value: list[FloorModel]) -> list[FloorModel]:
-        names = [("file" if one.file is not None else "command", one.name) for one in value]
+        names = [one.label for one in value]
         for kind, name in names:
             if names.count((kind, name)) > 1:
                 raise ValueError(f"{kind}:{name} stands there twice: give each its own name")

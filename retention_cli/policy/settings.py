@@ -109,16 +109,20 @@ class FloorSource:
     """Consumers outside Kafka's groups (F7), and where their positions are.
 
     ``topics`` are the patterns of what they may read if that can't be told, None for every managed topic. ``place`` is
-    a file's path or URL; for a command the folder that it runs in. What is older than ``max_age_ms`` is unknown.
+    a file's path or URL; for a command the folder that it runs in; for ZooKeeper its hosts and chroot, of which
+    ``groups`` are read that are not ``ignored``. What is older than ``max_age_ms`` is unknown.
     """
 
-    kind: Literal["file", "command"]
+    kind: Literal["file", "command", "zookeeper"]
     name: str
     place: str = ""
     command: tuple[str, ...] = ()
     topics: tuple[str, ...] | None = None
     max_age_ms: int = DEFAULT_MAX_AGE_MS
     timeout_ms: int = DEFAULT_SOURCE_TIMEOUT_MS
+    groups: tuple[str, ...] = ("*",)
+    ignored: tuple[str, ...] = ()
+    auth_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

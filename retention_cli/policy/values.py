@@ -125,6 +125,8 @@ SourceName = Annotated[
     str, BeforeValidator(fl.read_name), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,100}$"})
 ]
 Place = Annotated[str, BeforeValidator(fl.read_place), WithJsonSchema({"type": "string", "minLength": 1})]
+Hosts = Annotated[str, BeforeValidator(fl.read_hosts), WithJsonSchema({"type": "string", "pattern": "^[^@]+$"})]
+Path = Annotated[str, BeforeValidator(fl.read_path), WithJsonSchema({"type": "string", "minLength": 1})]
 Command = Annotated[
     list[str],
     BeforeValidator(fl.read_command),

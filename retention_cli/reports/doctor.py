@@ -258,9 +258,12 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
     """Read each source of consumers outside Kafka's groups (F7)."""
     sources = () if policy is None else policy.groups.sources
     reading = checked(sources, read_sources(sources, reader.clock.wall_ms), metadata.topics)
-    for key, rows in reading.consumers.items():
-        some = _count(sum(map(len, rows.values())), "partition")
-        text = f"{plain_name(key)} can be read: it stands on {some} of {_count(len(rows), 'topic')}"
+    for key, one in reading.consumers.items():
+        for topic, why in one.unreadable.items():
+            text = f"{plain_name(key)}: {why}; {topic} holds (F3)"
+            yield Check("floors", "missing", text, ("plan", "trim", "offsets"))
+        some = _count(sum(map(len, one.rows.values())), "partition")
+        text = f"{plain_name(key)} can be read: it stands on {some} of {_count(len(one.rows), 'topic')}"
         yield Check("floors", "good", text)
     for source, why in reading.failed.items():
         where = "every managed topic holds" if source.topics is None else f"{', '.join(source.topics)} hold"

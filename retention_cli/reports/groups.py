@@ -17,7 +17,7 @@ from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Rows
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.consumers import is_outside, plain_name
-from retention_cli.observe.floors.outside import checked, describe, read_sources
+from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
 from retention_cli.reports.held_bytes import HeldBytes
@@ -35,7 +35,7 @@ class GroupSummary:
     """
 
     name: str
-    kind: GroupKind | Literal["gone", "file", "command"]
+    kind: GroupKind | Literal["gone", "file", "command", "zookeeper"]
     protocol_type: str
     state: str
     counts: str
@@ -152,11 +152,20 @@ def _outside(
     reading = checked(rules.sources, read_sources(rules.sources, now_ms), metadata.topics)
     for source, text in reading.failed.items():
         yield GroupSummary(describe(source), source.kind, "", "", f"unreadable, so it holds: {text}", lag=None)
-    for key, rows in reading.consumers.items():
+    for key, one in reading.consumers.items():
         name = plain_name(key)
-        kind = next(one.kind for one in rules.sources if describe(one) == name)
-        found = GroupSummary(name, kind, "", "", "counts", sorted(rows))
-        for topic, positions in rows.items():
+        kind = next(source.kind for source in rules.sources if owns(source, key))
+        found = GroupSummary(
+            name,
+            kind,
+            "",
+            "" if one.reads == frozenset() else "live",
+            "counts",
+            sorted({*one.rows, *(one.reads or ())}),
+        )
+        for topic, text in one.unreadable.items():
+            found.counts, found.lag = f"holds {topic}, where it is unreadable: {text}", None
+        for topic, positions in one.rows.items():
             found.partitions += len(positions)
             for partition, offset, _epoch in positions:
                 tp = TopicPartition(topic, partition)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Final, Protocol
 
 from retention_cli.brokers.commits import GroupCommits
+from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Memory, Rows
 from retention_cli.observe.floors.consumers import is_outside, key_of, plain_name
 from retention_cli.observe.floors.fold import FloorSink
-from retention_cli.observe.floors.sources import command, file
-from retention_cli.observe.floors.sources.interface import Consumers, Positions, SourceError
+from retention_cli.observe.floors.sources import command, file, zookeeper
+from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
 
-KINDS: Final[Mapping[str, ModuleType]] = {"command": command, "file": file}
+KINDS: Final[Mapping[str, ModuleType]] = {"command": command, "file": file, "zookeeper": zookeeper}
 """A source is a module with ``read(source, now_ms)``: its consumers, or a :class:`SourceError`."""
 _GRACE_S: Final = 1.0
 _OF_LIBRARIES: Final = (LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
@@ -54,10 +55,19 @@ class Completing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """A consumer as it was read: its positions in the shape of commits, and more as its source gave it."""
+
+    rows: Rows
+    reads: frozenset[str] | None = frozenset()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class OutsideReading:
     """What the sources gave: consumers by key, and the sources that failed with the reason."""
 
-    consumers: Mapping[str, Rows]
+    consumers: Mapping[str, Seen]
     failed: Mapping[FloorSource, str]
 
 
@@ -85,24 +95,42 @@ def read_sources(sources: Sequence[FloorSource], now_ms: Callable[[], int]) -> l
 
 
 def checked(sources: Sequence[FloorSource], found: Sequence[Read], topics: Mapping[str, Topic]) -> OutsideReading:
-    """Return the consumers of sound sources. A position on a partition that this cluster does not have is a failure."""
-    consumers: dict[str, Rows] = {}
+    """Return the consumers of sound sources.
+
+    A position on a partition that this cluster does not have makes a file or a command unsound. ZooKeeper has nodes of
+    topics that are long gone.
+    """
+    consumers: dict[str, Seen] = {}
     failed: dict[FloorSource, str] = {}
     for source, read in zip(sources, found, strict=True):
-        problem = str(read) if isinstance(read, SourceError) else _foreign(read, topics)
-        if problem is not None or isinstance(read, SourceError):
-            failed[source] = problem or ""
-            continue
-        for name, positions in read.items():
-            consumers[key_of(source.kind, name)] = {
-                topic: [(partition, offset, None) for partition, offset in rows] for topic, rows in positions.items()
-            }
+        if isinstance(read, SourceError):
+            failed[source] = str(read)
+        elif source.kind != "zookeeper" and (problem := _foreign(read, topics)) is not None:
+            failed[source] = problem
+        else:
+            for name, one in read.items():
+                key = key_of(source.kind, name)
+                consumers[key] = _both(one, consumers.get(key))
     return OutsideReading(consumers, failed)
 
 
+def _both(one: Consumer, other: Seen | None) -> Seen:
+    """Return a consumer as two sources have it: of a partition that both name the lower position counts."""
+    rows: Rows = {topic: [(number, at, None) for number, at in some] for topic, some in one.positions.items()}
+    if other is None:
+        return Seen(rows, one.reads, one.unreadable)
+    for topic, more in other.rows.items():
+        lowest: dict[int, int] = {}
+        for number, at, _epoch in (*rows.get(topic, ()), *more):
+            lowest[number] = min(at, lowest.get(number, at))
+        rows[topic] = [(number, at, None) for number, at in sorted(lowest.items())]
+    reads = None if one.reads is None or other.reads is None else one.reads | other.reads
+    return Seen(rows, reads, {**other.unreadable, **one.unreadable})
+
+
 def _foreign(consumers: Consumers, topics: Mapping[str, Topic]) -> str | None:
-    for positions in consumers.values():
-        for topic, rows in positions.items():
+    for one in consumers.values():
+        for topic, rows in one.positions.items():
             if topic not in topics:
                 return f"it names {plain(topic)}, which this cluster does not have (or this user may not describe)"
             for partition, _offset in rows:
@@ -134,33 +162,38 @@ def fold_outside(
     if not sources:
         return
     reading = checked(sources, read_sources(sources, now_ms), topics)
-    for key, rows in reading.consumers.items():
-        recall.complete(sink, key, rows)
-        sink.add(key, rows)
+    for key, one in reading.consumers.items():
+        recall.complete(sink, key, one.rows)
+        for topic, text in one.unreadable.items():
+            sink.fail(key, text, [topic])
+        if one.reads is None:
+            sink.fail(key, "it has live members, and which topics they read can't be told", None)
+        sink.add(key, one.rows, one.reads or ())
         if listener is not None:
-            listener(GroupCommits(key, rows))
-    if reading.failed:
-        _fail(sink, reading.failed, list(managed), recall)
-
-
-def _fail(sink: FloorSink, failed: Mapping[FloorSource, str], managed: Sequence[str], recall: Completing) -> None:
-    """Make unknown what failed sources may have read: what the policy says, and where they stood before (F3)."""
-    stood = {
-        name: rows.keys() for name, _seen, rows in recall.memory.gone_groups((), recall.since_ms) if is_outside(name)
-    }
-    for source, text in failed.items():
-        key = key_of(source.kind, source.name)
-        topics = None
+            listener(GroupCommits(key, one.rows))
+    others = [name for name in recall.memory.group_names() if not is_outside(name) or name in reading.consumers]
+    gone = list(recall.memory.gone_groups(others, recall.since_ms))
+    for key, seen_ms, rows in gone:
+        if any(owns(source, key) for source in sources if source not in reading.failed):
+            sink.add_gone(key, rows, format_time(seen_ms // 1000 * 1000))
+    for source, text in reading.failed.items():
+        topics_failed: set[str] | None = None
         if source.topics is not None:
-            topics = {name for name in managed if matches(source.topics, name)} | set(stood.get(key, ()))
-        sink.fail(key, text, topics)
+            stood = {topic for key, _seen, rows in gone if owns(source, key) for topic in rows}
+            topics_failed = {name for name in managed if matches(source.topics, name)} | stood
+        sink.fail(key_of(source.kind, source.name), text, topics_failed)
+
+
+def owns(source: FloorSource, key: str) -> bool:
+    """Return whether a consumer is of a source: of ZooKeeper's groups those that it reads, else the one of its name."""
+    kind, _, name = plain_name(key).partition(":")
+    if kind != source.kind:
+        return False
+    if kind != "zookeeper":
+        return name == source.name
+    return matches(source.groups, name) and not matches(source.ignored, name)
 
 
 def describe(source: FloorSource) -> str:
     """Return a source's name as floors show it, such as ``file:flink``."""
     return plain_name(key_of(source.kind, source.name))
-
-
-def positions_count(positions: Positions) -> int:
-    """Return how many partitions a consumer has a position on."""
-    return sum(len(rows) for rows in positions.values())

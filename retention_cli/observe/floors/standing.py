@@ -259,6 +259,8 @@ def gone_without_commit_text(group: str, topic: str, seen: str) -> str:
 
 def only_member_text(group: str, topic: str) -> str:
     """Return what to do about a group that has committed nothing on a topic that its member reads (F2)."""
+    if is_outside(group):
+        return f"{plain_name(group)} has a live member that reads {topic}, and no position there yet: let it commit"
     return (
         f"group {group} has a live member that reads {topic}, and has committed nothing there yet. Let it "
         f"commit, or list it under groups.ignore; if it starts at the end, under groups.latest"

@@ -6,7 +6,7 @@ import http.server
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from pathlib import Path
@@ -17,7 +17,7 @@ from retention_cli.core.model import Floor, TopicPartition, Unknown
 from retention_cli.memory.interface import NoMemory, Rows
 from retention_cli.observe.floors.consumers import floor_by, key_of
 from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
-from retention_cli.observe.floors.outside import checked, fold_outside, read_sources
+from retention_cli.observe.floors.outside import Seen, checked, fold_outside, read_sources
 from retention_cli.observe.floors.rows import CommitRows
 from retention_cli.observe.floors.sources.interface import SourceError
 from retention_cli.policy.settings import FloorSource
@@ -40,9 +40,12 @@ class Remembering(NoMemory):
 
     known: dict[str, Rows] = field(default_factory=dict)
 
-    def gone_groups(self, present: object, since_ms: int) -> list[tuple[str, int, Rows]]:
-        del present
-        return [(name, since_ms, rows) for name, rows in self.known.items()]
+    def group_names(self) -> list[str]:
+        return list(self.known)
+
+    def gone_groups(self, present: Iterable[str], since_ms: int) -> list[tuple[str, int, Rows]]:
+        there = set(present)
+        return [(name, since_ms, rows) for name, rows in self.known.items() if name not in there]
 
 
 @dataclass
@@ -183,7 +186,7 @@ def said_of(source: FloorSource) -> str:
 def test_a_command_prints_what_a_file_holds() -> None:
     [found] = read_sources([a_command("printf", r"orders,0,7\norders,1,9\n")], lambda: NOW)
     reading = checked([a_command()], [found], TOPICS)
-    assert reading.consumers == {key_of("command", "prod"): {"orders": [(0, 7, None), (1, 9, None)]}}
+    assert reading.consumers == {key_of("command", "prod"): Seen({"orders": [(0, 7, None), (1, 9, None)]})}
 
 
 def test_a_command_that_fails_is_told_without_what_it_said() -> None:
@@ -212,7 +215,7 @@ def test_a_command_without_end_costs_no_memory() -> None:
 def test_there_is_no_shell() -> None:
     [found] = read_sources([a_command("printf", r"%s,0,7\n", "$(id)")], lambda: NOW)
     assert not isinstance(found, SourceError)
-    assert found["prod"] == {"$(id)": [(0, 7)]}
+    assert found["prod"].positions == {"$(id)": [(0, 7)]}
 
 
 # -- HTTP ------------------------------------------------------------------------------
@@ -254,7 +257,7 @@ def test_a_file_over_http(web: str, path: str, said: str | None) -> None:
     [found] = read_sources([source], lambda: NOW)
     if said is None:
         assert not isinstance(found, SourceError)
-        assert found["web"] == {"orders": [(0, 7), (1, 9)]}
+        assert found["web"].positions == {"orders": [(0, 7), (1, 9)]}
     else:
         assert str(found) == said.format(url=web + path)
 

@@ -40,6 +40,15 @@ def test_every_kind_with_its_defaults() -> None:
         max_age_ms=7_200_000,
         timeout_ms=5_000,
     )
+    [old] = sources("  - {zookeeper: 'zk1:2181,zk2:2181/kafka', groups: ['b*'], auth.file: zk.secret}")
+    assert old == FloorSource(
+        "zookeeper",
+        "zk1:2181,zk2:2181/kafka",
+        place="zk1:2181,zk2:2181/kafka",
+        groups=("b*",),
+        ignored=("console-consumer-*",),
+        auth_file="/etc/kretain/zk.secret",
+    )
     [path] = sources("  - {command: [flink-offsets], name: prod}")
     assert path.command == ("flink-offsets",), "it is looked for in PATH"
     assert sources("  - {file: /tmp/x.csv, name: a}")[0].place == "/tmp/x.csv"
@@ -55,11 +64,27 @@ def test_editors_are_told_the_same() -> None:
 @pytest.mark.parametrize(
     ("floors", "said"),
     [
-        ("  - {file: a.json}", "policy.yaml:3: name: is missing"),
-        ("  - {name: a}", "policy.yaml:3: floors: an entry is of one kind: write either file: or command:"),
+        ("  - {file: a.json}", "policy.yaml:3: floors: name is missing: it is what floors call it"),
+        (
+            "  - {zookeeper: 'zk1/kafka'}",
+            "policy.yaml:3: zookeeper: is not host:port, comma separated, and a chroot, such as zk1:2181,zk2:2181/kafka",
+        ),
+        (
+            "  - {zookeeper: 'user:hunter2@zk1:2181'}",
+            "policy.yaml:3: zookeeper: is not host:port, comma separated, and a chroot, such as zk1:2181,zk2:2181/kafka",
+        ),
+        (
+            "  - {zookeeper: 'zk1:2181', name: old}",
+            "policy.yaml:3: floors: name and max.age are not of zookeeper: its groups have names, and are as of now",
+        ),
+        (
+            "  - {file: a, name: a, groups: [b]}",
+            "policy.yaml:3: floors: groups and auth.file are of zookeeper alone",
+        ),
+        ("  - {name: a}", "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper"),
         (
             "  - {name: a, file: a.json, command: [x]}",
-            "policy.yaml:3: floors: an entry is of one kind: write either file: or command:",
+            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper",
         ),
         (
             "  - {name: 'a b', file: a}",

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from retention_cli.observe.floors.sources.interface import Consumers, SourceError
+from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
 from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
 from retention_cli.policy.settings import FloorSource
 
@@ -44,7 +44,7 @@ def read(source: FloorSource, now_ms: int) -> Consumers:
     at_ms, positions = read_positions(content)
     if at_ms is not None:
         check_age(at_ms, now_ms, source.max_age_ms)
-    return {source.name: positions}
+    return {source.name: Consumer(positions)}
 
 
 def _output(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.files import read_file
 from retention_cli.core.filesystems import FilesystemError, connect
-from retention_cli.observe.floors.sources.interface import Consumers, SourceError
+from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
 from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
 from retention_cli.policy.settings import FloorSource
 
@@ -38,7 +38,7 @@ def read(source: FloorSource, now_ms: int) -> Consumers:
     if moment is None:
         raise SourceError('nothing says how old it is: write it as JSON, with "at"')
     check_age(moment, now_ms, source.max_age_ms)
-    return {source.name: positions}
+    return {source.name: Consumer(positions)}
 
 
 def _local(path: Path) -> tuple[bytes, int]:

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 Position = tuple[int, int]
 """Partition, and the offset of the first record that the consumer has yet to read."""
 Positions = Mapping[str, Sequence[Position]]
 """One consumer's positions, by topic."""
-Consumers = Mapping[str, Positions]
+
+
+class Consumer(NamedTuple):
+    """One consumer: its positions, and the topics where it can't be read, with why.
+
+    ``reads`` are the topics that its live members read, None where that can't be told.
+    """
+
+    positions: Positions
+    reads: frozenset[str] | None = frozenset()
+    unreadable: Mapping[str, str] = MappingProxyType({})
+
+
+Consumers = Mapping[str, Consumer]
 """A source's consumers by name: one for a file or a command, each group for ZooKeeper."""
 
 

@@ -1,0 +1,186 @@
+"""Positions of old consumers, which kept them in ZooKeeper (F7; the first source document names them beside new ones).
+
+Their layout is Kafka's own, of its clients up to 1.1. ``/consumers/GROUP/offsets/TOPIC/PARTITION`` holds, in decimal,
+the offset of the next record to read; ``…/owners/TOPIC`` is there while a member reads that topic, and the JSON of
+``…/ids/MEMBER`` says what a live member has subscribed to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.core.files import read_file
+from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Position, SourceError
+from retention_cli.policy.model import matches
+from retention_cli.policy.settings import FloorSource
+from retention_cli.policy.shown import plain, shown
+
+_ROOT: Final = "/consumers"
+_OFFSET: Final = re.compile(rb"[0-9]{1,19}")
+_LARGEST: Final = 2**63 - 1
+_AT_ONCE: Final = 500
+_QUIET: Final = logging.getLogger("kretain.zookeeper")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
+
+
+def read(source: FloorSource, now_ms: int) -> Consumers:
+    """Return the consumers of all groups that match, by group.
+
+    Args:
+        source: ``place`` is ``host:port,…/chroot``; ``auth_file`` a file with ``user:password`` (digest).
+        now_ms: our wall clock; positions in ZooKeeper are of now.
+
+    Raises:
+        SourceError: ZooKeeper can't be reached or read, the session was lost, or there are no consumers at all.
+    """
+    del now_ms
+    try:
+        from kazoo.client import KazooClient
+        from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+        from kazoo.handlers.threading import KazooTimeoutError
+    except ImportError as error:
+        raise SourceError(f"ZooKeeper needs kazoo: pip install 'kretain[zookeeper]' ({error})") from None
+    timeout_s = source.timeout_ms / 1000
+    deadline = time.monotonic() + timeout_s
+    auth = [("digest", _secret(Path(source.auth_file)))] if source.auth_file else None
+    client = KazooClient(source.place, timeout=timeout_s, auth_data=auth, read_only=False, logger=_QUIET)
+    lost: list[str] = []
+    client.add_listener(lambda state: lost.append(state) if state != "CONNECTED" else None)
+    try:
+        client.start(timeout_s)
+        found = _Tree(client, deadline, NoNodeError).consumers(source)
+    except KazooTimeoutError:
+        raise SourceError(f"it did not answer within {timeout_s:g} s") from None
+    except NoAuthError:
+        raise SourceError("this user may not read /consumers: give a file with user:password under auth.file") from None
+    except KazooException as error:
+        raise SourceError(f"reading failed ({type(error).__name__})") from None
+    else:
+        if lost:
+            raise SourceError("the session was lost while it was read: run again")
+        return found
+    finally:
+        with contextlib.suppress(Exception):
+            client.stop()
+            client.close()
+
+
+def _secret(path: Path) -> str:
+    try:
+        text = read_file(path, pipes=True).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"auth.file {path} can't be read: {getattr(error, 'strerror', None) or 'not text'}") from None
+    if ":" not in text or "\n" in text:
+        raise SourceError(f"auth.file {path} does not hold one line, user:password")
+    return text
+
+
+class _Tree:
+    """What lies below ``/consumers``, read many nodes at a time. A node that is gone meanwhile is not there."""
+
+    def __init__(self, client: Any, deadline: float, gone: type[Exception]) -> None:
+        self._client = client
+        self._deadline = deadline
+        self._gone = gone
+
+    def consumers(self, source: FloorSource) -> dict[str, Consumer]:
+        """Return the groups that match, with what could be read of each."""
+        self._client.sync(_ROOT)  # what this server knows may be older than what was written
+        try:
+            names = self._client.get_children(_ROOT)
+        except self._gone:
+            raise SourceError("there is no /consumers: is the chroot right?") from None
+        groups = [name for name in names if matches(source.groups, name) and not matches(source.ignored, name)]
+        offsets = self._below(f"{_ROOT}/{group}/offsets" for group in groups)
+        reads = self._reads(groups)
+        topics = {
+            (group, topic): f"{_ROOT}/{group}/offsets/{topic}"
+            for group in groups
+            for topic in offsets[f"{_ROOT}/{group}/offsets"]
+        }
+        partitions = self._below(topics.values())
+        paths = [f"{path}/{partition}" for path in topics.values() for partition in partitions[path]]
+        values = self._all(paths, self._client.get_async, None)
+        found = {}
+        for group in groups:
+            positions: dict[str, list[Position]] = {}
+            unreadable: dict[str, str] = {}
+            for topic in offsets[f"{_ROOT}/{group}/offsets"]:
+                path = topics[group, topic]
+                try:
+                    rows = [_position(one, values[f"{path}/{one}"]) for one in partitions[path]]
+                except ValueError as error:
+                    unreadable[topic] = f"{path}: {error}"
+                else:
+                    positions[topic] = sorted(row for row in rows if row is not None)
+            found[group] = Consumer(positions, reads[group], unreadable)
+        return found
+
+    def _reads(self, groups: Sequence[str]) -> dict[str, frozenset[str] | None]:
+        """Return which topics each group's live members read, None where that can't be told."""
+        owners = self._below(f"{_ROOT}/{group}/owners" for group in groups)
+        members = self._below(f"{_ROOT}/{group}/ids" for group in groups)
+        paths = {group: [f"{_ROOT}/{group}/ids/{one}" for one in members[f"{_ROOT}/{group}/ids"]] for group in groups}
+        values = self._all((path for some in paths.values() for path in some), self._client.get_async, None)
+        found: dict[str, frozenset[str] | None] = {}
+        for group in groups:
+            owned = frozenset(owners[f"{_ROOT}/{group}/owners"])
+            subscribed = [_subscription(node[0]) for path in paths[group] if (node := values[path]) is not None]
+            if owned or None not in subscribed:
+                found[group] = owned.union(*(one for one in subscribed if one is not None))
+            else:
+                found[group] = None
+        return found
+
+    def _below(self, paths: Iterable[str]) -> dict[str, list[str]]:
+        return self._all(paths, self._client.get_children_async, [])
+
+    def _all(self, paths: Iterable[str], ask: Callable[[str], Any], none: Any) -> dict[str, Any]:
+        """Return what each path holds; ``none`` of one that is not there."""
+        found: dict[str, Any] = {}
+        for some in _pieces(list(paths), _AT_ONCE):
+            asked = [(path, ask(path)) for path in some]
+            for path, answer in asked:
+                try:
+                    found[path] = answer.get(timeout=max(0.0, self._deadline - time.monotonic()))
+                except self._gone:
+                    found[path] = none
+        return found
+
+
+def _pieces(items: list[str], size: int) -> Iterator[list[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _subscription(content: bytes | None) -> frozenset[str] | None:
+    """Return the topics that a member has subscribed to, None where it names none, but a pattern."""
+    try:
+        data = json.loads(content or b"")
+        static, topics = data.get("pattern", "static") == "static", data["subscription"].keys()
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        return None
+    return frozenset(topics) if static else None
+
+
+def _position(partition: str, node: tuple[bytes, Any] | None) -> Position | None:
+    """Return a node's position, None where it is gone.
+
+    Raises:
+        ValueError: its name is no partition, or it holds no offset.
+    """
+    if node is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,10}", partition) is None:
+        raise ValueError(f"{plain(partition)} is not a partition")
+    value = node[0]
+    if _OFFSET.fullmatch(value or b"") is None or int(value) > _LARGEST:
+        raise ValueError(f"partition {partition} holds {shown((value or b'').decode(errors='replace'))}, not an offset")
+    return int(partition), int(value)
