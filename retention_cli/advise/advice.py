@@ -20,9 +20,9 @@ class Advice:
     ``wanted_ms`` is how long data should be kept (None: forever). ``changes`` are topic settings to set;
     ``then_at_most`` is how long data is kept with them, and ``then_dangers`` are the dangers that remain or are new.
     ``broker_properties`` belong in ``server.properties``. ``policy_entry`` maps keys of kretain's policy to durations
-    (ms) to set: with them, in-order records are kept for at most ``policy_at_most_ms`` plus the interval between runs
-    of the tool (None: neither the entry nor the policy has R4). ``unknown`` names the facts that could not be read,
-    and so were not judged.
+    (ms) to set: with them, in-order records are kept for at most ``policy_at_most_ms`` plus one run of the tool (None:
+    neither the entry nor the policy has R4). ``unknown`` names the facts that could not be read, and so were not
+    judged.
     """
 
     topic: TopicState

@@ -104,8 +104,8 @@ def broker_properties_for(topic: TopicState, demand: Demand, now_ms: int) -> dic
 def policy_entry_for(topic: TopicState, demand: Demand) -> dict[str, int]:
     """Return what a policy entry should set for the topic (key to ms); empty if the policy already sets it.
 
-    R4 does not wait for a segment: in-order records are kept for at most ``retention.ms`` plus the interval between
-    runs of the tool.
+    R4 does not wait for a segment: in-order records are kept for at most ``retention.ms`` plus one run of the
+    tool.
     """
     target = target_retention(topic, demand)
     if isinstance(target, Unknown) or (demand.policy is None and topic.untouched(Settings())):
