@@ -39,7 +39,7 @@ class PressedConsumed(Trigger):
         return Consumed().cutoffs(facts, replace(settings, consumed_after_ms=shorter[0]), now_ms)
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
-        """Return R1's bound with the shorter T; unknown also if the unscaled T conflicts with the forced retention."""
+        """Return R1's bound with the shorter T; unknown also if R1 is, by its unscaled T."""
         after_ms = settings.consumed_after_ms
         shorter = _shorter(facts, after_ms)
         if after_ms is None or shorter is None:
