@@ -24,12 +24,12 @@ from typing import Any, Final
 
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.core.extras import arrow
+from retention_cli.core.filesystems import FilesystemError, connect
 
 RENAMES: Final = ("hdfs",)
 """File systems whose files may be visible before they are complete, and that can rename."""
 _BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.([0-9a-f]{32}\.)?tmp")
 """The temporary name of a file that is being written. Older versions of kretain wrote it without the token."""
-_DOCS: Final = "See docs/archive.md"
 _CHUNK_BYTES: Final = 4 * 2**20
 
 
@@ -195,30 +195,10 @@ class Store:
 
 
 def _connect(url: str) -> tuple[Any, str]:
-    fs = arrow("pyarrow.fs")
-    shown = url.partition("?")[0]
-    if "://" not in url:
-        return fs.LocalFileSystem(), os.path.abspath(url)  # noqa: PTH100  (resolve would follow links)
     try:
-        found, base = fs.FileSystem.from_uri("gs://" + url[6:] if url.startswith("gcs://") else url)
-    except (OSError, ValueError, NotImplementedError) as error:
-        text = _without_hadoop(str(error)) or " ".join(str(error).split()).replace(url, shown)
-        raise ArchiveError(f"the archive {shown} can't be reached: {text}") from None
-    return found, base
-
-
-def _without_hadoop(said: str) -> str | None:
-    """Return what to do if a part of Hadoop's client is missing, else None: pyarrow lists every path that it tried."""
-    if "libjvm" in said:
-        return f"HDFS needs Java, and there is no libjvm.so to be found: JAVA_HOME names a Java. {_DOCS}"
-    if "Unable to load libhdfs" in said:
-        return f"HDFS needs Hadoop's libhdfs.so: ARROW_LIBHDFS_DIR or HADOOP_HOME names where it is. {_DOCS}"
-    if "HDFS connection failed" in said:
-        return (
-            "Hadoop's client does not start, or knows no such place: CLASSPATH must begin with the folder of "
-            f"hdfs-site.xml and name every jar (`hadoop classpath --glob`). {_DOCS}"
-        )
-    return None
+        return connect(url)
+    except FilesystemError as error:
+        raise ArchiveError(f"the archive {url.partition('?')[0]} can't be reached: {error}") from None
 
 
 def digest_of(content: Any) -> str:

@@ -20,6 +20,7 @@ from retention_cli.disks.rules import DiskRun
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.cluster import observe
+from retention_cli.observe.floors.consumers import floor_by, is_outside
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks
@@ -86,9 +87,13 @@ def make_plan(
         clock_ms=clock_ms,
         disks=disks,
     )
-    seen: set[str] = set()
+    seen: dict[str, GroupCommits | None] = {}
+
+    def listener(commits: GroupCommits) -> None:
+        seen[commits.group] = commits if is_outside(commits.group) else None
+
     try:
-        observation = observe(reader, request, progress, lambda commits: seen.add(commits.group))
+        observation = observe(reader, request, progress, listener)
     finally:  # an interrupted scan's reads are kept, too
         if memories is not None:
             memories.save(clock_ms())
@@ -96,7 +101,7 @@ def make_plan(
     decisions = decide_all(reader, observation, now_ms, disks)
     unread: Mapping[str, int] | BrokerError
     try:
-        unread = unread_by_group(reader, sorted(seen), decisions)
+        unread = unread_by_group(reader, seen, decisions)
     except BrokerError as error:
         unread = error
     return plan_of(
@@ -197,16 +202,19 @@ def _unnamed(unconsumed: int, unread: Mapping[str, int]) -> list[Reason]:
     return [Reason("G2", "whose unread records would be trimmed can't be told by group: each row says why")]
 
 
-def unread_by_group(reader: ClusterReader, groups: Sequence[str], decisions: Sequence[Decision]) -> dict[str, int]:
-    """Return, per group, how many records would be trimmed before it has read them (G2).
+def unread_by_group(
+    reader: ClusterReader, groups: Mapping[str, GroupCommits | None], decisions: Sequence[Decision]
+) -> dict[str, int]:
+    """Return, per consumer, how many records would be trimmed before it has read them (G2).
 
     Commits are read a second time, and only if unread records would be trimmed: keeping all of them until then
     would cost memory for every commit.
 
     Args:
         reader: the cluster.
-        groups: the groups whose commits were read and recorded together with the log's ends. Others are left out:
-            commits that only this report has read would be forgotten once the group is deleted (F6).
+        groups: the groups whose commits were read and recorded together with the log's ends, and the positions of
+            consumers outside Kafka's groups (F7). Others are left out: commits that only this report has read would
+            be forgotten once the group is deleted (F6).
         decisions: the plan's decisions.
 
     Raises:
@@ -229,8 +237,11 @@ def unread_by_group(reader: ClusterReader, groups: Sequence[str], decisions: Seq
                 if row is not None and row.trim_to is not None and row.log_start is not None:
                     lost = row.trim_to - max(offset, row.log_start)
                     if lost > 0:
-                        name = f"group:{commits.group}"
+                        name = floor_by(commits.group)
                         unread[name] = unread.get(name, 0) + lost
 
-    reader.read_commits(groups, on_commits)
+    for outside in groups.values():
+        if outside is not None:
+            on_commits(outside)
+    reader.read_commits(sorted(name for name, outside in groups.items() if outside is None), on_commits)
     return dict(sorted(unread.items()))

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from retention_cli.core.files import read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.floors import sources_of
 from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
@@ -20,6 +21,7 @@ from retention_cli.policy.schema import (
     DisksModel,
     EntryModel,
     FileModel,
+    FloorModel,
     GroupsModel,
     LimitsModel,
     WatermarkModel,
@@ -107,6 +109,10 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
             tuple(model.groups.require),
             tuple(model.groups.latest),
             model.groups.remember,
+            sources_of(
+                [one.model_dump(by_alias=True, exclude_none=True) for one in model.floors],
+                Path(document.source).absolute().parent,
+            ),
         ),
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
         scan_records=model.scan_records,
@@ -152,11 +158,11 @@ def _unknown_keys(document: Document) -> list[PolicyProblem]:
     for index, mark in enumerate(marks if isinstance(marks, list) else ()):
         if isinstance(mark, dict):
             found += _unknown_in(mark, WatermarkModel, ("disks", "watermarks", index), document)
-    topics = data.get("topics")
-    if isinstance(topics, list):
-        for index, entry in enumerate(topics):
+    for key, model in (("topics", EntryModel), ("floors", FloorModel)):
+        entries = data.get(key)
+        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
             if isinstance(entry, dict):
-                found += _unknown_in(entry, EntryModel, ("topics", index), document)
+                found += _unknown_in(entry, model, (key, index), document)
     return found
 
 
@@ -236,7 +242,7 @@ def _said(kind: str, message: str) -> str:
         case "too_short":
             return "is empty: an empty policy would match nothing"
         case "list_type":
-            return "is not a list: each entry starts with '- match: …'"
+            return "is not a list: each entry starts with a dash"
         case "model_type" | "model_attributes_type" | "dict_type":
             return "is not a mapping of keys to values"
         case _:

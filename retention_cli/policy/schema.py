@@ -5,12 +5,18 @@ Every key is the KIPs' or Kafka's own name.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from retention_cli.policy import values as v
-from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS, DEFAULT_REMEMBER_MS, DEFAULT_SCAN_RECORDS
+from retention_cli.policy.settings import (
+    DEFAULT_IGNORED_GROUPS,
+    DEFAULT_MAX_AGE_MS,
+    DEFAULT_REMEMBER_MS,
+    DEFAULT_SCAN_RECORDS,
+    DEFAULT_SOURCE_TIMEOUT_MS,
+)
 
 
 class _Model(BaseModel):
@@ -190,6 +196,38 @@ class EntryModel(_Model):
     )
 
 
+class FloorModel(_Model):
+    """Consumers outside Kafka's groups, and where their positions are (F7): a file, or what a command prints."""
+
+    file: v.Place | None = Field(
+        default=None,
+        description="A path, from the policy file's folder, or a URL: file, s3, hdfs, gs, http or https. It holds "
+        "JSON with at and positions, or CSV lines topic,partition,offset.",
+    )
+    command: v.Command | None = Field(
+        default=None,
+        description="A program and its arguments, without a shell, run in the policy file's folder. It prints what a "
+        "file would hold.",
+    )
+    name: v.SourceName = Field(description="What floors call it: file:NAME, command:NAME.")
+    topics: v.TopicPatterns | None = Field(
+        default=None,
+        description="What it may read, where it can't be told: these topics hold then. Default: every managed one.",
+    )
+    max_age: v.Milliseconds = Field(
+        default=DEFAULT_MAX_AGE_MS, alias="max.age", description="Older positions are unknown. Default: 1h."
+    )
+    timeout: v.Milliseconds = Field(
+        default=DEFAULT_SOURCE_TIMEOUT_MS, description="How long reading it may take. Default: 30s."
+    )
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> Self:
+        if (self.file is None) == (self.command is None):
+            raise ValueError("an entry is of one kind: write either file: or command:")
+        return self
+
+
 class FileModel(_Model):
     """A kretain policy: which topics are trimmed, by which rules, within which limits."""
 
@@ -197,12 +235,24 @@ class FileModel(_Model):
     groups: GroupsModel = Field(default_factory=GroupsModel)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     disks: DisksModel = Field(default_factory=DisksModel)
+    floors: list[FloorModel] = Field(
+        default=[], description="Consumers outside Kafka's groups, which count as groups do (F7)."
+    )
     scan_records: v.PositiveCount = Field(default=DEFAULT_SCAN_RECORDS, alias="lookup.scan.records")
     state: v.LocalOrCluster = Field(
         default="local",
         description="Where kretain remembers: in the state directory, or in the topic _kretain_state, shared by all.",
     )
     topics: list[EntryModel] = Field(min_length=1)
+
+    @field_validator("floors")
+    @classmethod
+    def _names_differ(cls, value: list[FloorModel]) -> list[FloorModel]:
+        names = [("file" if one.file is not None else "command", one.name) for one in value]
+        for kind, name in names:
+            if names.count((kind, name)) > 1:
+                raise ValueError(f"{kind}:{name} stands there twice: give each its own name")
+        return value
 
     @field_validator("version", mode="before")
     @classmethod

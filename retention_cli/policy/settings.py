@@ -13,6 +13,8 @@ DEFAULT_SCAN_RECORDS: Final = 10_000
 DEFAULT_IGNORED_GROUPS: Final = ("console-consumer-*",)
 DEFAULT_MAX_AHEAD_MS: Final = 3_600_000
 DEFAULT_REMEMBER_MS: Final = 30 * 86_400_000
+DEFAULT_MAX_AGE_MS: Final = 3_600_000
+DEFAULT_SOURCE_TIMEOUT_MS: Final = 30_000
 TRIGGER_FLAGS: Final = ("--consumed-after", "--event-time", "--before", "--older-than")
 """The one-off flags that ask for a bound (R1 to R4), in the rules' order."""
 TRIGGER_KEYS: Final = frozenset(
@@ -103,16 +105,34 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRules:
-    """Which groups count (F1–F6): patterns for ignore and latest, names for require.
+class FloorSource:
+    """Consumers outside Kafka's groups (F7), and where their positions are.
 
-    ``remember_ms`` is how long a group that is gone still counts (F6).
+    ``topics`` are the patterns of what they may read if that can't be told, None for every managed topic. ``place`` is
+    a file's path or URL; for a command the folder that it runs in. What is older than ``max_age_ms`` is unknown.
+    """
+
+    kind: Literal["file", "command"]
+    name: str
+    place: str = ""
+    command: tuple[str, ...] = ()
+    topics: tuple[str, ...] | None = None
+    max_age_ms: int = DEFAULT_MAX_AGE_MS
+    timeout_ms: int = DEFAULT_SOURCE_TIMEOUT_MS
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules:
+    """Which consumers count (F1–F7): patterns for ignore and latest, names for require, sources outside Kafka's groups.
+
+    ``remember_ms`` is how long a consumer that is gone still counts (F6).
     """
 
     ignore: tuple[str, ...] = DEFAULT_IGNORED_GROUPS
     require: tuple[str, ...] = ()
     latest: tuple[str, ...] = ()
     remember_ms: int = DEFAULT_REMEMBER_MS
+    sources: tuple[FloorSource, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

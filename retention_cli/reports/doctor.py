@@ -16,6 +16,8 @@ from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.memory.shared_topic import STATE_TOPIC, SharedTopicError
 from retention_cli.memory.topics.make import look_at
 from retention_cli.memory.topics.state import StateTopic
+from retention_cli.observe.floors.consumers import plain_name
+from retention_cli.observe.floors.outside import checked, describe, read_sources
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS
@@ -99,6 +101,7 @@ def diagnose(
         *_versions(reader),
         *_topics(reader, topics),
         *_groups(reader, metadata),
+        *_sources(reader, metadata, policy),
         *_state(state_dir, metadata.cluster_id),
         *_kretain_topics(reader, policy),
     ]
@@ -249,6 +252,20 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
         yield Check(
             "groups", "limited", f"share groups are not counted yet, their topics hold: {', '.join(odd[:5])}", _DECIDE
         )
+
+
+def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | None) -> Iterable[Check]:
+    """Read each source of consumers outside Kafka's groups (F7)."""
+    sources = () if policy is None else policy.groups.sources
+    reading = checked(sources, read_sources(sources, reader.clock.wall_ms), metadata.topics)
+    for key, rows in reading.consumers.items():
+        some = _count(sum(map(len, rows.values())), "partition")
+        text = f"{plain_name(key)} can be read: it stands on {some} of {_count(len(rows), 'topic')}"
+        yield Check("floors", "good", text)
+    for source, why in reading.failed.items():
+        where = "every managed topic holds" if source.topics is None else f"{', '.join(source.topics)} hold"
+        text = f"{describe(source)} can't be read: {why}; {where} (F3)"
+        yield Check("floors", "missing", text, ("plan", "trim", "offsets"))
 
 
 def _state(state_dir: Path, cluster_id: str) -> Iterable[Check]:

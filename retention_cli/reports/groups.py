@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.groups import GroupKind, ListedGroup
 from retention_cli.brokers.log_offsets import Found, Leaders, Spec
+from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Rows
 from retention_cli.memory.stores import Memories
+from retention_cli.observe.floors.consumers import is_outside, plain_name
+from retention_cli.observe.floors.outside import checked, describe, read_sources
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
 from retention_cli.reports.held_bytes import HeldBytes
@@ -27,11 +30,12 @@ class GroupSummary:
     ``counts`` says in a word or two what it means for floors. ``lag`` is the sum over its partitions, None if its
     offsets can't be read; ``lag_bytes`` the share of the leaders' bytes that it comes to, of one replica, as if records
     were equally large. ``alone_bytes`` of these nobody else who counts has yet to read: its floor would let go of them
-    if it caught up. Both are None where they can't be told. ``kind`` is "gone" if only the ledger knows it (F6).
+    if it caught up. Both are None where they can't be told. ``kind`` is "gone" if only the ledger knows it (F6); of a
+    consumer outside Kafka's groups it is its source's (F7).
     """
 
     name: str
-    kind: GroupKind | Literal["gone"]
+    kind: GroupKind | Literal["gone", "file", "command"]
     protocol_type: str
     state: str
     counts: str
@@ -121,7 +125,7 @@ def list_all(
         memory = memories(metadata.cluster_id)
         memory.begin(metadata.topic_ids)
         for name, seen_ms, rows in memory.gone_groups([one.name for one in all_listed], now_ms - rules.remember_ms):
-            if matches(patterns, name):
+            if matches(patterns, name) and not is_outside(name):
                 found[name] = _gone(name, seen_ms, rows, ends, rules)
                 if found[name].sets_floors:
                     for topic, commits in rows.items():
@@ -129,9 +133,37 @@ def list_all(
                             held.add(name, TopicPartition(topic, partition), offset)
                 if not complete:  # or it exists, but we may not see it
                     found[name].state = found[name].state.replace("gone", "not seen")
+    for one in _outside(rules, metadata, reader.clock.wall_ms, ends, held):
+        if matches(patterns, one.name):
+            found[one.name] = one
     held.lay_into(found, everyone=complete and "*" in patterns)
     hint = None if complete else Reason("F8", "this user lacks DESCRIBE on the cluster: brokers leave groups out")
     return GroupList(metadata.cluster_id, reader.settings.bootstrap, [found[name] for name in sorted(found)], hint)
+
+
+def _outside(
+    rules: GroupRules,
+    metadata: ClusterMetadata,
+    now_ms: Callable[[], int],
+    ends: Mapping[TopicPartition, int],
+    held: HeldBytes,
+) -> Iterator[GroupSummary]:
+    """Yield the consumers outside Kafka's groups (F7), and the sources that can't be read."""
+    reading = checked(rules.sources, read_sources(rules.sources, now_ms), metadata.topics)
+    for source, text in reading.failed.items():
+        yield GroupSummary(describe(source), source.kind, "", "", f"unreadable, so it holds: {text}", lag=None)
+    for key, rows in reading.consumers.items():
+        name = plain_name(key)
+        kind = next(one.kind for one in rules.sources if describe(one) == name)
+        found = GroupSummary(name, kind, "", "", "counts", sorted(rows))
+        for topic, positions in rows.items():
+            found.partitions += len(positions)
+            for partition, offset, _epoch in positions:
+                tp = TopicPartition(topic, partition)
+                end = ends.get(tp)
+                found.lag = None if end is None or found.lag is None else found.lag + max(0, end - offset)
+                held.add(name, tp, offset)
+        yield found
 
 
 def _gone(name: str, seen_ms: int, rows: Rows, ends: Mapping[TopicPartition, int], rules: GroupRules) -> GroupSummary:

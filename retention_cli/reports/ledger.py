@@ -12,6 +12,7 @@ from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
+from retention_cli.observe.floors.consumers import key_of, plain_name
 from retention_cli.policy.selection import NothingMatchesError
 
 
@@ -99,11 +100,18 @@ def forget(ledger: Ledger, groups: Iterable[str]) -> list[str]:
         NotRememberedError: the ledger has no record of one of them.
         StateError: the ledger can't be written.
     """
-    names = list(dict.fromkeys(groups))
-    unknown = [name for name in names if not ledger.remembers_group(name)]
+    keys = {name: _remembered(ledger, name) for name in dict.fromkeys(groups)}
+    unknown = [name for name, key in keys.items() if key is None]
     if unknown:
         raise NotRememberedError(f"nothing is remembered of group {', '.join(unknown)}; nothing was forgotten")
-    return [name for name in names if ledger.forget_group(name)]
+    return [name for name, key in keys.items() if key is not None and ledger.forget_group(key)]
+
+
+def _remembered(ledger: Ledger, name: str) -> str | None:
+    """Return the key under which a group is remembered, or a consumer outside Kafka's groups (F7); None for neither."""
+    kind, colon, rest = name.partition(":")
+    keys = (name, key_of(kind, rest)) if colon else (name,)
+    return next((key for key in keys if ledger.remembers_group(key)), None)
 
 
 def _view(topic_id: str, partition: int, one: PartitionMemory, groups: Sequence[Seen]) -> PartitionView:
@@ -130,7 +138,7 @@ def _seen(groups: dict[str, GroupMemory], topic: str, topic_id: str, partition: 
             continue
         place = (topic, partition)
         if (position := group.open.get(place) or group.counted.get(place)) is not None:
-            found.append(Seen(name, position.offset, group.seen_ms, gone=False))
+            found.append(Seen(plain_name(name), position.offset, group.seen_ms, gone=False))
         elif (gone := group.gone.get(place)) is not None:
-            found.append(Seen(name, gone.position.offset, gone.seen_ms, gone=True))
+            found.append(Seen(plain_name(name), gone.position.offset, gone.seen_ms, gone=True))
     return found

@@ -13,6 +13,7 @@ from retention_cli.core.model import PartitionFacts, Reason, TopicFacts, TopicPa
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
+from retention_cli.observe.floors.consumers import plain_name
 from retention_cli.observe.request import Request
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches
@@ -147,12 +148,13 @@ def read_positions(
     committed: dict[tuple[TopicPartition, str], int] = {}
 
     def listener(commits: GroupCommits) -> None:
-        if not matches(groups, commits.group):
+        name = plain_name(commits.group)
+        if not matches(groups, name):
             return
         for topic, rows in commits.topics.items():
             if selection.settings_for(topic) is not None:
                 for partition, offset, _epoch in rows:
-                    committed[TopicPartition(topic, partition), commits.group] = offset
+                    committed[TopicPartition(topic, partition), name] = offset
 
     request = Request(
         selection.settings_for, selection.policy.groups, now_ms, sizes=False, lookups=False, memory_for=memories

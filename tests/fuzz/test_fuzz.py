@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -30,6 +31,8 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.engines.fleet.file import FleetFileError, load_fleet
 from retention_cli.memory import documents
 from retention_cli.memory.ledger import Ledger
+from retention_cli.observe.floors.sources.interface import SourceError
+from retention_cli.observe.floors.sources.positions import read_positions
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.parquet import write_plan
 from retention_cli.plan.saved import SavedPlanError
@@ -230,9 +233,15 @@ def batch(_folder: Path) -> Target:
     return Target([content], read, ())
 
 
+def positions(_folder: Path) -> Target:
+    rows = [{"topic": f"t{n}", "partition": n, "offset": n * 7} for n in range(5)]
+    seeds = [json.dumps({"at": 1_800_000_000_000, "positions": rows}).encode(), b"t0,0,7\nt1,1,9\n"]
+    return Target(seeds, read_positions, (SourceError,))
+
+
 TARGETS: Final = (
     *(policy, fleet, client_file, plan_json, plan_parquet, manifest, ledger_file, ledger_row, document, audit_lines),
-    *(commit_frame, offset_frame, batch),
+    *(commit_frame, offset_frame, batch, positions),
 )
 
 

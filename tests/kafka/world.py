@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -55,6 +55,29 @@ QUIET.propagate = False
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+_MOVING: Final = frozenset(
+    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}
+)
+
+
+def log_ends(consumer: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
+    """Return S and H. A leader that metadata names may not know it yet."""
+    found: list[tuple[int, int]] = []
+
+    def done() -> bool:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+        except KafkaException as error:
+            if error.args[0].code() not in _MOVING:
+                raise
+            return False
+        found.append((low, high))
+        return True
+
+    wait_until(done, f"a leader of {topic}-{partition}")
+    return found[0]
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
@@ -303,7 +326,8 @@ class World:
             try:
                 self.admin.delete_records([wanted])[wanted].result(60)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError._NOENT:  # the broker that was asked may not know its leader yet
+                # The broker that was asked may not know its leader yet.
+                if error.args[0].code() not in {KafkaError._NOENT, *_MOVING}:
                     raise
                 return False
             return True
@@ -314,8 +338,7 @@ class World:
         """Return S and H."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
-            return low, high
+            return log_ends(consumer, topic, partition)
         finally:
             consumer.close()
 
@@ -334,7 +357,7 @@ class World:
         )
         found: list[tuple[int, int]] = []
         try:
-            start, _end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+            start, _end = log_ends(consumer, topic, partition)
             consumer.assign([TopicPartition(topic, partition, start)])
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline:

@@ -213,3 +213,23 @@ def test_java_options_of_ones_own_stand_beside_ours(local_spark: Any) -> None:
     options = local_spark.conf.get("spark.driver.extraJavaOptions")
     assert "-Dlog4j2.configurationFile=" in options
     assert options.endswith(QUICK_START)
+
+
+def test_consumers_outside_kafkas_groups_count_over_spark_too(engines: Engines, tmp_path: Path) -> None:
+    """F7: the client reads them, before any task reads a log's end; what is gone counts (F6), what is broken holds (F3)."""
+    world = engines.world
+    topic, other = world.topic(), world.topic()
+    for name in (topic, other):
+        world.produce(name, [5 * HOUR] * 10)
+        world.commit(f"{topic}-g", name, 8)
+    place = tmp_path / "flink.csv"
+    policy = consumed(topic) + f"\nfloors:\n  - {{file: {place}, name: flink}}"
+    place.write_text(f"{topic},0,3\n{other},0,1\n")
+    assert engines.same(policy, now_ms).decisions[0].min_commit_by == "file:flink"
+    place.write_text(f"{other},0,1\n")
+    plan = engines.same(policy, now_ms)
+    assert (plan.decisions[0].trim_to, plan.decisions[0].min_commit_by) == (3, "file:flink")
+    place.write_text(f"{topic},0,3\n{other},0")
+    plan = engines.same(policy, now_ms)
+    assert plan.decisions[0].action == "hold"
+    assert "file:flink could not be read: its last line has no end" in reasons_of(plan, topic)

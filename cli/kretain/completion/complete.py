@@ -1,7 +1,11 @@
-"""Complete topic and group names from the live cluster: within a second, or silently with none."""
+"""Complete topic and group names from the live cluster: within a second, or silently with none.
+
+``KRETAIN_COMPLETION_TIMEOUT`` (a duration) gives a distant cluster more time.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -47,6 +51,7 @@ def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the groups that this machine's ledger remembers and that no longer exist."""
+    from retention_cli.observe.floors.consumers import plain_name
 
     def gone(reader: Any) -> list[str]:
         from retention_cli.core.state_dir import cluster_folder
@@ -58,7 +63,7 @@ def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
             return []
         there = {group.name for group in reader.list_groups(reader.brokers())}
         with Ledger(folder) as ledger:
-            return [name for name, *_ in ledger.gone_groups(there, 0)]
+            return [plain_name(name) for name, *_ in ledger.gone_groups(there, 0)]
 
     return _names(ctx, incomplete, gone)
 
@@ -132,4 +137,10 @@ def _resolved(ctx: typer.Context) -> Any:
 
 
 def _patience() -> float:
+    given = os.environ.get("KRETAIN_COMPLETION_TIMEOUT")
+    if given is not None:
+        from retention_cli.core.units import UnitError, parse_duration_ms
+
+        with contextlib.suppress(UnitError):
+            return parse_duration_ms(given) / 1000
     return max(LEAST_S, WHOLE_S - (time.monotonic() - BEGAN))

@@ -37,6 +37,7 @@ from retention_cli.engines.spark.prepare import (
 from retention_cli.engines.spark.remember import remember_groups, remember_partitions
 from retention_cli.engines.spark.schemas import COMMITS, DECIDED, FACTS, LIMITS, SLICES, ddl
 from retention_cli.engines.spark.summaries import Summary, summaries_of
+from retention_cli.observe.floors.consumers import floor_by
 from retention_cli.observe.floors.kafka_groups import changed_since, not_listed
 from retention_cli.plan.columns import COLUMNS, decision_of
 from retention_cli.plan.make import plan_of
@@ -295,5 +296,5 @@ def _unread_by_group(decided: Any, commits: Any, summaries: Iterable[Summary]) -
     )
     found: dict[str, dict[str, int]] = {}
     for row in rows:
-        found.setdefault(row["cluster"], {})[f"group:{row['group']}"] = row["lost"]
+        found.setdefault(row["cluster"], {})[floor_by(row["group"])] = row["lost"]
     return {cluster: dict(sorted(groups.items())) for cluster, groups in found.items()}

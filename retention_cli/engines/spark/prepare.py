@@ -23,6 +23,7 @@ from retention_cli.memory.lineage import Cut
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
+from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
 from retention_cli.plan.make import PastDay, with_live
@@ -169,13 +170,17 @@ def group_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
 
 
 def own_rows(prepared: Prepared) -> list[CommitRow]:
-    """Return the client's own rows of commits: deleted groups (F6), or why the listing is incomplete (F8, F9)."""
+    """Return the client's own rows: deleted groups (F6), other consumers (F7), why listings are incomplete (F8, F9)."""
     sink = CommitRows(prepared.job.partitions, prepared.job.latest)
+    rules = prepared.selection.policy.groups
+    recall = Recall(prepared.memory, rules, SYSTEM.wall_ms())
     if prepared.doubt is not None:
         sink.fail_all(prepared.doubt.reason)
     elif prepared.listing is not None:
-        recall = Recall(prepared.memory, prepared.selection.policy.groups, SYSTEM.wall_ms())
         recall.add_gone(sink, prepared.listing.names)
+    if prepared.job.partitions:
+        topics = prepared.metadata.topics
+        fold_outside(sink, rules.sources, prepared.job.partitions, topics, recall, SYSTEM.wall_ms)
     return sink.take()
 
 

@@ -17,7 +17,9 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, Memory, NoMemory
 from retention_cli.memory.lineage import EpochEnds
+from retention_cli.observe.floors.consumers import is_outside, plain_name
 from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
+from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.standing import EpochEnd
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
@@ -68,13 +70,14 @@ def read_group_floors(
     while True:
         attempts += 1
         fold, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener, recall)
-        if doubt is None:
-            return fold
-        if not doubt.allows_another(attempts, late=reader.clock.monotonic() > deadline):
-            fold.fail_all(doubt.reason)
-            return fold
+        if doubt is None or not doubt.allows_another(attempts, late=reader.clock.monotonic() > deadline):
+            break
         reader.clock.sleep(_AGAIN_AFTER_S)
         before = reader.metadata([OFFSETS_TOPIC])
+    if doubt is not None:
+        fold.fail_all(doubt.reason)
+    fold_outside(fold, rules.sources, scopes, metadata.topics, recall, reader.clock.wall_ms, listener)
+    return fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,8 @@ def read_groups(
 ) -> None:
     """Read these groups' members and commits, and hand them over: any slice of all that count."""
     for group in counted:
+        if is_outside(group.name):
+            fold.fail(plain_name(group.name), "its id begins with a control character", None)
         if group.kind == "unknown":
             fold.fail(group.name, "a group of a type that this kretain does not know", None)
     reads: dict[str, frozenset[str]] = {}
@@ -232,12 +237,13 @@ class Recall:
     now_ms: int
 
     @property
-    def _since_ms(self) -> int:
+    def since_ms(self) -> int:
+        """From when on a group that is gone still counts (F6)."""
         return self.now_ms - self.rules.remember_ms
 
     def complete(self, fold: FloorSink, name: str, commits: Commits) -> None:
         """Tell the fold which of a group's commits count for nothing, and which it had and has no more."""
-        known = self.memory.saw_group(name, commits, self.now_ms, self._since_ms)
+        known = self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
         if known.refused:
             fold.refuse(name, known.refused)
         if known.gone:
@@ -248,8 +254,8 @@ class Recall:
         if self.memory.lost is not None:
             for reason in self.memory.lost.reasons:
                 fold.fail_all(Reason("F6", reason.text))
-        for name, seen_ms, rows in self.memory.gone_groups(listed, self._since_ms):
-            if not matches(self.rules.ignore, name):
+        for name, seen_ms, rows in self.memory.gone_groups(listed, self.since_ms):
+            if not is_outside(name) and not matches(self.rules.ignore, name):
                 fold.add_gone(name, rows, format_time(seen_ms // 1000 * 1000))
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from retention_cli.core.model import Floor, Maybe, Reason, Unknown
 from retention_cli.core.printable import shell_word
+from retention_cli.observe.floors.consumers import floor_by, forget_hint, is_outside, plain_name, who
 
 NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
@@ -113,15 +114,15 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
     notes: tuple[Reason, ...] = ()
     if not isinstance(log_start, Unknown) and low < log_start:
         lost = f"{log_start - low:,} records were gone before it read them"
-        notes = (Reason("F5", f"group {by} stands at {low:,}: {lost}"),)
+        notes = (Reason("F5", f"{who(by)} stands at {low:,}: {lost}"),)
     if lowest_gone is not None:
         text = (
-            f"group {by} is gone since it committed {lowest_gone.offset:,} here (seen {lowest_gone.seen}) and still "
+            f"{who(by)} is gone since it committed {lowest_gone.offset:,} here (seen {lowest_gone.seen}) and still "
             f"counts{'' if lowest_gone.offset == low else f', at {low:,}: behind that the log was cut'}; "
-            f"{_forget(by)}"
+            f"{forget_hint(by)}"
         )
         notes = (*notes, Reason("F6", text))
-    return Floor(low, f"group:{by}", notes)
+    return Floor(low, floor_by(by), notes)
 
 
 def _with_gone(
@@ -136,20 +137,16 @@ def _with_gone(
     for epoch, one in sorted(standing.gone.items()):
         end: EpochEnd = high_watermark if epoch == standing.leader_epoch else standing.ends.get(epoch, _NOT_ASKED)
         if isinstance(end, Unknown):
-            unknown += [Reason("F6", f"group {one.group}, gone since: {reason.text}") for reason in end.reasons]
+            unknown += [Reason("F6", f"{who(one.group)}, gone since: {reason.text}") for reason in end.reasons]
         elif end is None or (epoch == standing.leader_epoch and one.offset > high_watermark):
-            text = f"group {one.group} is gone since it committed {one.offset:,} here, to a log that went on further"
-            unknown.append(Reason("F6", f"{text} than this one (seen {one.seen}); {_forget(one.group)}"))
+            text = f"{who(one.group)} is gone since it committed {one.offset:,} here, to a log that went on further"
+            unknown.append(Reason("F6", f"{text} than this one (seen {one.seen}); {forget_hint(one.group)}"))
         elif lowest is None or (min(one.offset, end), one.group) < lowest:
             lowest, which = (min(one.offset, end), one.group), one
     if (never := standing.unproven) is not None:
-        text = f"group {never.group} is gone since it committed {never.offset:,} here (seen {never.seen}), and nothing"
-        unknown.append(Reason("F6", f"{text} says of which log that was; {_forget(never.group)}"))
+        text = f"{who(never.group)} is gone since it committed {never.offset:,} here (seen {never.seen}), and nothing"
+        unknown.append(Reason("F6", f"{text} says of which log that was; {forget_hint(never.group)}"))
     return lowest, which, unknown
-
-
-def _forget(group: str) -> str:
-    return f"if it won't come back: kretain groups forget {shell_word(group)}"
 
 
 def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
@@ -179,11 +176,15 @@ def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
     return reasons
 
 
+def _reset(key: str) -> str:
+    return "Correct it" if is_outside(key) else "Reset it, or delete its offsets"
+
+
 def _refused_reason(one: Refused, leader_epoch: int, high_watermark: int) -> Reason:
     if one.offset > high_watermark:
         text = (
-            f"group {one.group} committed {one.offset:,}, beyond the log's end {high_watermark:,}: a leftover of "
-            f"an older topic of this name? Reset it, or delete its offsets"
+            f"{who(one.group)} committed {one.offset:,}, beyond the log's end {high_watermark:,}: a leftover of "
+            f"an older topic of this name? {_reset(one.group)}"
         )
         return Reason("F5", text)
     return (
@@ -194,9 +195,8 @@ def _refused_reason(one: Refused, leader_epoch: int, high_watermark: int) -> Rea
 def ahead_reason(one: Refused, leader_epoch: int) -> Reason:
     """Return why a commit in an epoch of which the log has nothing counts for nothing (F5)."""
     text = (
-        f"group {one.group} committed {one.offset:,} in leader epoch {one.epoch}, of which this log has nothing (its "
-        f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? Reset it, or delete its "
-        "offsets"
+        f"{who(one.group)} committed {one.offset:,} in leader epoch {one.epoch}, of which this log has nothing (its "
+        f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? {_reset(one.group)}"
     )
     return Reason("F5", text)
 
@@ -213,7 +213,7 @@ def _cut_reason(cut: int, epoch: int | None) -> Reason:
 def diverged_reason(group: str, offset: int, epoch: int, end: int) -> Reason:
     """Return why a commit beyond the end of its own leader epoch counts for nothing (F5)."""
     text = (
-        f"group {group} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
+        f"{who(group)} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
         f"were lost in an election and others stand there now; let it commit again"
     )
     return Reason("F5", text)
@@ -221,22 +221,28 @@ def diverged_reason(group: str, offset: int, epoch: int, end: int) -> Reason:
 
 def leftover_reason(group: str, offset: int) -> Reason:
     """Return why a commit that was seen beyond the log's end, or on a topic that is gone, counts for nothing (F5)."""
+    again = "take them out of it" if is_outside(group) else "delete its offsets"
     text = (
-        f"group {group} committed {offset:,} to an older topic of this name or before the log was lost, and has "
-        f"not committed since: delete its offsets; if it has read so far here all the same: kretain groups forget "
-        f"{shell_word(group)}"
+        f"{who(group)} committed {offset:,} to an older topic of this name or before the log was lost, and has "
+        f"not committed since: {again}; if it has read so far here all the same: kretain groups forget "
+        f"{shell_word(plain_name(group))}"
     )
     return Reason("F5", text)
 
 
 def failed_reason(group: str, text: str) -> Reason:
     """Return why what a group may touch is unknown (F3)."""
-    return Reason("F3", f"group {group} could not be read: {text}")
+    return Reason("F3", f"{who(group)} could not be read: {text}")
 
 
 def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, int | None]]) -> str:
     """Return what to do about a group that reads a topic and has no commit on a partition of it (F2)."""
     partition, offset, _epoch = max(rows)
+    if is_outside(group):
+        return (
+            f"{plain_name(group)} has a position on {topic}-{partition} ({offset:,}) and none on this partition: add "
+            f"it (0, if nothing was read)"
+        )
     return (
         f"group {group} reads {topic} but has no commit on this partition (its commit on "
         f"{topic}-{partition} is {offset:,}). If it reads no more: kafka-consumer-groups.sh "
@@ -247,8 +253,8 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
 
 def gone_without_commit_text(group: str, topic: str, seen: str) -> str:
     """Return what to do about a group that is gone, and had committed on other partitions of the topic alone (F6)."""
-    text = f"group {group}, gone since it was seen {seen}, read {topic} and had no commit on this partition"
-    return f"{text}; {_forget(group)}"
+    text = f"{who(group)}, gone since it was seen {seen}, read {topic} and had no commit on this partition"
+    return f"{text}; {forget_hint(group)}"
 
 
 def only_member_text(group: str, topic: str) -> str:

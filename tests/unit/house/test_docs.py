@@ -27,7 +27,7 @@ from retention_cli.engines.fleet.report import fleet_report_head
 from retention_cli.plan.value import as_json
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import parse_policy
-from retention_cli.policy.schema import DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
+from retention_cli.policy.schema import DisksModel, EntryModel, FileModel, FloorModel, GroupsModel, LimitsModel, keys_of
 from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
 from tests.support.command_lines import parse
@@ -239,6 +239,7 @@ def test_every_policy_key_is_documented_and_no_other() -> None:
         *keys_of(LimitsModel),
         *keys_of(DisksModel),
         *keys_of(EntryModel),
+        *keys_of(FloorModel),
     }
     assert documented == real
 

@@ -1,0 +1,46 @@
+"""Open file systems by URL, with pyarrow: this machine's disk and remote ones."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from retention_cli.core.extras import arrow
+
+_DOCS: Final = "See docs/archive.md"
+
+
+class FilesystemError(Exception):
+    """A URL's file system can't be used. The text has the reason, without the URL's part after a question mark."""
+
+
+def connect(url: str) -> tuple[Any, str]:
+    """Return pyarrow's file system for a URL or a local path, and the path in it.
+
+    Raises:
+        FilesystemError: it can't be reached, or a part of its client is missing.
+        MissingPartError: pyarrow is not installed.
+    """
+    fs = arrow("pyarrow.fs")
+    if "://" not in url:
+        return fs.LocalFileSystem(), os.path.abspath(url)  # noqa: PTH100  (resolve would follow links)
+    try:
+        found, base = fs.FileSystem.from_uri("gs://" + url[6:] if url.startswith("gcs://") else url)
+    except (OSError, ValueError, NotImplementedError) as error:
+        shown = url.partition("?")[0]
+        raise FilesystemError(_without_hadoop(str(error)) or " ".join(str(error).split()).replace(url, shown)) from None
+    return found, base
+
+
+def _without_hadoop(said: str) -> str | None:
+    """Return what to do if a part of Hadoop's client is missing, else None: pyarrow lists every path that it tried."""
+    if "libjvm" in said:
+        return f"HDFS needs Java, and there is no libjvm.so to be found: JAVA_HOME names a Java. {_DOCS}"
+    if "Unable to load libhdfs" in said:
+        return f"HDFS needs Hadoop's libhdfs.so: ARROW_LIBHDFS_DIR or HADOOP_HOME names where it is. {_DOCS}"
+    if "HDFS connection failed" in said:
+        return (
+            "Hadoop's client does not start, or knows no such place: CLASSPATH must begin with the folder of "
+            f"hdfs-site.xml and name every jar (`hadoop classpath --glob`). {_DOCS}"
+        )
+    return None

@@ -1,0 +1,44 @@
+"""What a consumer is called: a Kafka group by its id, one outside Kafka's groups by its source and name (F7). Pure.
+
+In folds, rows and the ledger each consumer has one key. A group's is its id; another's begins with a character that no
+honest group id has, so that a group called ``file:flink`` is not the file source of that name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from retention_cli.core.printable import shell_word
+
+OUTSIDE: Final = "\x01"
+"""How the key of a consumer outside Kafka's groups begins."""
+
+
+def key_of(kind: str, name: str) -> str:
+    """Return the key of a consumer outside Kafka's groups, such as ``file`` and ``flink``."""
+    return f"{OUTSIDE}{kind}:{name}"
+
+
+def is_outside(key: str) -> bool:
+    """Return whether a key is that of a consumer outside Kafka's groups."""
+    return key.startswith(OUTSIDE)
+
+
+def plain_name(key: str) -> str:
+    """Return what people call it in lists: a group's id, or ``file:flink``."""
+    return key.removeprefix(OUTSIDE)
+
+
+def floor_by(key: str) -> str:
+    """Return what a plan says of who sets a floor: ``group:billing``, or ``file:flink``."""
+    return plain_name(key) if is_outside(key) else f"group:{key}"
+
+
+def who(key: str) -> str:
+    """Return it as a sentence says it: ``group billing``, or ``file:flink``."""
+    return plain_name(key) if is_outside(key) else f"group {key}"
+
+
+def forget_hint(key: str) -> str:
+    """Return how to make a consumer that is gone count no longer (F6)."""
+    return f"if it won't come back: kretain groups forget {shell_word(plain_name(key))}"

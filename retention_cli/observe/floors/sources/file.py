@@ -1,0 +1,96 @@
+"""Positions in a file: local, at a URL of pyarrow's file systems, or over HTTP (F7)."""
+
+from __future__ import annotations
+
+import email.utils
+from pathlib import Path
+from typing import Any, Final
+
+from retention_cli.core.extras import MissingPartError
+from retention_cli.core.files import read_file
+from retention_cli.core.filesystems import FilesystemError, connect
+from retention_cli.observe.floors.sources.interface import Consumers, SourceError
+from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
+from retention_cli.policy.settings import FloorSource
+
+_HTTP: Final = ("http://", "https://")
+
+
+def read(source: FloorSource, now_ms: int) -> Consumers:
+    """Return the file's positions, no older than the policy allows.
+
+    Args:
+        source: ``place`` is a path or a URL.
+        now_ms: our wall clock.
+
+    Raises:
+        SourceError: it can't be read, holds something else, or is too old.
+    """
+    place = source.place
+    if place.startswith(_HTTP):
+        content, written_ms = _over_http(place, source.timeout_ms / 1000)
+    elif "://" in place:
+        content, written_ms = _elsewhere(place)
+    else:
+        content, written_ms = _local(Path(place))
+    at_ms, positions = read_positions(content)
+    moment = written_ms if at_ms is None else at_ms
+    if moment is None:
+        raise SourceError('nothing says how old it is: write it as JSON, with "at"')
+    check_age(moment, now_ms, source.max_age_ms)
+    return {source.name: positions}
+
+
+def _local(path: Path) -> tuple[bytes, int]:
+    try:
+        before = path.stat()
+        content = read_file(path, MAX_BYTES)
+        after = path.stat()
+    except OSError as error:
+        raise SourceError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    if (before.st_mtime_ns, before.st_ino, before.st_size) != (after.st_mtime_ns, after.st_ino, after.st_size):
+        raise SourceError(f"{path}: it was written while it was read: write it elsewhere, and rename it")
+    return content, before.st_mtime_ns // 1_000_000
+
+
+def _elsewhere(url: str) -> tuple[bytes, int | None]:
+    shown = url.partition("?")[0]
+    try:
+        filesystem, path = connect(url)
+        info = filesystem.get_file_info(path)
+        if not info.is_file:
+            raise SourceError(f"{shown}: there is no such file")
+        with filesystem.open_input_stream(path, compression=None) as stream:
+            content = bytes(stream.read(MAX_BYTES + 1))
+    except (FilesystemError, MissingPartError) as error:
+        raise SourceError(f"{shown}: {error}") from None
+    except OSError as error:
+        raise SourceError(f"{shown}: {error.strerror or ' '.join(str(error).split()).replace(url, shown)}") from None
+    return content, None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+
+
+def _over_http(url: str, timeout_s: float) -> tuple[bytes, int | None]:
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    shown = url.partition("?")[0]
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310  (http or https, as it was checked)
+            content = bytes(answer.read(MAX_BYTES + 1))
+            if (length := answer.headers.get("Content-Length")) is not None and int(length) != len(content):
+                raise SourceError(f"{shown}: its answer was cut short")
+            return content, _moment_of(answer.headers)
+    except urllib.error.HTTPError as error:
+        raise SourceError(f"{shown}: HTTP {error.code}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise SourceError(f"{shown}: {getattr(reason, 'strerror', None) or type(reason).__name__}") from None
+
+
+def _moment_of(headers: Any) -> int | None:
+    """Return when a server says that its file was last changed (Unix ms)."""
+    try:
+        return int(email.utils.parsedate_to_datetime(headers["Last-Modified"]).timestamp() * 1000)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,147 @@
+"""Positions as a file or a command gives them: JSON with its moment, or CSV as Kafka's own tool exports it. Pure.
+
+What is odd makes the whole source unreadable, and is never passed over: a row that was left out would be a consumer
+that counts nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from retention_cli.core.units import UnitError, format_duration, parse_time_ms
+from retention_cli.observe.floors.sources.interface import Position, SourceError
+from retention_cli.policy.shown import shown
+
+MAX_BYTES: Final = 64 << 20
+"""Of a source's content: some million positions."""
+_LARGEST: Final = 2**63 - 1
+_MOST_PARTITIONS: Final = 2**31 - 1
+_HEADER: Final = ["topic", "partition", "offset"]
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
+_KEYS: Final = frozenset({"topic", "partition", "offset"})
+
+
+def read_positions(content: bytes) -> tuple[int | None, dict[str, list[Position]]]:
+    """Return when the positions were true (Unix ms; None in CSV, which does not say), and the positions by topic.
+
+    JSON is ``{"at": …, "positions": [{"topic": …, "partition": …, "offset": …}]}``, ``at`` in ISO 8601 or Unix ms. CSV
+    has a line ``topic,partition,offset`` for each, as ``kafka-consumer-groups.sh --export`` writes them.
+
+    Raises:
+        SourceError: it is neither, holds no position, or one that is no offset, or one of a partition twice.
+    """
+    if len(content) > MAX_BYTES:
+        raise SourceError(f"it is larger than {MAX_BYTES >> 20} MiB")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise SourceError("it is not UTF-8 text") from None
+    if not text.strip():
+        raise SourceError("it is empty: was it cut short?")
+    at_ms, rows = _from_json(text) if text.lstrip()[0] in "{[" else (None, _from_csv(text))
+    found: dict[str, dict[int, int]] = {}
+    for place, topic, partition, offset in rows:
+        here = found.setdefault(topic, {})
+        if partition in here:
+            raise SourceError(f"{place}: {shown(topic)}, partition {partition}, stands in it twice")
+        here[partition] = offset
+    if not found:
+        raise SourceError("it holds no positions")
+    return at_ms, {topic: sorted(here.items()) for topic, here in found.items()}
+
+
+def check_age(at_ms: int, now_ms: int, max_age_ms: int, ahead_ms: int = 60_000) -> None:
+    """Refuse positions that are older than the policy allows, or of the future.
+
+    Raises:
+        SourceError: they are.
+    """
+    if now_ms - at_ms > max_age_ms:
+        age, limit = format_duration(now_ms - at_ms), format_duration(max_age_ms)
+        raise SourceError(f"its positions are {age} old (max.age: {limit}): export them again")
+    if at_ms - now_ms > ahead_ms:
+        ahead = format_duration(at_ms - now_ms)
+        raise SourceError(f"its positions are dated {ahead} ahead of this clock: check both clocks")
+
+
+_Row = tuple[str, str, int, int]
+
+
+def _from_json(text: str) -> tuple[int, Iterable[_Row]]:
+    try:
+        data = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+    except json.JSONDecodeError as error:
+        raise SourceError(f"line {error.lineno}: it is not JSON, or was cut short") from None
+    except (ValueError, RecursionError) as error:
+        raise SourceError(str(error) if isinstance(error, _TwiceError) else "it is not JSON that can be read") from None
+    if not isinstance(data, dict) or set(data) != {"at", "positions"}:
+        raise SourceError('it is not {"at": …, "positions": […]}')
+    if not isinstance(data["positions"], list):
+        raise SourceError('"positions" is not a list')
+    return _moment(data["at"]), (_json_row(number, row) for number, row in enumerate(data["positions"], 1))
+
+
+def _json_row(number: int, row: Any) -> _Row:
+    place = f"position {number}"
+    if not isinstance(row, dict) or set(row) != _KEYS or not isinstance(row["topic"], str) or not row["topic"]:
+        raise SourceError(f'{place} is not {{"topic": …, "partition": …, "offset": …}}')
+    for key, most in (("partition", _MOST_PARTITIONS), ("offset", _LARGEST)):
+        if type(row[key]) is not int or not 0 <= row[key] <= most:
+            raise SourceError(f"{place}: {key} {shown(row[key])} is not a whole number from 0")
+    return place, row["topic"], row["partition"], row["offset"]
+
+
+def _moment(at: Any) -> int:
+    with contextlib.suppress(UnitError):
+        if isinstance(at, str):
+            return parse_time_ms(at)
+    if type(at) is int and 0 < at <= _LARGEST:
+        return at
+    raise SourceError(f'"at" {shown(at)} is not a moment: write it in ISO 8601 with a zone, or in Unix ms')
+
+
+class _TwiceError(ValueError):
+    pass
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _TwiceError("it has a key twice")
+    return found
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _from_csv(text: str) -> list[_Row]:
+    if not text.endswith("\n"):
+        raise SourceError("its last line has no end: was it cut short?")
+    found: list[_Row] = []
+    try:
+        for row in (reader := csv.reader(io.StringIO(text), strict=True)):
+            place = f"line {reader.line_num}"
+            if not row or (not found and row == _HEADER):
+                continue
+            if len(row) != len(_HEADER) or not row[0]:
+                raise SourceError(f"{place} is not topic,partition,offset")
+            partition, offset = (_number(place, *cell) for cell in zip(_HEADER[1:], row[1:], strict=True))
+            if partition > _MOST_PARTITIONS or offset > _LARGEST:
+                raise SourceError(f"{place}: a number is larger than Kafka has room for")
+            found.append((place, row[0], partition, offset))
+    except csv.Error as error:
+        raise SourceError(f"it is not CSV: {error}") from None
+    return found
+
+
+def _number(place: str, key: str, cell: str) -> int:
+    if _NUMBER.fullmatch(cell) is None:
+        raise SourceError(f"{place}: {key} {shown(cell)} is not a whole number from 0")
+    return int(cell)

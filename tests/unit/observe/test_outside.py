@@ -1,0 +1,264 @@
+"""Consumers outside Kafka's groups set floors as groups do (F7): read from files, commands and HTTP."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from retention_cli.core.model import Floor, TopicPartition, Unknown
+from retention_cli.memory.interface import NoMemory, Rows
+from retention_cli.observe.floors.consumers import floor_by, key_of
+from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
+from retention_cli.observe.floors.outside import checked, fold_outside, read_sources
+from retention_cli.observe.floors.rows import CommitRows
+from retention_cli.observe.floors.sources.interface import SourceError
+from retention_cli.policy.settings import FloorSource
+
+NOW = 1_800_000_000_000
+ORDERS = TopicPartition("orders", 0)
+
+
+@dataclass
+class Topic:
+    partitions: range
+
+
+TOPICS = {"orders": Topic(range(2)), "payments": Topic(range(1)), "elsewhere": Topic(range(1))}
+
+
+@dataclass
+class Remembering(NoMemory):
+    """Remembers these positions of consumers, and recalls what is there no more (F6)."""
+
+    known: dict[str, Rows] = field(default_factory=dict)
+
+    def gone_groups(self, present: object, since_ms: int) -> list[tuple[str, int, Rows]]:
+        del present
+        return [(name, since_ms, rows) for name, rows in self.known.items()]
+
+
+@dataclass
+class Recalling:
+    memory: Remembering = field(default_factory=Remembering)
+    since_ms: int = 0
+
+    def complete(self, fold: FloorSink, name: str, commits: Rows) -> None:
+        there = {(topic, row[0]) for topic, rows in commits.items() for row in rows}
+        gone = {
+            topic: [row for row in rows if (topic, row[0]) not in there]
+            for topic, rows in self.memory.known.get(name, {}).items()
+        }
+        if any(gone.values()):
+            fold.recall(name, gone, "before")
+
+
+def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> FloorSource:
+    place = folder / f"{name}.csv"
+    place.write_text(text)
+    os.utime(place, (NOW / 1000, NOW / 1000))
+    return FloorSource("file", name, place=str(place), **more)  # type: ignore[arg-type]
+
+
+def folded(*sources: FloorSource, recall: Recalling | None = None, now_ms: int = NOW) -> FloorFold:
+    fold = FloorFold({"orders": TopicScope([5, 5]), "payments": TopicScope([5])})
+    fold.add("billing", {"orders": [(0, 50, 5), (1, 60, 5)], "payments": [(0, 70, 5)]})
+    fold_outside(fold, sources, ["orders", "payments"], TOPICS, recall or Recalling(), lambda: now_ms)
+    return fold
+
+
+def floor(fold: FloorFold, topic: str = "orders", partition: int = 0) -> str:
+    found = fold.floor(TopicPartition(topic, partition), 0, 100)
+    return (
+        f"{found.offset} {found.by}"
+        if isinstance(found, Floor)
+        else "; ".join(f"{one.code}: {one.text}" for one in found.reasons)
+    )
+
+
+def test_a_file_counts_where_it_has_positions(tmp_path: Path) -> None:
+    fold = folded(a_file(tmp_path, "orders,0,7\norders,1,99\nelsewhere,0,1\n"))
+    assert floor(fold) == "7 file:flink"
+    assert floor(fold, "orders", 1) == "60 group:billing"
+    assert floor(fold, "payments") == "70 group:billing"
+
+
+def test_positions_are_floors_without_any_group(tmp_path: Path) -> None:
+    fold = FloorFold({"orders": TopicScope([5, 5])})
+    source = a_file(tmp_path, "orders,0,7\norders,1,9\n")
+    fold_outside(fold, [source], ["orders"], TOPICS, Recalling(), lambda: NOW)
+    assert fold.floor(ORDERS, 0, 100) == Floor(7, "file:flink")
+
+
+def test_a_partition_without_a_position_is_unknown_and_says_what_to_do(tmp_path: Path) -> None:
+    fold = folded(a_file(tmp_path, "orders,1,9\n"))
+    assert floor(fold) == (
+        "F2: file:flink has a position on orders-1 (9) and none on this partition: add it (0, if nothing was read)"
+    )
+
+
+def test_a_group_of_the_same_name_is_another_consumer(tmp_path: Path) -> None:
+    fold = FloorFold({"orders": TopicScope([5, 5])})
+    fold.add("file:flink", {"orders": [(0, 3, 5), (1, 3, 5)]})
+    fold_outside(fold, [a_file(tmp_path, "orders,0,7\norders,1,9\n")], ["orders"], TOPICS, Recalling(), lambda: NOW)
+    assert fold.floor(ORDERS, 0, 100) == Floor(3, "group:file:flink")
+    assert floor_by(key_of("file", "flink")) == "file:flink"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("orders,0,7\norders,2,9\n", "it names partition 2 of orders, which has no such partition"),
+        ("orders,0,7\nother,0,9\n", "it names other, which this cluster does not have (or this user may not describe)"),
+        ("orders,0,-1\n", "line 1: offset '-1' is not a whole number from 0"),
+    ],
+)
+def test_one_odd_row_makes_all_unknown_that_the_source_may_read(tmp_path: Path, text: str, said: str) -> None:
+    fold = folded(a_file(tmp_path, text, topics=("ord*",)))
+    assert floor(fold) == floor(fold, "orders", 1) == f"F3: file:flink could not be read: {said}"
+    assert floor(fold, "payments") == "70 group:billing"
+    assert floor(folded(a_file(tmp_path, text)), "payments") == f"F3: file:flink could not be read: {said}"
+
+
+def test_where_it_stood_before_is_unknown_too_while_it_cannot_be_read(tmp_path: Path) -> None:
+    recall = Recalling(Remembering(known={key_of("file", "flink"): {"payments": [(0, 7, 5)]}}))
+    fold = folded(a_file(tmp_path, "", topics=("ord*",)), recall=recall)
+    assert floor(fold, "payments") == "F3: file:flink could not be read: it is empty: was it cut short?"
+
+
+def test_a_row_that_is_gone_counts_where_it_stood(tmp_path: Path) -> None:
+    recall = Recalling(Remembering(known={key_of("file", "flink"): {"payments": [(0, 7, 5)]}}))
+    fold = folded(a_file(tmp_path, "orders,0,7\norders,1,9\n"), recall=recall)
+    assert floor(fold, "payments") == "7 file:flink"
+
+
+def test_of_two_sources_the_one_that_can_be_read_still_counts(tmp_path: Path) -> None:
+    good = a_file(tmp_path, "orders,0,7\norders,1,9\n")
+    bad = FloorSource("file", "other", place=str(tmp_path / "missing"), topics=("payments",))
+    fold = folded(good, bad)
+    assert floor(fold) == "7 file:flink"
+    assert floor(fold, "payments").startswith("F3: file:other could not be read: ")
+    assert floor(fold, "payments").endswith("no such file or directory")
+
+
+def test_too_old_is_unknown(tmp_path: Path) -> None:
+    source = a_file(tmp_path, "orders,0,7\norders,1,9\n")
+    said = "F3: file:flink could not be read: its positions are 2 h old (max.age: 1 h): export them again"
+    assert floor(folded(source, now_ms=NOW + 7_200_000)) == said
+
+
+def test_what_is_read_for_spark_is_what_is_read_here(tmp_path: Path) -> None:
+    sources = [a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",))]
+    rows = CommitRows({"orders": 2, "payments": 1})
+    fold_outside(rows, sources, ["orders", "payments"], TOPICS, Recalling(), lambda: NOW)
+    key = key_of("file", "flink")
+    found = {(one.group, one.topic, one.partition, one.kind, one.offset) for one in rows.take()}
+    assert found == {
+        (key, "orders", 0, "commit", 7),
+        (key, "orders", 1, "missing", None),
+        (key_of("file", "none"), "payments", None, "failed", None),
+    }
+
+
+# -- commands --------------------------------------------------------------------------
+
+
+def a_command(*command: str, timeout_ms: int = 20_000) -> FloorSource:
+    return FloorSource("command", "prod", command=command, timeout_ms=timeout_ms)
+
+
+def said_of(source: FloorSource) -> str:
+    [found] = read_sources([source], lambda: NOW)
+    assert isinstance(found, SourceError)
+    return str(found)
+
+
+def test_a_command_prints_what_a_file_holds() -> None:
+    [found] = read_sources([a_command("printf", r"orders,0,7\norders,1,9\n")], lambda: NOW)
+    reading = checked([a_command()], [found], TOPICS)
+    assert reading.consumers == {key_of("command", "prod"): {"orders": [(0, 7, None), (1, 9, None)]}}
+
+
+def test_a_command_that_fails_is_told_without_what_it_said() -> None:
+    said = said_of(a_command("sh", "-c", "echo orders,0,7; echo password=hunter2 >&2; exit 3"))
+    assert said == "the command exited with 3: run it by hand to see why"
+    assert said_of(a_command("sh", "-c", "echo orders,0,7; kill -9 $$")) == (
+        "the command was ended by signal 9: run it by hand to see why"
+    )
+    assert said_of(a_command("no-such-program")) == "the command can't be run: No such file or directory"
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    began = time.monotonic()
+    alive = tmp_path / "alive"
+    script = f"(sleep 3; touch {alive}) & echo orders,0,7; sleep 60"
+    assert said_of(a_command("sh", "-c", script, timeout_ms=500)) == "the command was not done within 0.5 s (timeout)"
+    assert time.monotonic() - began < 30
+    time.sleep(3)
+    assert not alive.exists()
+
+
+def test_a_command_without_end_costs_no_memory() -> None:
+    assert said_of(a_command("cat", "/dev/zero")) == "the command prints more than 64 MiB"
+
+
+def test_there_is_no_shell() -> None:
+    [found] = read_sources([a_command("printf", r"%s,0,7\n", "$(id)")], lambda: NOW)
+    assert not isinstance(found, SourceError)
+    assert found["prod"] == {"$(id)": [(0, 7)]}
+
+
+# -- HTTP ------------------------------------------------------------------------------
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"orders,0,7\norders,1,9\n"
+        self.send_response(503 if self.path == "/down" else 200)
+        if self.path == "/dated":
+            self.send_header("Last-Modified", formatdate(NOW / 1000, usegmt=True))
+        self.send_header("Content-Length", str(len(body) + (self.path == "/short")))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def web() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/dated", None),
+        ("/undated", 'nothing says how old it is: write it as JSON, with "at"'),
+        ("/down", "{url}: HTTP 503"),
+        ("/short", "{url}: its answer was cut short"),
+    ],
+)
+def test_a_file_over_http(web: str, path: str, said: str | None) -> None:
+    source = FloorSource("file", "web", place=web + path)
+    [found] = read_sources([source], lambda: NOW)
+    if said is None:
+        assert not isinstance(found, SourceError)
+        assert found["web"] == {"orders": [(0, 7), (1, 9)]}
+    else:
+        assert str(found) == said.format(url=web + path)
+
+
+def test_a_server_that_is_not_there_is_an_error() -> None:
+    assert "could not be read" not in said_of(FloorSource("file", "web", place="http://127.0.0.1:1/x"))
+    assert isinstance(folded(FloorSource("file", "web", place="http://127.0.0.1:1/x")).floor(ORDERS, 0, 9), Unknown)
