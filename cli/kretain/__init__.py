@@ -3,4 +3,4 @@
 import time
 
 BEGAN = time.monotonic()
-"""When this process started: shell completion has one second in total, not one second for us."""
+"""When this process started (``time.monotonic``): shell completion has one second in total, including start-up."""

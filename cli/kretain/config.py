@@ -1,4 +1,4 @@
-"""Where a command's settings come from: the contexts of the user's configuration file, variables, and flags.
+"""Resolve a command's settings from flags, variables and the contexts of the user's configuration file.
 
 ``~/.config/kretain/config.yaml`` (or ``$KRETAIN_CONFIG``)::
 
@@ -33,7 +33,7 @@ _KEYS = ("bootstrap-server", "command-config", "policy", "settings", "state-dir"
 
 
 class ConfigError(Exception):
-    """The user's configuration file is wrong; the text says where."""
+    """The user's configuration file is invalid; the text names the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Resolved:
     origins: list[tuple[str, str, str]]
 
     def settings(self) -> ConnectionSettings:
-        """Translate the connection's keys.
+        """Return the connection settings that the keys specify.
 
         Raises:
-            SettingsError: one of them can't be used.
+            SettingsError: a key can't be used.
         """
         return translate(self.connection)
 
@@ -64,10 +64,10 @@ class Resolved:
         return Memories(self.state_dir, topic, will_save=will_save)
 
     def state_kind(self) -> Kind:
-        """Return the policy file's ``state``, which says where the ledger is; local if there is no file.
+        """Return the policy file's ``state``, the kind of ledger; ``local`` if there is no file.
 
         Raises:
-            PolicyError: the file is wrong.
+            PolicyError: the file is invalid.
         """
         if self.policy is None:
             return "local"
@@ -90,12 +90,12 @@ def config_path() -> Path:
 def resolve(
     common: Common, chosen: tuple[dict[str, Any], str] | None = None, *, policy_counts: bool = True
 ) -> Resolved:
-    """Merge flags over variables over the context over defaults; with ``-v``, say where each came from.
+    """Merge flags over variables over the context over defaults; with ``-v``, print the source of each.
 
-    If ``-b`` names the cluster and a context the policy, that is said, too: the policy may be meant for another
-    cluster. ``policy_counts`` is false if the command uses no policy.
+    If the cluster is from ``-b`` and the policy from a context, that is printed, too: the policy may be meant for
+    another cluster. ``policy_counts`` is false if the command uses no policy.
 
-    ``chosen`` replaces the context, for one of several clusters: its keys, and its name.
+    ``chosen`` replaces the context for one of several clusters: its keys and its name.
 
     Raises:
         ConfigError: the configuration file is wrong, or has no such context.
@@ -217,7 +217,7 @@ def file_content() -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line, which may hold a password
+        mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line, which may have a password
         line = "" if mark is None else f":{mark.line + 1}"
         raise ConfigError(
             f"{path}{line}: not YAML: {getattr(error, 'problem', None) or type(error).__name__}"

@@ -34,19 +34,19 @@ PRECEDENCE = (
     Exit.ON_HOLD,
     Exit.HAS_CHANGES,
 )
-"""In order of precedence: the first that applies is the exit code."""
+"""The exit codes in order of precedence: the first that applies is used."""
 
 
 def worst(*codes: Exit) -> Exit:
-    """Return the code that takes precedence, DONE if none of them applies."""
+    """Return the code that takes precedence, DONE if none applies."""
     return next((code for code in PRECEDENCE if code in codes), Exit.DONE)
 
 
 def of_many(codes: Sequence[Exit]) -> Exit:
     """Return the exit code of a run over several clusters, from each one's own.
 
-    If one cluster failed or was refused while others were planned or trimmed, that is partial: 1 and 6 say that
-    nothing was trimmed, so they must hold for all clusters.
+    If one cluster failed or was refused while others were planned or trimmed, the code is partial: 1 and 6 mean that
+    nothing was trimmed, so they must be true of all clusters.
     """
     if Exit.INTERRUPTED in codes:
         return Exit.INTERRUPTED
@@ -59,21 +59,21 @@ class UsageError(Exception):
 
 
 class RefusedError(Refusal):
-    """A trim that must not go ahead; exit 6. Nothing was trimmed."""
+    """The trim must not proceed; exit 6. Nothing was trimmed."""
 
 
 @dataclass(slots=True)
 class Deeds:
-    """What a command has deleted: after the first delete no failure may exit with 1, which says that nothing was.
+    """What a command has deleted. After the first delete no failure may exit with 1, which means that nothing was.
 
-    ``failed``: something failed after that, and was reported.
+    ``failed``: a failure after that was reported.
     """
 
     failed: bool = False
     _lines: list[str] = field(default_factory=list)
 
     def note(self, line: str) -> None:
-        """Record what was deleted, in a line that needs no context: the run's name and its totals."""
+        """Record what was deleted, in a self-contained line: the run's name and its totals."""
         self._lines.append(line)
 
     def __bool__(self) -> bool:
@@ -116,7 +116,7 @@ def exit_code_for(error: BaseException) -> Exit:
 
 
 def as_engine_error(error: BaseException) -> BaseException:
-    """Return the error to report: Spark's own, whatever raised it, becomes the engine's SparkError."""
+    """Return the error to report: errors of Spark's libraries become a SparkError."""
     if "pyspark" not in sys.modules:
         return error
     from retention_cli.engines.spark.failures import as_spark_error
@@ -129,7 +129,7 @@ def as_engine_error(error: BaseException) -> BaseException:
 
 
 def report(error: BaseException, verbosity: int) -> None:
-    """Report an error on stderr, in one line (one per problem of a policy); with ``-vv`` also where it happened."""
+    """Report an error on stderr, in one line (one per problem of a policy); with ``-vv`` also the traceback."""
     if verbosity >= 2:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, KeyboardInterrupt):
@@ -140,7 +140,7 @@ def report(error: BaseException, verbosity: int) -> None:
 
 
 def tell(line: str, *, end: str = "\n") -> None:
-    """Print a line to stderr; in a terminal it is broken at words, in a pipe it stays one."""
+    """Print a line to stderr, wrapped at words in a terminal, unbroken in a pipe."""
     line = printable(line)
     if sys.stderr.isatty():
         import shutil
@@ -152,7 +152,7 @@ def tell(line: str, *, end: str = "\n") -> None:
 
 
 def line_of(error: BaseException) -> str:
-    """Return an error's text, in one line."""
+    """Return an error's text in one line."""
     text = " ".join(str(error).split())
     if _is_ours(error):
         return text
@@ -160,6 +160,6 @@ def line_of(error: BaseException) -> str:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Tell errors written for people from unexpected ones."""
+    """Return whether an error has a text written for users, unlike unexpected ones."""
     module = type(error).__module__
     return module.startswith(("retention_cli.", "kretain."))

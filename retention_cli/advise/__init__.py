@@ -1,1 +1,1 @@
-"""How long a broker really keeps data, what endangers it, and better settings. All but ``reading`` is pure."""
+"""How long brokers really keep data, what endangers it, and better settings. Every module but ``reading`` is pure."""

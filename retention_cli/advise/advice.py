@@ -1,4 +1,4 @@
-"""From a topic's facts and what is wanted of it to advice. Pure."""
+"""Derive the advice for a topic from its facts and the demands on it. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from retention_cli.core.model import Maybe, Reason, Unknown
 class Advice:
     """The advice for one topic.
 
-    ``wanted_ms`` is how long data is wanted (None: forever). ``changes`` are topic settings to set; ``then_at_most`` is
-    how long data is kept with them, and ``then_dangers`` are the dangers that remain or are new. ``broker_properties``
-    belong in ``server.properties``. ``policy_entry`` are durations (ms) to set in kretain's policy, by key: with it
-    in-order records are kept for at most ``policy_at_most_ms`` and one run of the tool (None: it has no such rule).
-    ``unknown`` says what could not be read, and so not be judged.
+    ``wanted_ms`` is how long data should be kept (None: forever). ``changes`` are topic settings to set;
+    ``then_at_most`` is how long data is kept with them, and ``then_dangers`` are the dangers that remain or are new.
+    ``broker_properties`` belong in ``server.properties``. ``policy_entry`` maps keys of kretain's policy to durations
+    (ms) to set: with them, in-order records are kept for at most ``policy_at_most_ms`` plus one run of the tool (None:
+    neither the entry nor the policy has R4). ``unknown`` names the facts that could not be read, and so were not
+    judged.
     """
 
     topic: TopicState
@@ -40,7 +41,7 @@ class Advice:
 
 
 def advise(topic: TopicState, demand: Demand, now_ms: int) -> Advice:
-    """Judge one topic. ``now_ms`` is when its traffic was measured (Unix ms)."""
+    """Return the advice for one topic. ``now_ms`` is when its traffic was measured (Unix ms)."""
     dangers, unknown = judge(topic, demand, now_ms)
     changes = changes_for(topic, demand, {one.code for one in dangers})
     changed = topic.changed(changes)
@@ -64,7 +65,7 @@ def advise(topic: TopicState, demand: Demand, now_ms: int) -> Advice:
 
 
 def _unread(topic: TopicState) -> Iterable[Reason]:
-    """Name every setting and every partition's measure that is unknown: an unknown is never left out."""
+    """Yield the reasons of every setting and measurement that is unknown, so that the advice omits none."""
     if topic.settings.tiered is True:
         yield Reason("traffic", "tiered storage: how often remote segments are looked through is not counted")
     facts = [getattr(topic.settings, field.name) for field in fields(topic.settings)]

@@ -1,6 +1,6 @@
-"""What endangers a topic's data: one small pure check each.
+"""The dangers to a topic's data: one small pure check for each.
 
-Each returns the danger, None if there is none, or unknown if a fact that it needs could not be read.
+A check returns the danger, None if there is none, or unknown if a fact that it needs could not be read.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from retention_cli.decide.triggers.consumed import forced_retention_conflict
 T = TypeVar("T")
 
 Effect = Literal["sooner", "longer", "larger", "blocked"]
-"""Data is deleted sooner or kept longer than wanted, takes more space, or time-based rules stop."""
+"""Data is deleted sooner or kept longer than wanted, takes more space than wanted, or blocks time-based rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Danger:
-    """One thing that may not be as expected.
+    """One way in which retention differs from what is wanted.
 
-    ``partitions`` are those affected; empty: the whole topic. ``remedy`` is what to do where settings alone don't help.
+    ``partitions`` are those affected; empty: the whole topic. ``remedy`` is what to do if settings alone don't help.
     """
 
     code: str
@@ -46,7 +46,7 @@ class Danger:
 
 @or_unknown
 def consumed_after_retention(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
-    """R1's time must not be longer than the forced retention (R1)."""
+    """Check that R1's time is not longer than the forced retention (R1)."""
     del now_ms
     if demand.consumed_after_ms is None:
         return None
@@ -64,7 +64,7 @@ def consumed_after_retention(topic: TopicState, demand: Demand, now_ms: int) -> 
 
 @or_unknown
 def broker_before_policy(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
-    """A broker whose retention.ms is shorter than what is wanted deletes before R4 can act."""
+    """Check whether the broker's retention.ms is shorter than R4's age, so that it deletes before R4 can act."""
     del now_ms
     if demand.forced_age_ms is None:
         return None
@@ -78,7 +78,7 @@ def broker_before_policy(topic: TopicState, demand: Demand, now_ms: int) -> Dang
 
 @or_unknown
 def size_before_time(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
-    """At today's rate retention.bytes may delete long before any time has passed."""
+    """Check whether, at the measured rate, retention.bytes deletes data before the time for which it is needed."""
     del now_ms
     limit, needed = sure(retention_bytes(topic)), sure(needed_ms(topic, demand))
     if limit is None or needed is None:
@@ -103,7 +103,7 @@ def size_before_time(topic: TopicState, demand: Demand, now_ms: int) -> Danger |
 
 @or_unknown
 def segment_above_retention(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
-    """A segment that is longer than retention.ms keeps its first record long after that has passed."""
+    """Check for segments that take longer than retention.ms to roll: they keep their first record far longer."""
     del now_ms, demand
     limit = sure(retention_ms(topic))
     if limit is None or (segment := sure(topic.settings.segment_ms)) <= limit:
@@ -122,7 +122,7 @@ def segment_above_retention(topic: TopicState, demand: Demand, now_ms: int) -> D
 
 @or_unknown
 def bytes_per_partition(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
-    """retention.bytes holds for each partition, not for the topic; and a segment comes on top."""
+    """Check the topic's size: retention.bytes is per partition, not per topic, and a segment comes on top."""
     del now_ms
     if topic.deletes is False:
         return None
@@ -162,7 +162,7 @@ def _against_the_word(topic: TopicState, limit: int | None, topic_bytes: int) ->
 
 @or_unknown
 def offsets_expire_first(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
-    """Commits of a group that stopped must live as long as the data that it has yet to read."""
+    """Check that a stopped group's commits are kept at least as long as the data that it has yet to read."""
     del now_ms, demand
     limit, offsets = sure(retention_ms(topic)), sure(topic.offsets_retention_ms)
     if not sure(topic.deletes) or (limit is not None and offsets >= limit):
@@ -178,7 +178,7 @@ def offsets_expire_first(topic: TopicState, demand: Demand, now_ms: int) -> Dang
 
 @or_unknown
 def future_timestamps(topic: TopicState, demand: Demand, now_ms: int) -> Danger | None:
-    """One timestamp ahead of the clock keeps its segment, and all after it, that much longer."""
+    """Check for timestamps in the future: one keeps its segment and all later ones that much longer."""
     del demand
     if topic.deletes is False:
         return None
@@ -213,13 +213,13 @@ def future_timestamps(topic: TopicState, demand: Demand, now_ms: int) -> Danger 
 
 @dataclass(frozen=True, slots=True)
 class _PerPartition(Generic[T]):
-    """A fact of each partition where it is known, and one of the reasons where it isn't."""
+    """A fact by partition where it is known, and the first unknown one."""
 
     known: dict[int, T]
     unknown: Unknown | None
 
     def must_be_whole(self) -> None:
-        """End the calculation if something is unknown: then "none of them" is not certain."""
+        """End the calculation as unknown if any partition's fact is: then "none of them" is not certain."""
         if self.unknown is not None:
             sure(self.unknown)
 
@@ -245,11 +245,11 @@ JUDGES: Final[Sequence[Callable[[TopicState, Demand, int], Maybe[Danger | None]]
     segment_above_retention,
     bytes_per_partition,
 )
-"""In the order in which they are reported: first what may lose data."""
+"""All checks, in the order in which dangers are reported: first those that may lose data."""
 
 
 def judge(topic: TopicState, demand: Demand, now_ms: int) -> tuple[list[Danger], list[Reason]]:
-    """Return the topic's dangers, and why others could not be judged."""
+    """Return the topic's dangers, and the reasons why others could not be judged."""
     dangers: list[Danger] = []
     unknown: list[Reason] = []
     for one in JUDGES:

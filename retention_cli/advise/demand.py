@@ -1,4 +1,4 @@
-"""What is wanted of a topic: by the policy, the operator, or else the broker's own retention. Pure."""
+"""The retention that is wanted for a topic: the operator's, else the policy's, else the broker's own. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ WantedBy = Literal["--want", "policy", "retention.ms"]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What is asked for beyond the topic's own settings; None if nothing is.
+    """What the operator and the policy want, each None if not given.
 
-    ``keep_ms`` is how long data is wanted and ``topic_bytes`` how large the topic may become (one copy of it).
-    ``least_segment_ms`` is the smallest ``segment.ms`` that may be advised: managed clusters often want a day.
+    ``keep_ms`` is how long data should be kept, ``topic_bytes`` how large the topic may become (one replica of each
+    partition).
+    ``least_segment_ms`` is the smallest ``segment.ms`` that may be advised: managed clusters often require a day.
+    ``policy`` is the topic's policy, None if it has none.
     """
 
     keep_ms: int | None = None
@@ -38,14 +40,14 @@ class Demand:
 
     @property
     def forced_age_ms(self) -> int | None:
-        """R4's A as it should be: the operator's value before the policy's."""
+        """R4's A: the operator's value, else the policy's, else None."""
         if self.keep_ms is not None:
             return self.keep_ms
         return None if self.policy is None else self.policy.forced_age_ms
 
 
 def wanted(topic: TopicState, demand: Demand) -> tuple[Maybe[int | None], WantedBy]:
-    """Return how long data is wanted (None: without end), and who says so."""
+    """Return how long data should be kept (None: forever), and which source that comes from."""
     if demand.keep_ms is not None:
         return demand.keep_ms, "--want"
     if demand.forced_age_ms is not None:
@@ -55,6 +57,6 @@ def wanted(topic: TopicState, demand: Demand) -> tuple[Maybe[int | None], Wanted
 
 @or_unknown
 def needed_ms(topic: TopicState, demand: Demand) -> int | None:
-    """Return how long a record must be kept at least: as long as wanted, and until R1 may act (None: forever)."""
+    """Return how long size limits must keep a record: as long as wanted, and until R1 may act (None: no minimum)."""
     keep = sure(wanted(topic, demand)[0])
     return demand.consumed_after_ms if keep is None else max(keep, demand.consumed_after_ms or 0)

@@ -1,4 +1,4 @@
-"""What is known of a topic before it is judged: live settings, and its measured traffic. Pure."""
+"""The facts that advice is based on: a topic's live settings and its measured traffic. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TopicSettings:
 
     ``before_max_ms`` and ``after_max_ms`` are how far a record's own timestamp may be before and after the
     broker's clock (``message.timestamp.before.max.ms``, ``….after.max.ms``). ``tiered``: old segments are in
-    remote storage.
+    remote storage (``remote.storage.enable``).
     """
 
     cleanup_policy: Maybe[frozenset[str]]
@@ -43,7 +43,7 @@ class TopicSettings:
     tiered: Maybe[bool]
 
     def changed(self, changes: Mapping[str, int]) -> TopicSettings:
-        """Return the settings as they would be with these values, by Kafka's names."""
+        """Return the settings with these values in place of the live ones. Keys are Kafka's names."""
         fields: dict[str, int] = {_FIELDS[key]: value for key, value in changes.items()}
         return replace(self, **fields)  # type: ignore[arg-type]
 
@@ -56,7 +56,7 @@ class Stamp(NamedTuple):
 
 
 class Window(NamedTuple):
-    """How many records were stamped within the last ``covers_ms`` milliseconds."""
+    """How many records have a timestamp within the last ``covers_ms`` milliseconds."""
 
     records: int
     covers_ms: int
@@ -75,13 +75,15 @@ class Ago(NamedTuple):
 
 
 def measured(start: int, end: int, first: Maybe[Stamp | None], newest: Maybe[Stamp | None], ago: Ago) -> Maybe[Window]:
-    """Return a partition's records since a moment.
+    """Return how many records a partition received since a moment.
+
+    If the log begins after the moment, the window covers only the log.
 
     Args:
         start: log start offset.
         end: high watermark, read before ``first`` and ``newest`` were.
-        first: the first record at or after the moment, as the broker says; None if it names none. That is no proof
-            that there is none (docs/rules.md, Look-ups), unless ``newest`` confirms it.
+        first: the first record at or after the moment, as returned by the broker; None if it returned none. That does
+            not prove that there is none (docs/rules.md, Look-ups), unless ``newest`` confirms it.
         newest: the record with the largest timestamp.
         ago: the moment.
     """
@@ -96,7 +98,7 @@ def measured(start: int, end: int, first: Maybe[Stamp | None], newest: Maybe[Sta
     if first.offset > start:
         return Window(max(0, end - first.offset), ago.length_ms)
     covers = min(ago.length_ms, ago.now_ms - first.time_ms)
-    if start == 0:  # nothing was deleted yet: the topic is younger than that
+    if start == 0:  # nothing was deleted yet: the topic is younger than the moment
         return Window(end, max(covers, HOUR))
     if covers < MINUTE:
         return Unknown.because("traffic", "the log covers less than a minute")
@@ -105,7 +107,7 @@ def measured(start: int, end: int, first: Maybe[Stamp | None], newest: Maybe[Sta
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition's ends, its leader replica's bytes, its traffic, and its newest record by timestamp (None: none)."""
+    """A partition's log ends, its leader replica's size, its traffic, and its newest record by time (None: none)."""
 
     number: int
     log_start: Maybe[int]
@@ -117,7 +119,7 @@ class PartitionState:
 
     @property
     def records_per_hour(self) -> Maybe[float]:
-        """The last day's mean, or the last hour's if the day's is unknown."""
+        """The mean over the last day, or over the last hour if the day's is unknown."""
         window = self.last_hour if isinstance(self.last_day, Unknown) else self.last_day
         if isinstance(window, Unknown):
             return window
@@ -125,7 +127,7 @@ class PartitionState:
 
     @property
     def bytes_per_hour(self) -> Maybe[float]:
-        """That rate in bytes on disk, assuming records of equal size."""
+        """:attr:`records_per_hour` in bytes on disk, assuming records of equal size."""
         return _bytes_per_hour(self)
 
 
@@ -139,10 +141,10 @@ def _bytes_per_hour(one: PartitionState) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic: its settings, what its brokers add, and its partitions.
+    """A topic: its settings, those of its brokers, and its partitions.
 
-    ``check_interval_ms`` is how often a broker looks for expired segments (the slowest of those with a replica),
-    ``offsets_retention_ms`` how long commits of a stopped group are kept (the shortest of all brokers).
+    ``check_interval_ms`` is how often a broker looks for expired segments (the longest of the brokers with a replica),
+    ``offsets_retention_ms`` how long a stopped group's commits are kept (the shortest of all brokers).
     """
 
     name: str
@@ -164,5 +166,5 @@ class TopicState:
         return untouchable(facts, policy) is not None
 
     def changed(self, changes: Mapping[str, int]) -> TopicState:
-        """Return the topic as it would be with these settings."""
+        """Return the topic with these settings in place of the live ones. Keys are Kafka's names."""
         return replace(self, settings=self.settings.changed(changes))

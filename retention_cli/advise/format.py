@@ -1,4 +1,4 @@
-"""Durations and moments as text: ``1d 2h`` rounded, and ``90m`` where it must be exact."""
+"""Format durations and moments as text: rounded (``1d 2h``), or exact (``90m``)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def span(ms: int) -> str:
 
 
 def exact(ms: int) -> str:
-    """Return a duration as a policy file takes it, without rounding: ``7d``, ``90m``, ``1500ms``."""
+    """Return a duration as in a policy file, without rounding: ``7d``, ``90m``, ``1500ms``."""
     unit, unit_ms = next((unit, unit_ms) for unit, unit_ms in _UNITS if ms % unit_ms == 0)
     return f"{ms // unit_ms}{unit}" if ms else "0ms"
 
 
 def moment(ms: int) -> str:
-    """Return a moment in Unix ms as ISO 8601 in UTC, to the second; only a year if no calendar reaches that far."""
+    """Return a moment in Unix ms as ISO 8601 in UTC, to the second; only its year if that is beyond 9999."""
     if ms > LAST_DATE_MS:
         return f"the year {1970 + ms // 31_556_952_000:,}"
     return f"{dt.datetime.fromtimestamp(max(0, ms) // 1000, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"

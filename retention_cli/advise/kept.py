@@ -1,8 +1,8 @@
-"""How long a broker keeps data, at most and in normal traffic (docs/rules.md, Worked cases). Pure.
+"""Calculate how long a broker keeps data, at most and in normal traffic (docs/rules.md, Worked cases). Pure.
 
 A broker deletes whole segments. A segment is deleted when its newest record is older than ``retention.ms``, or when
-the log without it still has ``retention.bytes``. The active segment grows until it is ``segment.ms`` long or
-``segment.bytes`` large; so its oldest record waits that much longer than the newest.
+the log without it still has ``retention.bytes``. The active segment grows until it is ``segment.ms`` old or
+``segment.bytes`` large, so its oldest record is kept that much longer than its newest.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from retention_cli.advise.sure import or_unknown, sure
 from retention_cli.core.model import Maybe, Unknown
 
 CLOCK_DIFFERENCE_MS: Final = MINUTE
-"""A timestamp that is less than this ahead of now may only mean that two clocks differ (G8)."""
+"""A timestamp no more than this ahead of now may only mean that two clocks differ (G8)."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """The longest that a broker that is written to can keep a record, part by part (ms).
+    """The parts of the longest time that a broker with steady writes can keep a record (ms).
 
-    ``ahead_ms`` is how far ahead of now the newest timestamp is: a segment with it is kept that much longer.
-    ``check_interval_ms`` passes until the broker looks, ``delete_delay_ms`` until the bytes are off its disk.
+    ``ahead_ms`` is how far ahead of now the newest timestamp is: its segment is kept that much longer.
+    ``check_interval_ms`` may pass until the broker finds the segment expired, and ``delete_delay_ms`` passes until
+    the files are deleted.
     """
 
     retention_ms: int
@@ -36,26 +37,26 @@ class AtMost:
 
     @property
     def settings_ms(self) -> int:
-        """By the topic's own settings and timestamps: ``retention.ms + segment.ms``, plus ``ahead_ms``."""
+        """The time by the topic's settings and timestamps: ``retention.ms + segment.ms``, plus ``ahead_ms``."""
         return self.retention_ms + self.segment_ms + self.ahead_ms
 
     @property
     def readable_ms(self) -> Maybe[int]:
-        """Until nobody can read it any longer."""
+        """The time until consumers can't read the record any longer."""
         return _sum(self.settings_ms, self.check_interval_ms)
 
     @property
     def on_disk_ms(self) -> Maybe[int]:
-        """Until its bytes are deleted, too."""
+        """The time until the record's bytes are deleted from disk."""
         return _sum(self.settings_ms, self.check_interval_ms, self.delete_delay_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """How old records are when they are deleted, at the measured rate: the youngest and oldest of a segment (ms).
+    """The age of a segment's youngest and oldest record when it is deleted, at the measured rate (ms).
 
-    ``by`` says which of ``retention.ms`` and ``retention.bytes`` takes effect first. The broker's check interval
-    is not included.
+    ``by`` is ``"time"`` if ``retention.ms`` takes effect first, ``"size"`` if ``retention.bytes`` does. The broker's
+    check interval is not included.
     """
 
     least_ms: int
@@ -65,23 +66,23 @@ class Normal:
 
 Forever = Literal["forever"]
 Usual = Normal | Literal["forever", "idle"]
-"""``idle``: not written to in the last day; then everything is deleted ``retention.ms`` after the newest record."""
+"""``idle``: no writes in the last day; everything is deleted ``retention.ms`` after the newest record."""
 
 
 @or_unknown
 def retention_ms(topic: TopicState) -> int | None:
-    """Return the time after which the broker deletes, None where none is set or it doesn't delete."""
+    """Return the broker's ``retention.ms``, None if it is unlimited or the topic is not ``cleanup.policy=delete``."""
     return sure(topic.settings.retention_ms) if sure(topic.deletes) else None
 
 
 @or_unknown
 def retention_bytes(topic: TopicState) -> int | None:
-    """Return the bytes a partition beyond which the broker deletes, None where none are set or it doesn't delete."""
+    """Return the broker's ``retention.bytes`` (per partition), None if unlimited or the broker does not delete."""
     return sure(topic.settings.retention_bytes) if sure(topic.deletes) else None
 
 
 def ahead_ms(partitions: Iterable[PartitionState], now_ms: int) -> int:
-    """Return how far ahead of now the newest known timestamp is, 0 if two clocks may merely differ."""
+    """Return how far ahead of now the newest known timestamp is (ms), 0 if two clocks may merely differ."""
     newest = (one.newest for one in partitions)
     ahead = max((one.time_ms - now_ms for one in newest if one is not None and not isinstance(one, Unknown)), default=0)
     return ahead if ahead > CLOCK_DIFFERENCE_MS else 0
@@ -89,7 +90,7 @@ def ahead_ms(partitions: Iterable[PartitionState], now_ms: int) -> int:
 
 @or_unknown
 def at_most(topic: TopicState, now_ms: int) -> AtMost | Forever:
-    """Return the longest that the broker keeps a record: with little traffic, so that time alone decides."""
+    """Return the longest that the broker keeps a record: with little traffic, when only time limits apply."""
     retention = sure(retention_ms(topic))
     if retention is None:
         return "forever"
@@ -99,21 +100,21 @@ def at_most(topic: TopicState, now_ms: int) -> AtMost | Forever:
 
 @or_unknown
 def roll_ms(partition: PartitionState, settings: TopicSettings) -> int:
-    """Return how long a segment is written to at the measured rate: ``segment.ms``, or until it is full."""
+    """Return how long a segment is active at the measured rate (ms): ``segment.ms``, or until it is full."""
     longest, rate = sure(settings.segment_ms), sure(partition.bytes_per_hour)
     return longest if rate == 0 else min(longest, round(sure(settings.segment_bytes) / rate * HOUR))
 
 
 @or_unknown
 def size_window_ms(partition: PartitionState, limit: int) -> int | None:
-    """Return how much time ``retention.bytes`` cover at the measured rate, None if nothing is written."""
+    """Return how many ms of traffic ``limit`` bytes hold at the measured rate, None if nothing is written."""
     rate = sure(partition.bytes_per_hour)
     return None if rate == 0 else round(limit / rate * HOUR)
 
 
 @or_unknown
 def in_normal_traffic(partition: PartitionState, topic: TopicState) -> Usual:
-    """Return how old a partition's records are when they are deleted, if the next days are like the last one."""
+    """Return how old a partition's records are when they are deleted, if traffic stays as measured."""
     time, limit = sure(retention_ms(topic)), sure(retention_bytes(topic))
     if time is None and limit is None:
         return "forever"
@@ -127,7 +128,7 @@ def in_normal_traffic(partition: PartitionState, topic: TopicState) -> Usual:
 
 
 def usual(topic: TopicState) -> Maybe[Usual]:
-    """Return the result of :func:`in_normal_traffic` over all partitions whose traffic is known."""
+    """Return :func:`in_normal_traffic` over all partitions whose traffic is known: smallest to largest age."""
     answers = [in_normal_traffic(one, topic) for one in topic.partitions]
     spans = [one for one in answers if isinstance(one, Normal)]
     if spans:

@@ -1,4 +1,4 @@
-"""Reading what advice is based on: live settings of topics and brokers, log ends, a few look-ups, sizes on disk."""
+"""Read the facts that advice is based on: settings of topics and brokers, log ends, a few look-ups, sizes on disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGAIN_AFTER_S: Final = 0.5
 _NO_LIMIT: Final = frozenset({"-1", str((1 << 63) - 1)})
 _AHEAD: Final = ("message.timestamp.after.max.ms", "message.timestamp.difference.max.ms")
 _BEHIND: Final = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
-"""The newer name first: before 3.6 one setting covered both directions."""
+"""The newer name first: before Kafka 3.6 one setting covered both directions."""
 _TOPIC_KEYS: Final = (
     "cleanup.policy",
     "retention.ms",
@@ -44,7 +44,7 @@ _LOCAL_ALONE: Final = Unknown.because("size", "tiered storage: brokers tell the 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read until ``now_ms``: topics, the policy's settings for those that it manages, and notes."""
+    """The facts read, complete at ``now_ms``: topics, the policy's settings for those that it manages, and notes."""
 
     now_ms: int
     cluster_id: str
@@ -61,7 +61,7 @@ def read_topics(
     clock_ms: Callable[[], int],
     progress: Progress = silent,
 ) -> Reading:
-    """Read the topics that match: the patterns, else what the policy manages, else all but internal ones.
+    """Read the topics that match the patterns; without patterns, those that the policy manages, else all non-internal.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
@@ -112,7 +112,7 @@ def _choose(
     )
     policies = {}
     for name in names if policy is not None else ():
-        assert policy is not None  # noqa: S101  (for the type checker: just looked at)
+        assert policy is not None  # noqa: S101  (for the type checker: checked above)
         if (settings := policy.settings_for(name)) is not None:
             policies[name] = settings
     if policy is not None and not patterns:
@@ -163,7 +163,7 @@ def _settings(values: Values | RequestFailedError) -> TopicSettings:
         before_max_ms=limit(*_BEHIND),
         after_max_ms=limit(*_AHEAD),
         delete_delay_ms=number("file.delete.delay.ms"),
-        # A broker before 3.6 names no such setting, and has no tiers.
+        # A broker before 3.6 has neither this setting nor tiered storage.
         tiered=policy if isinstance(policy, Unknown) else tiered == "true",
     )
 
@@ -172,7 +172,7 @@ _BrokerValues = Mapping[int, Values | RequestFailedError]
 
 
 def _check_interval(topic: TopicMetadata, settings: TopicSettings, brokers: _BrokerValues) -> Maybe[int]:
-    """Return the slowest interval of the brokers with a replica. The cleaner deletes where a topic is compacted too."""
+    """Return the longest check interval of the brokers with a replica. A compacted topic is checked by the cleaner."""
     policy = settings.cleanup_policy
     if isinstance(policy, Unknown):
         return policy
@@ -211,7 +211,7 @@ def _read_partitions(
     clock_ms: Callable[[], int],
     progress: Progress,
 ) -> dict[TopicPartition, PartitionState]:
-    """Read all partitions; those whose leader moved, once more."""
+    """Read all partitions; read those whose leader moved once more."""
     found, again = _read_once(reader, leaders, clock_ms, progress)
     if again:
         time.sleep(_AGAIN_AFTER_S)

@@ -1,4 +1,4 @@
-"""Better settings for a topic: what to set on the broker, and what kretain's policy can do instead. Pure."""
+"""Better settings for a topic: for the broker, and for kretain's policy. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from retention_cli.core.model import Unknown
 from retention_cli.policy.settings import Settings
 
 LONGEST_SEGMENT_MS: Final = DAY
-"""The guide's limit: a segment is closed at least once a day, so that no record is kept more than a day too long."""
+"""The longest ``segment.ms`` advised: a segment rolls at least daily, so no record is kept over a day too long."""
 
 HEADROOM: Final = 2
-"""``retention.bytes`` is advised for twice today's rate."""
+"""The advised ``retention.bytes`` suffice for this many times the measured rate."""
 
 _SEGMENTS_IN_LIMIT: Final = 4
-"""At least this many segments fit in ``retention.bytes``: the segment above the limit is one of them."""
+"""A partition's share is at least this many segments; one of them is the segment above ``retention.bytes``."""
 
 
 def segment_for(retention_ms: int, least_ms: int = MINUTE) -> int:
@@ -31,7 +31,7 @@ def segment_for(retention_ms: int, least_ms: int = MINUTE) -> int:
 
 
 def changes_for(topic: TopicState, demand: Demand, dangers: Collection[str]) -> dict[str, int]:
-    """Return the topic settings to set, by Kafka's names: none if all is well, or if facts are missing."""
+    """Return the topic settings to set, by Kafka's names; empty if none need to change, or if facts are missing."""
     found: dict[str, int] = {}
     if topic.deletes is True:
         target = target_retention(topic, demand)
@@ -50,9 +50,9 @@ def changes_for(topic: TopicState, demand: Demand, dangers: Collection[str]) -> 
 
 @or_unknown
 def target_retention(topic: TopicState, demand: Demand) -> int | None:
-    """Return the ``retention.ms`` that the broker should have; None: forever.
+    """Return the ``retention.ms`` that the broker should have; None: unlimited.
 
-    The operator's value wins. Otherwise the broker's own is only ever made longer, for R1's time or R4's.
+    The operator's value wins. Otherwise the live value is only ever raised, to R1's time or R4's.
     """
     if demand.keep_ms is not None:
         return demand.keep_ms
@@ -72,7 +72,7 @@ def _time(topic: TopicState, target: int, least_segment_ms: int) -> dict[str, in
 
 
 def _within(topic: TopicState, topic_bytes: int) -> dict[str, int]:
-    """Divide a topic's bytes among its partitions, counting the segment above the limit."""
+    """Divide a topic's bytes among its partitions, including the segment above ``retention.bytes``."""
     segment = topic.settings.segment_bytes
     share = topic_bytes // max(1, len(topic.partitions))
     if isinstance(segment, Unknown) or share < 2 * SMALLEST_SEGMENT_BYTES:
@@ -92,7 +92,7 @@ def _roomier(topic: TopicState, demand: Demand) -> dict[str, int]:
 
 
 def broker_properties_for(topic: TopicState, demand: Demand, now_ms: int) -> dict[str, int]:
-    """Return what belongs in every broker's ``server.properties``: brokers read it only at a restart."""
+    """Return the properties for every broker's ``server.properties``, which brokers read only when they start."""
     limit = retention_ms(topic)
     if not isinstance(limit, int) or offsets_expire_first(topic, demand, now_ms) is None:
         return {}
@@ -102,9 +102,10 @@ def broker_properties_for(topic: TopicState, demand: Demand, now_ms: int) -> dic
 
 
 def policy_entry_for(topic: TopicState, demand: Demand) -> dict[str, int]:
-    """Return what a policy entry should set for the topic (key to ms); empty if it already does.
+    """Return what a policy entry should set for the topic (key to ms); empty if the policy already sets it.
 
-    R4 does not wait for a segment: in-order records are kept for at most ``retention.ms`` and one run of the tool.
+    R4 does not wait for a segment: in-order records are kept for at most ``retention.ms`` plus one run of the
+    tool.
     """
     target = target_retention(topic, demand)
     if isinstance(target, Unknown) or (demand.policy is None and topic.untouched(Settings())):
@@ -124,7 +125,7 @@ def policy_entry_for(topic: TopicState, demand: Demand) -> dict[str, int]:
 
 
 def kafka_configs(topic: str, changes: Mapping[str, int], bootstrap: str, command_config: str | None = None) -> str:
-    """Return the command line that sets them with Kafka's own tool."""
+    """Return the ``kafka-configs.sh`` command line that sets these topic settings."""
     words = ["kafka-configs.sh", "--bootstrap-server", bootstrap]
     if command_config is not None:
         words += ["--command-config", command_config]

@@ -1,4 +1,4 @@
-"""Calculating with facts that may be unknown: one unknown fact makes the whole result unknown, with its reason."""
+"""Calculate with facts that may be unknown: one unknown fact makes the whole result unknown, with its reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _NotKnownError(Exception):
 
 
 def sure(value: Maybe[T]) -> T:
-    """Return a known fact. An unknown one ends the calculation. Only for use within :func:`or_unknown`."""
+    """Return a known fact; end the calculation if it is unknown. Only for use within :func:`or_unknown`."""
     if isinstance(value, Unknown):
         raise _NotKnownError(value)
     return value

@@ -1,4 +1,4 @@
-"""Archives: records in Parquet before they are trimmed, checked against what was read, and restoring them.
+"""Archives: copy records to Parquet before they are trimmed, verify the copies, and restore them.
 
 Nothing here deletes anything, in a cluster or in an archive.
 """

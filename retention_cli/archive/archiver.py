@@ -1,4 +1,4 @@
-"""Archives what a trim is about to delete, partition by partition."""
+"""Archive the records that a trim is about to delete, partition by partition."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from retention_cli.plan.target import Target
 
 @dataclass(slots=True)
 class LastArchived:
-    """Marks by which each archived partition's log is recognized again, right before it is trimmed (M2)."""
+    """The marks (offset, leader epoch) that identify each archived partition's log right before its trim (M2)."""
 
     _marks: dict[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def note(self, tp: TopicPartition, manifests: Iterable[Manifest], log_start: int) -> None:
-        """Note the last segment's marks that are still in the log: where they match, everything before them does."""
+        """Keep the last segment's marks from the log start on: if they match, so does everything before them."""
         last = max(manifests, key=lambda one: one.end, default=None)
         self._marks[tp] = () if last is None else tuple(mark for mark in last.marks if mark[0] >= log_start)
 
@@ -43,7 +43,7 @@ class LastArchived:
 
 
 def failed(tp: TopicPartition, url: str, why: object) -> Reason:
-    """Say that a partition could not be archived."""
+    """Return the reason for a partition that could not be archived."""
     text = " ".join(str(why).split())
     return Reason(
         "archive",
@@ -53,7 +53,7 @@ def failed(tp: TopicPartition, url: str, why: object) -> Reason:
 
 
 def without_id(tp: TopicPartition) -> Reason:
-    """Say that a partition has no topic id, so that nobody could tell whose records they were."""
+    """Return the reason for a partition without a topic id: its records could not be attributed to one topic."""
     return Reason("archive", f"{tp} can't be archived: the cluster gives no topic id")
 
 
@@ -64,7 +64,7 @@ class PartitionArchiver:
     Args:
         reader: the cluster, read-only.
         cluster_id: its id.
-        clock: gives the time in the manifests' format.
+        clock: returns the current time in the manifests' format.
         size: when a segment counts as full.
     """
 

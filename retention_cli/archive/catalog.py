@@ -1,4 +1,4 @@
-"""What an archive holds, partition by partition, and verifying it by reading all of it again."""
+"""List an archive's contents, partition by partition, and verify them by reading every file again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retention_cli.policy.model import matches
 
 @dataclass(slots=True)
 class ArchivedPartition:
-    """What an archive holds of one partition. ``problems`` are lines that name what is damaged."""
+    """One partition's segments in an archive. Each line in ``problems`` describes one damaged file."""
 
     source: Source
     segments: list[Manifest] = field(default_factory=list)
@@ -23,32 +23,32 @@ class ArchivedPartition:
 
     @property
     def start(self) -> int | None:
-        """Where its first segment begins."""
+        """The first segment's start offset, None if there are no segments."""
         return min((one.start for one in self.segments), default=None)
 
     @property
     def end(self) -> int | None:
-        """Where its last segment ends."""
+        """The last segment's end offset (exclusive), None if there are no segments."""
         return max((one.end for one in self.segments), default=None)
 
     @property
     def records(self) -> int:
-        """How many records there are; records in two overlapping segments count twice."""
+        """The number of records; those in two overlapping segments count twice."""
         return sum(one.records for one in self.segments)
 
     @property
     def files(self) -> int:
-        """How many data files it has."""
+        """The number of data files."""
         return sum(len(one.files) for one in self.segments)
 
     @property
     def size_bytes(self) -> int:
-        """The size of its files in bytes."""
+        """The size of the data files in bytes."""
         return sum(one.size_bytes for one in self.segments)
 
     @property
     def times(self) -> tuple[int | None, int | None]:
-        """The smallest and the largest timestamp, Unix ms."""
+        """The smallest and the largest timestamp in Unix ms, each None if no record has one."""
         return (
             min((one.min_ms for one in self.segments if one.min_ms is not None), default=None),
             max((one.max_ms for one in self.segments if one.max_ms is not None), default=None),
@@ -56,13 +56,13 @@ class ArchivedPartition:
 
     @property
     def gaps(self) -> list[tuple[int, int]]:
-        """The offset ranges between segments: never archived, or deleted before they could be."""
+        """The offset ranges (end exclusive) between segments: never archived, or deleted before they could be."""
         return stitched(self.segments)[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of a segment that is used, as segments may overlap: from ``start`` to ``end`` (exclusive)."""
+    """The part of a segment that is used, from ``start`` to ``end`` (exclusive): segments may overlap."""
 
     manifest: Manifest
     start: int
@@ -70,9 +70,9 @@ class Piece:
 
 
 def stitched(segments: Iterable[Manifest]) -> tuple[list[Piece], list[tuple[int, int]]]:
-    """Lay segments of one partition end to end; return the pieces in order, and the gaps between them. Pure.
+    """Return the pieces that cover one partition's segments without overlap, in order, and the gaps. Pure.
 
-    No offset is in two pieces. An offset in several segments is taken from one of them.
+    An offset that several segments contain is in exactly one piece.
     """
     pieces: list[Piece] = []
     gaps: list[tuple[int, int]] = []
@@ -91,12 +91,12 @@ def stitched(segments: Iterable[Manifest]) -> tuple[list[Piece], list[tuple[int,
 def read_catalog(
     store: Store, topics: Sequence[str] = (), progress: Progress = silent
 ) -> tuple[list[ArchivedPartition], list[str]]:
-    """Read all manifests of the topics (names, globs, ``re:``; all if none are given), partition by partition.
+    """Read all manifests of the topics (names, globs, ``re:``; all topics if none are given).
 
-    Returns the partitions in order, and the files that no manifest names: leftovers of a killed run.
+    Returns the partitions in order, and the data files that no manifest lists: leftovers of a killed run.
 
     Raises:
-        ArchiveError: there is nothing at the URL, or it can't be listed.
+        ArchiveError: nothing exists at the URL, or it can't be listed.
     """
     if not store.exists():
         raise ArchiveError(f"there is no archive at {store.url.partition('?')[0]}")
@@ -125,10 +125,10 @@ def read_catalog(
 
 
 def verify_catalog(store: Store, partitions: Iterable[ArchivedPartition], progress: Progress = silent) -> None:
-    """Read every file again, and add to each partition's ``problems`` what differs from its manifest.
+    """Read every file again, and add each difference from its manifest to the partition's ``problems``.
 
     Raises:
-        ArchiveError: the archive can't be reached (any longer).
+        ArchiveError: the archive can't be reached, or no longer.
     """
     everything = [(one, segment) for one in partitions for segment in one.segments]
     whole = sum(segment.records for _one, segment in everything)
@@ -144,7 +144,7 @@ def verify_catalog(store: Store, partitions: Iterable[ArchivedPartition], progre
 
 
 def _problems(store: Store, segment: Manifest, on_records: Callable[[int], None]) -> list[str]:
-    """Return what is wrong with each of a segment's files."""
+    """Return one line for each of a segment's files that is damaged."""
     found = []
     for file in segment.files:
         try:

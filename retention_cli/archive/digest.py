@@ -1,7 +1,8 @@
 """A checksum over records that does not depend on how they are stored. Pure.
 
 Each record has one canonical encoding, and no two different records share one: numbers have a fixed width,
-everything else follows its length, and null differs from empty. A digest covers a file's records in offset order.
+all other fields are prefixed with their length, and null differs from empty. A digest covers a file's records in
+offset order.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def encoded(record: Record) -> bytes:
 
 
 class Digest:
-    """A running checksum over records, and their number."""
+    """A running checksum over records, and how many there are."""
 
     def __init__(self) -> None:
         self.records = 0

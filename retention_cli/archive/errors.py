@@ -1,4 +1,4 @@
-"""What can be wrong with an archive, each in one line of text."""
+"""Errors of an archive, each with a one-line text."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class ArchiveError(Exception):
 
 
 class DamagedError(ArchiveError):
-    """A file of an archive is missing, or does not hold what its manifest says."""
+    """A file of an archive is missing, or differs from its manifest."""

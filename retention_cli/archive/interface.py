@@ -1,4 +1,4 @@
-"""What a trim asks of its archiver: copies that were read back, or the reason why there is none."""
+"""The interface between a trim and its archiver: a verified copy per partition, or the reason for none."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from retention_cli.plan.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A partition's records from ``start`` to ``end`` (exclusive) lie at ``url``, and were read back.
+    """A partition's records from ``start`` to ``end`` (exclusive) are stored at ``url``, and were read back.
 
-    ``manifests`` are the manifests' paths there, ``records`` how many records there are. ``notes`` are known oddities.
+    ``manifests`` are the manifests' paths there, ``records`` is the number of records. ``notes`` are known oddities.
     """
 
     url: str
@@ -39,13 +39,13 @@ class Archiver(Protocol):
     def copy(
         self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress
     ) -> dict[TopicPartition, Copied | Reason]:
-        """Copy each partition's records to its URL up to its target, or say why not."""
+        """Copy each partition's records up to its target to its URL; return the copy, or why there is none."""
         ...
 
     def differing(
         self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, Reason]:
-        """Return those of the copied partitions whose log may have been replaced since, and why."""
+        """Return the copied partitions whose log may have been replaced since, each with the reason."""
         ...
 
 

@@ -6,9 +6,9 @@ Below an archive's URL::
         day=2026-11-21/partition=3/00000000000000000000-00000000000000120000.parquet
         _manifests/partition=3/00000000000000000000-00000000000000120000.json
 
-A segment is what was archived of one partition from one offset to another (exclusive): one file per day (UTC) of its
-records' timestamps. Names follow from the partition and the two offsets, so that writing a segment again writes the
-same files. Its manifest is written last; a file that no manifest names does not count.
+A segment holds the data records of one partition from one offset to another (exclusive), in one file per day (UTC) of
+their timestamps. File names are derived from the partition and the two offsets, so writing a segment again writes the
+same files. The manifest is written last; a file that no manifest lists does not count.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from retention_cli.archive.errors import DamagedError
 
 FORMAT: Final = "kretain.archive/v1"
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's own word for null: records without a timestamp, or with one that no calendar covers."""
+"""Hive's name for null: records without a timestamp, or with one that is out of the calendar's range."""
 _MANIFESTS: Final = "_manifests"
 _MANIFEST_PATH: Final = re.compile(
     r"(?:.*/)?cluster=(?P<cluster>[^/]+)/topic=(?P<topic>[^/]+)/topic_id=(?P<id>[^/]+)/_manifests/"
@@ -39,7 +39,7 @@ _DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """The partition that records come from: of this topic id in this cluster, not another topic of that name."""
+    """The partition that records come from. The topic id excludes another topic of the same name."""
 
     cluster_id: str
     topic: str
@@ -48,18 +48,18 @@ class Source:
 
     @property
     def folder(self) -> str:
-        """Its topic's folder, below the archive's URL."""
+        """The topic's folder, relative to the archive's URL."""
         return f"cluster={_quoted(self.cluster_id)}/topic={_quoted(self.topic)}/topic_id={_quoted(self.topic_id)}"
 
     @property
     def manifests(self) -> str:
-        """The folder of its manifests."""
+        """The folder of the partition's manifests, relative to the archive's URL."""
         return f"{self.folder}/{_MANIFESTS}/partition={self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file of a segment: its path below the topic's folder, its size, its records and their checksum."""
+    """One file of a segment: its path in the topic's folder, size, number of records, and their checksum."""
 
     path: str
     size_bytes: int
@@ -69,12 +69,12 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a segment holds: every data record of its partition from ``start`` to ``end`` (exclusive).
+    """A segment's contents: every data record of its partition from ``start`` to ``end`` (exclusive).
 
     ``partitions`` is the topic's partition count. ``last_offset`` and ``last_epoch`` are the last record's, None if
-    there is no record, or no epoch. ``leader_epoch`` is the one in which the log was read: after the last record, only
-    it tells which log it was that had nothing there (M1). None if an older version wrote the manifest.
-    ``min_ms`` and ``max_ms`` are the bounds of the records' timestamps (Unix ms).
+    there is no record, or no epoch. ``leader_epoch`` is the partition's when the log was read: between the last record
+    and ``end``, only it identifies the log (M1). None if an older version wrote the manifest.
+    ``min_ms`` and ``max_ms`` are the smallest and largest timestamp (Unix ms).
     """
 
     source: Source
@@ -93,17 +93,17 @@ class Manifest:
 
     @property
     def path(self) -> str:
-        """Its own path, below the archive's URL."""
+        """The manifest's path, relative to the archive's URL."""
         return place_at(self.source, self.start, self.end).path
 
     @property
     def size_bytes(self) -> int:
-        """The size of its files in bytes."""
+        """The size of the segment's files in bytes."""
         return sum(one.size_bytes for one in self.files)
 
     @property
     def marks(self) -> tuple[tuple[int, int], ...]:
-        """Offsets and leader epochs by which the log is recognized: it must still have all of them."""
+        """The (offset, leader epoch) pairs that identify the log: it must still have all of them."""
         found = [(self.last_offset, self.last_epoch), (self.end - 1, self.leader_epoch)]
         return tuple((offset, epoch) for offset, epoch in found if offset is not None and epoch is not None)
 
@@ -116,7 +116,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """A manifest, as far as its path alone describes it."""
+    """A manifest's path, and what can be parsed from it."""
 
     source: Source
     start: int
@@ -125,12 +125,12 @@ class Place:
 
 
 def data_path(partition: int, day: str, start: int, end: int) -> str:
-    """Return a data file's path below its topic's folder."""
+    """Return a data file's path, relative to its topic's folder."""
     return f"day={day}/partition={partition}/{_span(start, end)}.parquet"
 
 
 def day_of(timestamp_ms: int | None) -> str:
-    """Return the day (UTC) of a timestamp, :data:`NO_DAY` if it has none."""
+    """Return the day (UTC) of a timestamp, :data:`NO_DAY` if there is none."""
     return NO_DAY if timestamp_ms is None else _day(timestamp_ms // _DAY_MS)
 
 
@@ -143,7 +143,7 @@ def _day(number: int) -> str:
 
 
 def place_of(path: str) -> Place | None:
-    """Read a manifest's path; None if it is not one."""
+    """Parse a manifest's path; return None if it is not one."""
     match = _MANIFEST_PATH.fullmatch(path)
     if match is None:
         return None
@@ -157,16 +157,16 @@ def place_at(source: Source, start: int, end: int) -> Place:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """Return the manifest as JSON, with a checksum over itself."""
+    """Return the manifest as JSON, including a checksum over the rest of it."""
     body = _body(manifest)
     return json.dumps({**body, "checksum": _checksum(body)}, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_manifest(text: bytes, place: Place) -> Manifest:
-    """Read a manifest and validate it.
+    """Parse a manifest and validate it.
 
     Raises:
-        DamagedError: kretain did not write it, or it belongs elsewhere.
+        DamagedError: kretain did not write it, or it belongs at another place.
     """
     try:
         data = json.loads(text)
@@ -186,7 +186,7 @@ def read_manifest(text: bytes, place: Place) -> Manifest:
 
 
 def with_files(manifest: Manifest, files: Iterable[FileEntry]) -> Manifest:
-    """Return the segment's manifest with these files in it."""
+    """Return a copy of the manifest that lists these files."""
     listed = tuple(sorted(files, key=lambda one: one.path))
     return replace(manifest, files=listed, records=sum(one.records for one in listed))
 
@@ -252,7 +252,7 @@ def _quoted(name: str) -> str:
 
 
 def _below(path: object) -> str:
-    """Return a path that stays below its topic's folder: a manifest is untrusted input."""
+    """Return the path if it stays within its topic's folder, else raise: a manifest is untrusted input."""
     text = _text(path)
     if text.startswith("/") or ".." in text.split("/"):
         raise ValueError(text)

@@ -1,4 +1,4 @@
-"""Records to Parquet and back without loss: the same values, the same order, null distinct from empty."""
+"""Convert records to Parquet and back without loss: the same values and order, null distinct from empty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from retention_cli.brokers.content import Record
 from retention_cli.core.extras import arrow
 
 ROW_GROUP_BYTES: Final = 8 * 2**20
-"""About this much content per row group: what reading back holds in memory at a time."""
+"""The approximate content of a row group: reading back holds one in memory at a time."""
 _ROWS_AT_ONCE: Final = 10_000
 _COLUMNS: Final = ("offset", "leader_epoch", "timestamp", "timestamp_type", "key", "value", "headers")
 
@@ -58,7 +58,7 @@ def as_batch(records: Sequence[Record], source: Source) -> Any:
 
 
 def as_file(batches: Sequence[Any], content_bytes: int) -> Any:
-    """Return batches as the bytes of one Parquet file; ``content_bytes`` is about the size of their content."""
+    """Return batches as the bytes of one Parquet file; ``content_bytes`` is the approximate size of their content."""
     pa, pq = arrow(), arrow("pyarrow.parquet")
     table = pa.Table.from_batches(batches, schema=schema())
     groups = max(1, -(-content_bytes // ROW_GROUP_BYTES))
@@ -80,7 +80,7 @@ def read_file(store: Store, path: str) -> Iterator[Record]:
     """Read a file's records in file order, a few thousand at a time.
 
     Raises:
-        DamagedError: it is missing, or not a file that we wrote.
+        DamagedError: the file is missing, or is not a file that kretain wrote.
     """
     pa, pq = arrow(), arrow("pyarrow.parquet")
     if store.size(path) is None:
@@ -100,10 +100,10 @@ def _records(batch: Any) -> Iterator[Record]:
 
 @contextlib.contextmanager
 def _damage(shown: str, pa: Any) -> Iterator[None]:
-    """Turn errors of the format's reader, or contents of other types, into a DamagedError."""
+    """Raise pyarrow's errors, and those of unexpected column types, as a DamagedError."""
     try:
         yield
-    except ArchiveError as error:  # the store's own: a read that fails midway may mean a broken file, too
+    except ArchiveError as error:  # the store's: a read that fails midway may mean a damaged file, too
         raise DamagedError(str(error)) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise DamagedError(f"{shown} is damaged: {' '.join(str(error).split())[:200]}") from None

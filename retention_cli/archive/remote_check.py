@@ -1,7 +1,8 @@
-"""Checks from this machine what another machine archived: its report is compared with what is seen from here.
+"""Check from this machine what another machine archived, by comparing its report with the archive as seen from here.
 
-The same path may be another disk on the other machine, and an archive that this client can't see does not count. The
-other has read its files back record by record; here their bytes are compared: the same bytes hold the same records.
+The same path may be on another disk on the other machine, and an archive that this client can't see does not count.
+The other machine read its files back record by record; this one compares their bytes, as equal bytes hold equal
+records.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from retention_cli.core.extras import arrow
 
 
 class NotingStore(Store):
-    """A store that notes each file's bytes (as a checksum) when it was last read to be compared with its manifest."""
+    """A store that remembers a checksum of each file's bytes when the file was last compared with its manifest."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -31,13 +32,13 @@ class NotingStore(Store):
 
     @contextlib.contextmanager
     def opened(self, path: str) -> Iterator[Any]:
-        """See :meth:`Store.opened`. The file is read once: the bytes noted are the bytes compared."""
+        """See :meth:`Store.opened`. The file is read once, so the checksum is of the bytes that are compared."""
         content = self.read(path)
         self._noted[path] = digest_of(content)
         yield arrow().BufferReader(content)
 
     def word_on(self, done: Archived) -> RemoteReport:
-        """Return the report on a partition that was archived through this store."""
+        """Return the report for a partition that was archived through this store."""
         said = []
         for one in done.segments:
             files = {file.path: self._noted.get(f"{one.source.folder}/{file.path}", "") for file in one.files}
@@ -47,7 +48,7 @@ class NotingStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class ReportedSegment:
-    """A segment that another machine read back: checksums of its manifest and of its files' bytes, by path."""
+    """A segment that another machine read back: checksums of its manifest, and of its files' bytes by path."""
 
     start: int
     end: int
@@ -57,14 +58,14 @@ class ReportedSegment:
 
 @dataclass(frozen=True, slots=True)
 class RemoteReport:
-    """What another machine archived of a partition whose log began at ``start``."""
+    """The segments of a partition that another machine archived; its log began at ``start``."""
 
     start: int
     segments: tuple[ReportedSegment, ...] = ()
     notes: tuple[str, ...] = ()
 
     def as_json(self) -> str:
-        """Return the report as JSON, to be sent."""
+        """Return the report as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -76,7 +77,7 @@ class RemoteReport:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Every data record from ``start`` to ``end`` (exclusive) lies in these segments, as seen from here."""
+    """Every data record from ``start`` to ``end`` (exclusive) is in these segments, as seen from this machine."""
 
     start: int
     end: int
@@ -88,7 +89,7 @@ class StoppedError(ArchiveError):
 
 
 def substance(manifest: Manifest) -> str:
-    """Return a checksum over a manifest without the time when it was written. Pure."""
+    """Return a checksum over a manifest, ignoring when it was written. Pure."""
     text = manifest_text(replace(manifest, written_at="-"))
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
@@ -96,21 +97,21 @@ def substance(manifest: Manifest) -> str:
 def look(
     store: Store, source: Source, end: int, word: RemoteReport, stopped: Callable[[], bool] = lambda: False
 ) -> Seen:
-    """Compare another machine's report on a partition with what is seen from here.
+    """Compare another machine's report on a partition with the archive as seen from here.
 
-    Only manifests say what is covered: from the end of the last gap between them to at least ``end``. Whoever trims
-    must find the log starting there or later.
+    The range covered is determined by the manifests alone: from the end of the last gap between them to at least
+    ``end``. Before trimming, the caller must check that the log starts there or later.
 
     Args:
         store: this machine's own view of the archive.
         source: the partition that was to be archived.
-        end: up to which offset (exclusive).
+        end: the offset (exclusive) up to which it was to be archived.
         word: the other machine's report.
-        stopped: whether to give up.
+        stopped: returns whether to give up.
 
     Raises:
-        ArchiveError: something differs from the report; the text says what.
-        StoppedError: ``stopped`` said so.
+        ArchiveError: something differs from the report; the text names it.
+        StoppedError: ``stopped`` returned true.
     """
     manifests = []
     for one in word.segments:
@@ -124,7 +125,7 @@ def look(
                 verify_files(store, manifest, only=file)  # other bytes may hold the same records
         manifests.append(manifest)
     pieces, gaps = stitched(manifests)
-    if not pieces and word.start >= end:  # the log had none of it any longer; the next recheck will see that
+    if not pieces and word.start >= end:  # the log no longer had any of it; the next recheck will find that
         return Seen(end, end, ())
     reached = pieces[-1].end if pieces else word.start
     if reached < end:

@@ -1,6 +1,6 @@
-"""Restores an archive into a topic, record for record: the same partitions, keys, values, headers and timestamps.
+"""Restore an archive into a topic, record for record: the same partitions, keys, values, headers and timestamps.
 
-Offsets are the target's own. Each transaction records how far the restore is, so that a killed restore continues
+Offsets are the target's own. Each transaction commits the progress of the restore, so that a killed restore continues
 where it stopped when it is run again, and writes no record twice.
 """
 
@@ -32,15 +32,15 @@ GROUP_PREFIX: Final = "kretain-restore-"
 
 
 class RestoreRefusedError(Refusal):
-    """A restore that must not go ahead. Nothing was written."""
+    """The restore must not proceed. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to restore, and where to.
+    """What to restore, and the target topic.
 
-    ``partitions`` limits it to those (empty: all). ``since_ms`` and ``until_ms`` (exclusive) are Unix ms, compared with
-    the records' timestamps. ``append`` allows a target that is not empty.
+    ``partitions`` are those to restore (empty: all). ``since_ms`` and ``until_ms`` (exclusive) are Unix ms, compared
+    with the records' timestamps. ``append`` allows a target that is not empty.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class Wanted:
     append: bool = False
 
     def takes(self, record: Record) -> bool:
-        """Return whether a record is within ``since_ms`` and ``until_ms``."""
+        """Return whether a record's timestamp is within ``since_ms`` and ``until_ms``."""
         if self.since_ms is None and self.until_ms is None:
             return True
         stamp = record.timestamp
@@ -64,7 +64,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A restore that may proceed. ``warnings`` are shown before asking; ``resumes`` means that it was begun before."""
+    """A restore that may proceed. ``warnings`` are shown before the user confirms; ``resumes``: a run has begun it."""
 
     wanted: Wanted
     cluster_id: str
@@ -78,13 +78,13 @@ class Job:
 
     @property
     def records(self) -> int:
-        """About how many records there are to restore, ignoring times and overlaps."""
+        """The approximate number of records to restore, ignoring time limits and overlaps."""
         return sum(piece.manifest.records for pieces in self.pieces.values() for piece in pieces)
 
 
 @dataclass(slots=True)
 class RestoredPartition:
-    """The result for one partition: how many records this run wrote, of which archived offsets (``end`` exclusive)."""
+    """One partition's result: how many records this run wrote, and their archived offsets (``end`` exclusive)."""
 
     partition: int
     records: int = 0
@@ -95,7 +95,7 @@ class RestoredPartition:
 
 @dataclass(slots=True)
 class Restored:
-    """What a restore has done. ``finished`` if nothing of it is left to do, in the archive or in the cluster."""
+    """A restore's result. ``finished``: every record is restored, and its group is deleted from the cluster."""
 
     job: Job
     partitions: list[RestoredPartition] = field(default_factory=list)
@@ -104,12 +104,12 @@ class Restored:
 
 
 def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, progress: Progress = silent) -> Job:
-    """Find what is to be restored, and check that the target can take it. Nothing is written.
+    """Find the segments to restore, and check that the target can accept them. Nothing is written.
 
     Raises:
         ArchiveError: the archive has no such topic, or several, or is damaged.
-        RestoreRefusedError: the target can't take it.
-        BrokerError: the cluster could not be asked.
+        RestoreRefusedError: the target can't accept the records.
+        BrokerError: a request to the cluster failed.
     """
     chosen = _chosen(store, wanted, progress)
     source = chosen[0].source
@@ -146,13 +146,13 @@ def prepare(reader: ClusterReader, store: Store, wanted: Wanted, now_ms: int, pr
 
 
 def restore(reader: ClusterReader, store: Store, job: Job, progress: Progress = silent) -> Restored:
-    """Run a restore, partition by partition, and delete its group when all of it is done.
+    """Run a restore, partition by partition, and delete its consumer group when every partition is done.
 
     Ctrl-C ends it between two transactions, or aborts the current one.
 
     Raises:
-        ArchiveError: the archive is damaged or can't be read; what was written stays, and the next run goes on.
-        BrokerError: the cluster failed; the same holds.
+        ArchiveError: the archive is damaged or can't be read. Written records stay, and the next run continues.
+        BrokerError: a request to the cluster failed; likewise.
     """
     result = Restored(job)
     whole, before = job.records, 0
@@ -208,7 +208,7 @@ class _Partition:
                 republisher.append((), self._hold_at, _progress_text(self.row.end))
 
     def _begin(self, republisher: Republisher, start: int) -> int:
-        """Return the offset to continue at. Before the first record, the start of the restore is recorded."""
+        """Return the archived offset to continue at. A new restore first commits its start."""
         target = self.job.wanted.target
         mark = self.group.marks(target, [self.row.partition], settled=True).get(self.row.partition)
         if mark is None:
@@ -220,7 +220,7 @@ class _Partition:
         return self.row.resumed_at
 
     def _batches(self, piece: Piece, start: int) -> Iterator[list[Record]]:
-        """Cut a piece's records into transactions."""
+        """Yield a piece's records in batches, one per transaction."""
         batch: list[Record] = []
         size = 0
         for record in records_of(self.store, piece.manifest, start):
@@ -247,7 +247,7 @@ class _Partition:
 
 
 def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPartition]:
-    """Return the archived partitions of the one topic id that is meant."""
+    """Return the archived partitions of the one topic id that ``wanted`` selects."""
     found, _loose = read_catalog(store, [], progress)
     of_topic = [one for one in found if one.source.topic == wanted.topic]
     if not of_topic:
@@ -275,7 +275,7 @@ def _chosen(store: Store, wanted: Wanted, progress: Progress) -> list[ArchivedPa
 def _check_settings(
     reader: ClusterReader, wanted: Wanted, chosen: Sequence[ArchivedPartition], now_ms: int
 ) -> list[str]:
-    """Return warnings about the target's settings.
+    """Check the target's settings; return warnings.
 
     Raises:
         RestoreRefusedError: the settings would change the restored records.
@@ -302,10 +302,11 @@ def _check_settings(
 
 
 def _ends(reader: ClusterReader, wanted: Wanted, target: TopicMetadata, *, resumes: bool) -> dict[int, int]:
-    """Return the start offsets of the target's partitions.
+    """Return the log start offsets of the target's partitions.
 
     Raises:
-        RestoreRefusedError: it is not empty, and ``append`` was not given.
+        BrokerError: they can't be read.
+        RestoreRefusedError: the target is not empty, and neither ``append`` nor ``resumes`` is set.
     """
     leaders = {TopicPartition(wanted.target, number): one for number, one in target.partitions.items()}
     earliest, latest = reader.list_offsets(
@@ -327,7 +328,7 @@ def _ends(reader: ClusterReader, wanted: Wanted, target: TopicMetadata, *, resum
 
 
 def _identity(wanted: Wanted, cluster_id: str, topic_id: str, target_cluster: str, target_id: str) -> str:
-    """Return a name for this very restore: running the same restore again continues it."""
+    """Return an id for this restore: another run with the same arguments has the same id, and continues it."""
     what = [cluster_id, wanted.topic, topic_id, target_cluster, wanted.target, target_id]
     which = [sorted(wanted.partitions), wanted.since_ms, wanted.until_ms]
     return hashlib.blake2b(json.dumps([what, which]).encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""One segment of an archive: written file by file, read back, and only then completed by its manifest."""
+"""One segment of an archive: its files are written, then read back, and only then its manifest is written."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
 
 SEGMENT_BYTES: Final = 64 * 2**20
-"""About this much content goes into one segment: archiving a partition holds about twice that in memory."""
+"""The approximate content of a segment: archiving a partition holds about twice that in memory."""
 SEGMENT_RECORDS: Final = 200_000
 _WAITING_BYTES: Final = 8 * 2**20
 _WAITING_RECORDS: Final = 20_000
-"""At most this many records wait as Python objects, over all days, before they go into Arrow."""
+"""At most this many records, over all days, are held as Python objects before they are converted to Arrow."""
 
 
 @dataclass(slots=True)
 class _Day:
-    """The records of one day: those in Arrow, those that are not yet, and their checksum in the order received."""
+    """The records of one day: Arrow batches, records not yet converted, and a checksum in the order received."""
 
     digest: Digest = field(default_factory=Digest)
     batches: list[Any] = field(default_factory=list)
@@ -47,8 +47,8 @@ class _Day:
 class SegmentBuilder:
     """Collects the records of one segment, day by day.
 
-    ``start`` is its first offset; ``last`` is the newest record's offset and leader epoch, ``epochs`` has the last
-    offset in each leader epoch.
+    ``start`` is the segment's first offset; ``last`` is the last record's offset and leader epoch; ``epochs`` maps
+    each leader epoch to its last offset.
     """
 
     source: Source
@@ -67,7 +67,7 @@ class SegmentBuilder:
         """Add the next record, in offset order.
 
         Raises:
-            ArchiveError: it is out of order, which no broker sends.
+            ArchiveError: it is out of order; brokers return records in order.
         """
         if record.offset < self.start or (self.last is not None and record.offset <= self.last[0]):
             raise ArchiveError(f"offset {record.offset:,} came out of order")
@@ -96,10 +96,10 @@ class SegmentBuilder:
     def write(
         self, store: Store, end: int, partitions: int, written_at: str, leader_epoch: int | None = None
     ) -> Manifest:
-        """Write the files, read them back, and return their manifest, which is not written yet.
+        """Write the files, read them back, and return their manifest, which is not yet written.
 
         Raises:
-            ArchiveError: a file can't be written, or does not hold what was written.
+            ArchiveError: a file can't be written, or differs when read back.
         """
         files = []
         for name in sorted(self._days):
@@ -139,7 +139,8 @@ class SegmentBuilder:
 def commit(store: Store, manifest: Manifest) -> None:
     """Write a segment's manifest, which makes the segment count, and read it back.
 
-    Another process that archives the same segment may have written it meanwhile: it differs only in the time.
+    Another process that archives the same segment may have written the manifest meanwhile: it then differs only in
+    the time and the leader epoch.
 
     Raises:
         ArchiveError: it can't be written, or differs when read back.
@@ -151,10 +152,10 @@ def commit(store: Store, manifest: Manifest) -> None:
 
 
 def load(store: Store, place: Place) -> Manifest:
-    """Read a manifest.
+    """Read a manifest. The files that it lists are not checked.
 
     Raises:
-        DamagedError: it is damaged. Its files are not checked here.
+        DamagedError: it is damaged.
         ArchiveError: it can't be read.
     """
     try:
@@ -166,10 +167,10 @@ def load(store: Store, place: Place) -> Manifest:
 def verify_files(
     store: Store, manifest: Manifest, on_records: Callable[[int], None] | None = None, *, only: FileEntry | None = None
 ) -> None:
-    """Read all of a segment's files (or one), and compare sizes, counts, checksums, and the place of each record.
+    """Read all of a segment's files (or one), and check sizes, counts, checksums, and each record's offset and day.
 
     Raises:
-        DamagedError: a file differs; the text names the first one, and how.
+        DamagedError: a file differs; the text names the first such file and the difference.
     """
     for file in manifest.files if only is None else (only,):
         for _ in _checked(store, manifest, file, on_records):
@@ -177,12 +178,13 @@ def verify_files(
 
 
 def records_of(store: Store, manifest: Manifest, start: int = 0) -> Iterator[Record]:
-    """Read a segment's records from an offset on, in offset order.
+    """Yield a segment's records from an offset on, in offset order.
 
-    A file's checksum is known only after its last record: if damaged records must not be used, verify it first.
+    A file's checksum is compared only after its last record: where damaged records must not be used, call
+    :func:`verify_files` first.
 
     Raises:
-        DamagedError: a file differs from what the manifest says.
+        DamagedError: a file differs from the manifest.
     """
     files = [_checked(store, manifest, file, None) for file in manifest.files]
     for record in heapq.merge(*files, key=lambda one: one.offset):

@@ -1,12 +1,12 @@
-"""Files of an archive, wherever it is stored: pyarrow's file systems, and what "written" means on each.
+"""The files of an archive on any of pyarrow's file systems, and how each writes a file atomically.
 
-On a local disk a file is written under a temporary name, synced and renamed, so that it is complete under its own
-name. HDFS has the rename, too. An object store shows an object only when it is complete. Nothing here deletes
-files that count.
+On a local disk a file is written under a temporary name, synced and renamed, so that a file under its final name is
+complete. HDFS renames, too. An object store shows an object only when it is complete. Nothing here deletes a file
+that a manifest may list.
 
-Several may write the same file at once (a Spark task that was taken for lost, and its replacement): each first writes
-to a name of its own, ``.NAME.TOKEN.tmp``, so that none writes into another's file. Leftovers of dead writers are
-deleted by the next writer in that folder; a local file's writer holds a lock on it for as long as it lives.
+Several processes may write the same file at once (a Spark task presumed lost, and its replacement): each first writes
+to a temporary name of its own, ``.NAME.TOKEN.tmp``. The next writer in the folder deletes the leftovers of dead ones;
+on a local disk, a live writer holds a lock on its temporary file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from retention_cli.core.filesystems import FilesystemError, connect
 RENAMES: Final = ("hdfs",)
 """File systems whose files may be visible before they are complete, and that can rename."""
 _BESIDE: Final = re.compile(r"\..+\.(parquet|json)\.([0-9a-f]{32}\.)?tmp")
-"""The temporary name of a file that is being written; without a token, an older kretain's."""
+"""The temporary name of a file that is being written. Older versions of kretain wrote it without the token."""
 _CHUNK_BYTES: Final = 4 * 2**20
 
 
@@ -37,8 +37,9 @@ class Store:
     """One archive's files. Paths are relative to its URL, with slashes.
 
     Args:
-        url: as in a policy, or a local path.
-        filesystem: pyarrow's file system, for an archive elsewhere; ``base`` is the folder there.
+        url: a URL as in a policy, or a local path.
+        filesystem: the pyarrow file system to use instead of the URL's.
+        base: the archive's folder in ``filesystem``.
     """
 
     def __init__(self, url: str, filesystem: Any = None, base: str = "") -> None:
@@ -51,7 +52,7 @@ class Store:
         self._hdfs = filesystem.type_name in RENAMES
 
     def read(self, path: str) -> bytes:
-        """Return a whole file.
+        """Return a file's bytes.
 
         Raises:
             ArchiveError: it can't be read.
@@ -70,7 +71,7 @@ class Store:
             yield file
 
     def digest(self, path: str) -> str:
-        """Return a checksum over a file's bytes, as :func:`digest_of` gives it.
+        """Return a checksum over a file's bytes, the same as :func:`digest_of`.
 
         Raises:
             ArchiveError: it can't be read.
@@ -85,17 +86,17 @@ class Store:
         """Return a file's size in bytes, None if there is no such file.
 
         Raises:
-            ArchiveError: the file system can't tell.
+            ArchiveError: the file system returned an error.
         """
         with self._said(path, "read"):
             info = self._info(self._at(path))
         return int(info.size) if info.is_file else None
 
     def write(self, path: str, content: Any) -> None:
-        """Write a whole file, replacing one of that name; return when it is durable.
+        """Write a file, replacing an existing one; return when it is durable.
 
         Raises:
-            ArchiveError: it can't be written. The file that was there before is kept.
+            ArchiveError: it can't be written. An existing file is kept.
         """
         at = self._at(path)
         with self._said(path, "written"):
@@ -125,10 +126,10 @@ class Store:
         return sorted(info.path[prefix:] for info in found if info.is_file)
 
     def exists(self) -> bool:
-        """Return whether there is anything at the URL at all.
+        """Return whether anything exists at the archive's URL.
 
         Raises:
-            ArchiveError: the file system can't tell.
+            ArchiveError: the file system returned an error.
         """
         with self._said(".", "read"):
             return bool(self._info(self._base or "/").type != arrow("pyarrow.fs").FileType.NotFound)
@@ -150,7 +151,7 @@ class Store:
         try:
             with self._fs.open_output_stream(beside, compression=None) as stream:
                 stream.write(content)
-            if there:  # HDFS does not rename onto a file; the old one is kept until the new one has its name
+            if there:  # HDFS does not rename onto a file; the old file is kept until the new one has its name
                 self._fs.move(at, aside)
             self._fs.move(beside, at)
         except OSError:
@@ -167,14 +168,14 @@ class Store:
     def _holds(self, path: str, content: Any) -> bool:
         try:
             return self.digest(path) == digest_of(content)
-        except ArchiveError:  # damaged: it is replaced
+        except ArchiveError:  # damaged: the caller replaces it
             return False
 
     def _info(self, at: str) -> Any:
-        """Return the file info. On HDFS pyarrow says "not found" of everything that it could not ask about.
+        """Return the file info. On HDFS, pyarrow also returns "not found" where the look-up failed: ask again there.
 
         Raises:
-            OSError: the file system can't tell.
+            OSError: the file system returned an error.
         """
         from_fs = arrow("pyarrow.fs")
         info = self._fs.get_file_info(at)
@@ -185,7 +186,7 @@ class Store:
 
     @contextlib.contextmanager
     def _said(self, path: str, done: str) -> Iterator[None]:
-        """Say in our own words what a file system raises: its message may quote the whole URL."""
+        """Raise a file system's error as an ArchiveError without its message, which may contain the whole URL."""
         try:
             yield
         except OSError as error:
@@ -201,7 +202,7 @@ def _connect(url: str) -> tuple[Any, str]:
 
 
 def digest_of(content: Any) -> str:
-    """Return the checksum that :meth:`Store.digest` gives for a file with these bytes."""
+    """Return the checksum that :meth:`Store.digest` returns for a file with these bytes."""
     return hashlib.blake2b(content, digest_size=32).hexdigest()
 
 
@@ -210,7 +211,7 @@ def _beside(name: str, kind: str = "tmp") -> str:
 
 
 def write_local(at: str, content: Any) -> None:
-    """Write, sync and rename: after a power cut either the new file or the old one is there, complete."""
+    """Write, sync and rename a file: after a power failure either the old or the new file exists, complete."""
     folder, name = os.path.split(at)
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     while True:
@@ -224,7 +225,7 @@ def write_local(at: str, content: Any) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-            os.replace(beside, at)  # noqa: PTH105  (still locked: nobody takes it for a leftover)
+            os.replace(beside, at)  # noqa: PTH105  (still locked: no other writer deletes it as a leftover)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(beside)  # noqa: PTH108
@@ -238,7 +239,7 @@ def write_local(at: str, content: Any) -> None:
 
 
 def _sweep(folder: str) -> None:
-    """Delete the leftovers of dead writers; nothing if the file system has no locks."""
+    """Delete the leftovers of dead writers, if the file system has locks."""
     for name in os.listdir(folder):  # noqa: PTH208
         if _BESIDE.fullmatch(name) is None:
             continue
@@ -249,7 +250,7 @@ def _sweep(folder: str) -> None:
 
 
 def try_lock(handle: int) -> bool | None:
-    """Lock a file for as long as it is open; return whether we got it, None if the file system has no locks."""
+    """Lock a file while it is open; return whether this process has the lock, None if there are no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Archive one partition up to an offset: existing segments are checked, the rest is written. Resumable.
+"""Archive one partition up to an offset: verify existing segments, and write the rest. Resumable.
 
-It needs only a reader of the cluster and the archive's files, so that a command and a Spark task can both run it.
+This needs only a reader of the cluster and the archive's files, so a command and a Spark task can both run it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.memory.lineage import other_log
 
 _PERIOD: Final = 1_000
-"""How many records pass between two progress calls."""
+"""The number of offsets between two progress calls."""
 
 OnRecords = Callable[[int], None]
 """Called with the number of offsets archived since the last call."""
@@ -46,10 +46,11 @@ class SegmentSize:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """Every data record from ``start`` to ``end`` (exclusive) lies in the archive, and was read back.
+    """Every data record from ``start`` to ``end`` (exclusive) is in the archive, and was read back.
 
-    ``start`` is the log start offset, or the end of what the brokers deleted before it could be read; ``written`` are
-    the manifests of this run, ``found`` the existing ones. ``notes`` are known oddities, such as such a gap.
+    ``start`` is the log start offset, or the end of the records that the brokers deleted before they could be read.
+    ``written`` are the manifests of this run, ``found`` the existing ones. ``notes`` are known oddities, such as
+    records deleted before they could be read.
     """
 
     source: Source
@@ -62,7 +63,7 @@ class Archived:
 
     @property
     def segments(self) -> tuple[Manifest, ...]:
-        """All of its segments in order."""
+        """The written and found manifests, by start offset."""
         return tuple(sorted((*self.written, *self.found), key=lambda one: (one.start, one.end)))
 
 
@@ -84,14 +85,14 @@ def archive_range(
         reader: the cluster, read-only.
         store: the archive.
         source: the partition, and the topic id that it must have throughout.
-        end: the offset to stop at (exclusive). The result never claims more than was reached.
-        clock: gives the time in the manifests' format.
+        end: the offset to stop at (exclusive).
+        clock: returns the current time in the manifests' format.
         size: when a segment counts as full.
-        on_records: progress.
+        on_records: called with progress.
 
     Raises:
-        ArchiveError: not all of it could be archived; the text says why. What was archived stays, and the next run
-            continues after it.
+        ArchiveError: not every record could be archived; the text gives the reason. Archived segments stay, and the
+            next run continues after them.
     """
     return _Work(reader, store, source, end, clock, size, on_records).run()
 
@@ -130,7 +131,7 @@ class _Work:
                     self.on_records(min(whole.end, self.end) - position)
                     position = whole.end
                     continue
-                # A damaged segment that begins here is written again under its own name, up to its own end.
+                # A damaged segment that begins here is written again under its own name, up to the same end.
                 ends = [place.end for place in covering if place.start == position]
                 ends += [place.start for place in places if place.start > position]
                 position = self._write(position, min([self.end, *ends]))
@@ -147,16 +148,16 @@ class _Work:
         )
 
     def _places(self) -> list[Place]:
-        """Return the places of this partition's manifests by start offset; of equal starts the longest first."""
+        """Return the places of this partition's manifests by start offset, longer ones first among equal starts."""
         found = [place_of(path) for path in self.store.files(self.source.manifests)]
         ours = [place for place in found if place is not None and place.source == self.source]
         return sorted(ours, key=lambda place: (place.start, -place.end))
 
     def _trusted(self, place: Place) -> Manifest | None:
-        """Return a segment's manifest if it is whole and of this very log; None if it can't be trusted.
+        """Return a segment's manifest, None if the segment is damaged or its manifest does not identify its log.
 
         Raises:
-            ArchiveError: it is whole, but of another log than today's.
+            ArchiveError: the segment is undamaged, but the partition's log has been replaced since.
         """
         try:
             manifest = load(self.store, place)
@@ -177,7 +178,7 @@ class _Work:
         return manifest
 
     def _write(self, start: int, end: int) -> int:
-        """Read from the log and write segments up to ``end``; return the offset that was reached, beyond ``start``.
+        """Read from the log and write segments up to ``end``; return the offset reached, larger than ``start``.
 
         Raises:
             ArchiveError: reading or writing failed.
@@ -213,7 +214,7 @@ class _Work:
         """Continue after records that broker retention deleted before they could be read; otherwise fail.
 
         Raises:
-            ArchiveError: the records are still there, and can't be read.
+            ArchiveError: the records still exist, and can't be read.
         """
         self._check_topic()
         log_start = self._log_start()
@@ -221,7 +222,7 @@ class _Work:
             raise ArchiveError(f"{self.tp}: records from {read_to:,} on can't be read: {error}")
         if read_to > building.start:
             self._finish(building, read_to)
-        gone = self._start = min(log_start, end)  # should the log begin before it again, that is not archived
+        gone = self._start = min(log_start, end)  # if the log start moves back, the records before this aren't archived
         self.on_records(gone - read_to)
         self._notes.append(
             f"the records from {read_to:,} to {gone:,} are not archived: the brokers' own retention, or another trim, "
@@ -230,9 +231,12 @@ class _Work:
         return gone
 
     def _finish(self, building: SegmentBuilder, end: int) -> None:
-        """Write one segment. It counts only if all of it was read from the right log and topic.
+        """Write one segment. Its manifest is written only if every record is from the right topic and log.
 
-        A read may begin at a deposed leader that does not know it yet, and end at today's leader.
+        A read may begin at a deposed leader that has not noticed its replacement, and end at the current leader.
+
+        Raises:
+            ArchiveError: the topic or its log was replaced while it was read, or the segment can't be written.
         """
         manifest = building.write(self.store, end, self._partitions, self.clock(), self._epoch)
         self._check_topic()
@@ -244,10 +248,10 @@ class _Work:
         self._written.append(manifest)
 
     def _check_topic(self) -> None:
-        """Read metadata again.
+        """Read metadata again, and check that it is the same topic.
 
         Raises:
-            ArchiveError: the topic is gone, or was recreated.
+            ArchiveError: the topic was deleted or recreated.
             BrokerError: no broker answered.
         """
         cluster = self.reader.metadata([self.source.topic])

@@ -1,5 +1,5 @@
-"""The only room that speaks to Kafka. Sentinels such as −1 end here, and no request is repeated in secret.
+"""The only package that talks to Kafka. Sentinels such as −1 don't leave it, and no request is silently repeated.
 
-kafka-python carries the requests: it shows each partition's own error, leader epochs, stable offsets and
-share and streams groups, and its cost grows with the answer alone. confluent-kafka reads records.
+kafka-python sends the requests: it exposes each partition's own error, leader epochs, stable offsets and share and
+streams groups, and its cost grows only with the response. confluent-kafka reads records.
 """

@@ -1,4 +1,4 @@
-"""Who may write to a topic, as far as ACLs say (DescribeAcls)."""
+"""The principals that may write to a topic according to ACLs (DescribeAcls)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SECURITY_DISABLED: Final = 54
 
 
 class Writers(NamedTuple):
-    """Principals whose ACLs let them write to a topic. ``anybody``: the brokers ask nobody for rights.
+    """Principals whose ACLs let them write to a topic. ``anybody``: the brokers have no authorizer.
 
-    Super users are not among them: no broker names these.
+    Super users are not included, as brokers don't list them.
     """
 
     principals: tuple[str, ...] = ()
@@ -29,12 +29,12 @@ class Writers(NamedTuple):
 
 
 async def writers(wire: Wire, topic: str, deadline: float) -> Writers:
-    """Return who may write to a topic by literal, prefixed and wildcard ACLs.
+    """Return the principals that may write to a topic by literal, prefixed and wildcard ACLs.
 
-    A principal that is denied from everywhere is left out.
+    A principal that is denied on all hosts is left out.
 
     Raises:
-        BrokerError: it could not be asked; without DESCRIBE on the cluster nobody may.
+        BrokerError: the request failed. It needs DESCRIBE on the cluster.
     """
     response = await wire.ask_any(
         lambda: DescribeAclsRequest(

@@ -1,7 +1,7 @@
-"""What lies in logs, byte for byte, as their leaders send it: the headers of record batches, and nothing in them.
+"""Read the sizes of record batches in logs from their leaders; only the batches' headers are parsed.
 
-A leader sends batches as they lie in its files, compressed or not, with transaction markers and aborted records. What
-is between two offsets therefore takes as many bytes there as were sent (R5).
+A leader sends batches as they are in its files, compressed or not, with transaction markers and aborted records. So the
+bytes sent between two offsets are the bytes that these take in the log (R5).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from retention_cli.brokers.wire.runs import Runs
 from retention_cli.core.model import TopicPartition
 
 AT_ONCE: Final = 2
-"""How many partitions of a leader are read at a time."""
+"""How many partitions of a leader are read at once."""
 
 _ANSWER_BYTES: Final = 4 << 20
 _WAIT_MS: Final = 250
@@ -34,9 +34,10 @@ _PAUSE_S: Final = 0.25
 
 
 class RunsWanted(NamedTuple):
-    """Offsets from ``start`` to ``end`` (exclusive), and how many bytes of batches make a run at least.
+    """Offsets from ``start`` to ``end`` (exclusive), and the least number of bytes of batches in a run.
 
-    A batch in which ``start`` lies counts where these offsets ``begin`` a log; else it is the piece's before.
+    A batch that begins before ``start`` and contains it counts if these offsets ``begin`` the log; otherwise it belongs
+    to the previous piece.
     """
 
     start: int
@@ -48,16 +49,16 @@ class RunsWanted(NamedTuple):
 async def read_runs(
     wire: Wire, wanted: Mapping[TopicPartition, RunsWanted], leaders: Leaders, on_bytes: Callable[[int], None]
 ) -> dict[TopicPartition, Runs | RequestFailedError]:
-    """Read logs at their leaders, some at a time; per partition its runs, or why they could not be read to the end.
+    """Read logs from their leaders, a few at once; return each partition's runs, or why the log could not be read.
 
-    A request that fails is sent again for as long as the connection's time-out. Where a log begins later by now, what
-    was read of it is dropped, and its runs begin there.
+    A failed request is sent again until the connection's time-out has passed without progress. If the log start has
+    moved meanwhile, the runs read so far are dropped, and the new ones begin there.
 
     Args:
         wire: the connections.
-        wanted: what to read.
-        leaders: who leads each partition.
-        on_bytes: is told how many bytes came.
+        wanted: the offsets to read.
+        leaders: each partition's leader.
+        on_bytes: called with the number of bytes received.
     """
     found: dict[TopicPartition, Runs | RequestFailedError] = {}
     queues: dict[int, list[TopicPartition]] = {}
@@ -91,10 +92,10 @@ class _Reading:
     on_bytes: Callable[[int], None]
 
     async def run(self) -> Runs:
-        """Read on and on, until the end is reached.
+        """Read until the end is reached; return the runs.
 
         Raises:
-            RequestFailedError: nothing came for the connection's time-out; or what came is no batch.
+            RequestFailedError: there was no progress within the connection's time-out, or the data is not a batch.
         """
         runs, at = Runs(), self.wanted.start
         patience = time.monotonic() + self.wire.timeout_s
@@ -119,7 +120,7 @@ class _Reading:
         return runs
 
     async def _fetch(self, at: int) -> Any | None:
-        """Return batches from an offset on, the last perhaps cut; None where the log begins later, or ends before."""
+        """Return batches from an offset on, the last one perhaps truncated; None if the offset is out of range."""
         partition = FetchRequest.FetchTopic.FetchPartition(
             partition=self.tp.partition,
             current_leader_epoch=self.about.leader_epoch,
@@ -149,14 +150,14 @@ class _Reading:
         raise RequestFailedError("the broker left it out of its answer", retriable=True)
 
     def _take(self, runs: Runs, data: Any, at: int) -> int:
-        """Take whole batches; return the offset that follows on them."""
+        """Add the complete batches in the data to the runs; return the offset that follows them."""
         place, size, upto = 0, len(data), at
         self.on_bytes(size)
         while place + _BASE.size <= size and upto < self.wanted.end:
             [base] = _BASE.unpack_from(data, place)
             one = parse(data, place, base, base)
             if not isinstance(one, Batch):
-                if size - place < _ANSWER_BYTES and place:  # the last one is cut
+                if size - place < _ANSWER_BYTES and place:  # the last batch is truncated
                     break
                 raise RequestFailedError(f"what the broker sent from offset {upto:,} on is no batch", retriable=False)
             if place + one.size > size:
@@ -169,10 +170,10 @@ class _Reading:
         return upto
 
     async def _later_start(self, at: int) -> int:
-        """Return where the log begins, which retention or somebody else has moved.
+        """Return the log start offset, which retention or another trimmer has moved beyond ``at``.
 
         Raises:
-            RequestFailedError: it does not begin later; or nobody knows.
+            RequestFailedError: it has not moved beyond ``at``, or could not be read.
         """
         answer = (await list_offsets(self.wire, [{self.tp: "earliest"}], {self.tp: self.about}))[0][self.tp]
         if isinstance(answer, RequestFailedError):

@@ -1,4 +1,4 @@
-"""Committed offsets of consumer groups, stable ones only, handed over group by group."""
+"""Read the committed offsets of consumer groups, only stable ones, group by group."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from retention_cli.brokers.wire.commit_answers import BATCHED_VERSION, Answer, C
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
 
 _ROWS_A_RESPONSE: Final = 20_000
-"""What one response should hold at the most: enough to be quick, little enough to stay small in memory."""
+"""The largest number of rows aimed at in a response: enough to be fast, few enough to take little memory."""
 _FIRST_BATCH: Final = 16
 _GROUP_ID_NOT_FOUND: Final = 69
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCommits:
-    """Everything one group has committed: its rows by topic."""
+    """All committed offsets of a group: its rows by topic."""
 
     group: str
     topics: Mapping[str, Sequence[Commit]]
@@ -31,7 +31,7 @@ class GroupCommits:
 
 @dataclass(frozen=True, slots=True)
 class CommitsUnknown:
-    """A group whose offsets could not all be read. ``topics`` are those it is known to read, None: not known."""
+    """A group whose offsets could not all be read. ``topics`` are those it is known to read, None: unknown."""
 
     group: str
     text: str
@@ -42,10 +42,11 @@ OnCommits = Callable[[GroupCommits | CommitsUnknown], None]
 
 
 async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, deadline: float) -> None:
-    """Read each group's committed offsets and hand them over once, in no order.
+    """Read each group's committed offsets, and call ``on_group`` once per group, in no particular order.
 
-    Offsets that a pending transaction may still change are waited for (require_stable), coordinators
-    that move or load are looked up again, until the deadline (F3). A group that is gone by now has none.
+    Until the deadline (of ``time.monotonic``), offsets that a pending transaction may still change are waited for
+    (require_stable), and coordinators that move or load are looked up again (F3). A group that no longer exists has
+    no offsets.
     """
     waiting: dict[str, _Failure] = {name: _Failure("was not asked", None, retriable=True) for name in groups}
     batch_size = _FIRST_BATCH
@@ -79,7 +80,7 @@ class _Failure:
 
 
 class _Round:
-    """One pass over the groups that wait. What is answered leaves ``waiting``, what failed stays with its error."""
+    """One pass over the waiting groups. Groups that were read leave ``waiting``, failed ones stay with their error."""
 
     def __init__(self, waiting: dict[str, _Failure], on_group: OnCommits, batch_size: int) -> None:
         self.batch_size = batch_size
@@ -102,7 +103,7 @@ class _Round:
         self.batch_size = max(1, min(1000, _ROWS_A_RESPONSE * len(batch) // max(1, rows)))
 
     def _take(self, name: str, answer: GroupAnswer) -> int:
-        """Hand a group over, or note why it can't be; return of how many rows it was."""
+        """Report a group, or keep its failure; return the number of rows in its answer."""
         if answer.error_code == _GROUP_ID_NOT_FOUND:
             self._done(GroupCommits(name, {}))
         elif (error := error_named(answer.error_code)) is not None:
@@ -119,14 +120,14 @@ class _Round:
 
 
 def _row_failure(answer: GroupAnswer, topic: str, partition: int, code: int) -> _Failure:
-    """One partition's error fails the group, for all topics that it is known to read."""
+    """Return a group's failure for one partition's error: it is unknown for all topics that it is known to read."""
     error = error_named(code) or RequestFailedError("failed", retriable=True)
     return _Failure(f"{topic}-{partition}: {error}", frozenset(answer.commits), retriable=error.retriable)
 
 
 async def _takes_batches(wire: Wire, broker: int) -> bool:
-    """Return whether the broker takes several groups in one request (3.0 and later)."""
+    """Return whether the broker accepts several groups in one request (3.0 and later)."""
     try:
         return (await wire.api_versions(broker)).get(OffsetFetchRequest.API_KEY, (0, 0))[1] >= BATCHED_VERSION
-    except RequestFailedError:  # the requests themselves will say so
+    except RequestFailedError:  # the requests themselves will fail likewise
         return True

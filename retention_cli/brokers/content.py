@@ -1,4 +1,4 @@
-"""Records whole: key, value, headers, timestamp and its type, leader epoch. What an archive keeps of them."""
+"""Read complete records, for an archive: key, value, headers, timestamp and its type, leader epoch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.model import TimestampType, TopicPartition
 
 _TYPES: Final[dict[int, TimestampType]] = {1: "CreateTime", 2: "LogAppendTime"}
-"""confluent-kafka's numbers."""
+"""confluent-kafka's numbers for timestamp types."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """A record as a broker keeps it. A key, value or header's value of None is Kafka's null, and not the empty one.
+    """A record as a broker stores it. None as a key, value or header's value is Kafka's null, distinct from empty.
 
-    ``timestamp`` is Unix ms, None where the record's format had none yet; so for ``leader_epoch``.
+    ``timestamp`` is Unix ms; it and ``leader_epoch`` are None if the record's format does not have them.
     """
 
     offset: int
@@ -33,7 +33,7 @@ class Record(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes its content takes, and about what its other fields do."""
+        """The bytes of its key, value and headers, plus about those of its other fields."""
         headers = sum(len(name) + len(value or b"") + 16 for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers + 32
 
@@ -45,10 +45,10 @@ def read_whole(
     patience_s: float,
     on_record: Callable[[Record], None],
 ) -> int | RequestFailedError:
-    """Hand over the data records of a range, in the order of offsets; return up to where there are no others.
+    """Call ``on_record`` with the committed data records of a range, in offset order; return the offset reached.
 
-    Committed data alone. What is returned is the range's end, or less where the log ends before it. It fails where
-    no record came for ``patience_s``, where the range's start is gone, or where a record can't be read.
+    That is the end of the range, or less if the log ends before it. Return an error if no record arrived within
+    ``patience_s``, if the range's start was deleted, or if a record can't be read.
     """
     position = span.start
 

@@ -1,4 +1,4 @@
-"""The one object that can delete. ``trim`` alone holds one; a plan and a dry run never do."""
+"""The only object that can delete records. Only ``trim`` creates one; a plan and a dry run never do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retention_cli.core.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A leader took the request, and says where the partition starts now. Read it back all the same."""
+    """A leader executed the request, and reported the partition's log start offset. Read it back nevertheless."""
 
     log_start: int
 
@@ -25,14 +25,14 @@ Outcome = Answered | RequestFailedError
 
 
 class Deleter:
-    """Sends DeleteRecords: one request per leader, once. It repeats nothing; a retry needs a recheck first."""
+    """Sends DeleteRecords: one request per leader. It never repeats a request; a retry needs a recheck first."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     @classmethod
     def for_reader(cls, reader: ClusterReader) -> Deleter:
-        """Return one that shares a reader's connections."""
+        """Return a deleter that shares a reader's connections."""
         return cls(reader.wire)
 
     def delete(
@@ -42,16 +42,19 @@ class Deleter:
         *,
         timeout_s: float,
     ) -> None:
-        """Ask each leader to move its partitions' log start offsets; leaders are asked at the same time.
+        """Ask each leader to move its partitions' log start offsets; all leaders are asked at the same time.
 
         Args:
-            by_leader: for each broker, the partitions that it led at the recheck and their new log start offsets.
-            on_outcome: is told each partition's outcome, in no order.
-            timeout_s: after which an answer no longer counts, and the outcome is an error.
+            by_leader: for each broker, the partitions that it led at the recheck, and their new log start offsets.
+            on_outcome: called with each partition's outcome, in no particular order.
+            timeout_s: how long to wait for an answer; after that, the outcome is an error.
+
+        Raises:
+            ValueError: an offset is negative. Nothing was sent.
         """
         for offsets in by_leader.values():
             for tp, offset in offsets.items():
-                if offset < 0:  # to a broker, -1 is "everything"
+                if offset < 0:  # to a broker, -1 means "everything"
                     raise ValueError(f"{tp}: {offset} is no offset to trim to")
         work = {
             leader: [Job(delete_request(offsets, timeout_s), tuple(offsets))]
@@ -85,5 +88,5 @@ def delete_request(offsets: Mapping[TopicPartition, int], timeout_s: float) -> A
             DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition(partition_index=tp.partition, offset=offset)
         )
     topics = [DeleteRecordsRequest.DeleteRecordsTopic(name=name, partitions=parts) for name, parts in rows.items()]
-    # The broker's own wait for its followers ends before ours, so that it is the broker that says so.
+    # The broker's wait for its followers ends before ours, so that the broker reports the time-out.
     return DeleteRecordsRequest(topics=topics, timeout_ms=max(1, int(timeout_s * 900)))

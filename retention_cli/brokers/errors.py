@@ -1,10 +1,10 @@
-"""What can go wrong between us and a cluster, each said in one line (README.md, exit 1)."""
+"""Errors of connections and requests to a cluster, each with a one-line text (README.md, exit 1)."""
 
 from __future__ import annotations
 
 
 class BrokerError(Exception):
-    """The cluster could not be asked, or would not answer."""
+    """A request to the cluster could not be sent, or failed."""
 
 
 class UnreachableError(BrokerError):
@@ -12,17 +12,17 @@ class UnreachableError(BrokerError):
 
 
 class UnauthorizedError(BrokerError):
-    """The cluster refused who we are, or what we asked for."""
+    """The cluster refused the user's credentials, or the operation."""
 
 
 class SettingsError(BrokerError):
-    """A connection setting that can't be used; the text names the key and what to write instead."""
+    """A connection setting can't be used; the text names the key and what to write instead."""
 
 
 class RequestFailedError(BrokerError):
-    """One request failed. ``retriable`` says whether asking again may help.
+    """One request failed. ``retriable``: sending it again may succeed.
 
-    ``answered`` says that it was a broker that refused it. Else nobody knows whether it was carried out.
+    ``answered``: a broker returned the error. Otherwise it is unknown whether the request was executed.
     """
 
     def __init__(self, text: str, *, retriable: bool, answered: bool = False) -> None:

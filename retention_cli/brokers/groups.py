@@ -1,4 +1,4 @@
-"""Consumer groups of every protocol: who is there, who coordinates them, what their members read."""
+"""Consumer groups of every protocol: list them, find their coordinators, and read their members' topics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from retention_cli.brokers.wire.protocol import (
 GroupKind = Literal["classic", "consumer", "share", "streams", "unknown"]
 
 _KINDS: Final[dict[str, GroupKind]] = {
-    "": "classic",  # brokers before 3.7 know no other
+    "": "classic",  # brokers before 3.7 have no other kind
     "classic": "classic",
     "consumer": "consumer",
     "share": "share",
@@ -38,7 +38,7 @@ _REBALANCE_PATIENCE_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """A group as the listing names it. ``state`` is "" where the broker is too old to say."""
+    """A group in a listing. ``state`` is "" if the broker is too old to report it."""
 
     name: str
     kind: GroupKind
@@ -47,16 +47,16 @@ class ListedGroup:
 
     @property
     def may_have_members(self) -> bool:
-        """Whether describing it could show anybody."""
+        """Whether describing it could return members."""
         return self.state not in ("Empty", "Dead")
 
 
 async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> list[ListedGroup]:
-    """Return every group that the brokers list, of every type, by name.
+    """Return every group that the brokers list, of every type, sorted by name.
 
     Raises:
-        BrokerError: a broker did not answer, or was still loading, until the deadline. A listing that
-            lacks one broker's groups is no listing (F9).
+        BrokerError: a broker did not answer, or was still loading, until the deadline. A listing without one
+            broker's groups would be incomplete (F9).
     """
     found: dict[str, ListedGroup] = {}
     errors: dict[int, RequestFailedError] = {}
@@ -89,7 +89,7 @@ async def list_groups(wire: Wire, brokers: Iterable[int], deadline: float) -> li
 async def find_coordinators(
     wire: Wire, groups: Sequence[str], deadline: float
 ) -> tuple[dict[str, int], dict[str, RequestFailedError]]:
-    """Look up, afresh, each group's coordinator. Returns the brokers, and the errors of those without."""
+    """Look up each group's coordinator afresh. Return the coordinators' broker ids, and the errors of other groups."""
     found: dict[str, int] = {}
     errors: dict[str, RequestFailedError] = {}
     version = min((await _versions(wire, FindCoordinatorRequest.API_KEY, deadline)), default=0)
@@ -118,7 +118,7 @@ def _coordinator_request(batch: Sequence[str], version: int) -> Any:
 
 
 async def _versions(wire: Wire, api_key: int, deadline: float) -> list[int]:
-    """Return the highest version of a call that each reachable broker has."""
+    """Return the highest version of an API that each reachable broker supports."""
     highest = []
     for broker in wire.brokers():
         try:
@@ -130,14 +130,14 @@ async def _versions(wire: Wire, api_key: int, deadline: float) -> list[int]:
 
 
 OnMembers = Callable[[str, frozenset[str] | RequestFailedError], None]
-"""Takes a group and the topics that its live members read, or why they can't be told."""
+"""Called with a group and the topics that its live members read, or why these are unknown."""
 
 
 async def describe_members(wire: Wire, groups: Sequence[ListedGroup], on_group: OnMembers, deadline: float) -> None:
-    """Tell, for each group, which topics its live members are assigned or subscribed to.
+    """Call ``on_group`` with each group and the topics that its live members are assigned or subscribed to.
 
-    A group in the midst of a rebalance doesn't say; it is asked again for a few seconds. Groups that are
-    gone meanwhile have no members.
+    During a rebalance a group does not report them; it is described again for a few seconds. Groups that were deleted
+    meanwhile have no members.
     """
     waiting = {group.name: group for group in groups}
     patience = min(deadline, time.monotonic() + _REBALANCE_PATIENCE_S)
@@ -146,7 +146,7 @@ async def describe_members(wire: Wire, groups: Sequence[ListedGroup], on_group: 
 
         def on_answer(name: str, answer: frozenset[str] | RequestFailedError) -> None:
             if isinstance(answer, RequestFailedError) and answer.retriable:
-                late[name] = answer  # noqa: B023  (called within this round alone)
+                late[name] = answer  # noqa: B023  (called only within this round)
             else:
                 waiting.pop(name, None)
                 on_group(name, answer)
@@ -206,11 +206,11 @@ _UNDECODABLE: Final = (
     *(ValueError, struct.error, LookupError, TypeError, AttributeError, ArithmeticError),
     *(EOFError, RecursionError, MemoryError),
 )
-"""What comes of bytes that are no member's: any may stand there, and one member must not end the run (F3)."""
+"""Errors from decoding a member's bytes: these may be anything, and one member must not end the run (F3)."""
 
 
 def classic_topics(group: Any) -> frozenset[str] | RequestFailedError:
-    """Return the topics that a classic group reads: what its members subscribe to and are assigned."""
+    """Return the topics that a classic group reads: those its members subscribe to and are assigned."""
     topics: set[str] = set()
     if group.members and group.group_state != "Stable":  # only a stable group shows its members' metadata
         return _rebalancing(group.group_state)
@@ -234,7 +234,7 @@ def _pair(assigned: Any) -> tuple[str, Any]:
 
 
 def consumer_topics(group: Any) -> frozenset[str] | RequestFailedError:
-    """Return the topics that a KIP-848 group reads: what its members subscribe to, are assigned, and will be."""
+    """Return the topics that a KIP-848 group reads: those its members subscribe to, are assigned, and will be."""
     topics: set[str] = set()
     for member in group.members:
         topics.update(member.subscribed_topic_names)
@@ -276,7 +276,7 @@ _DESCRIBERS: Final[dict[GroupKind, _Describer]] = {
 
 
 async def share_group_topics(wire: Wire, groups: Sequence[str], on_group: OnMembers, deadline: float) -> None:
-    """Tell, for each share group, the topics in which it has a start offset."""
+    """Call ``on_group`` with each share group and the topics in which it has a start offset."""
     coordinators, errors = await find_coordinators(wire, groups, deadline)
     for name, error in errors.items():
         on_group(name, error)

@@ -1,4 +1,4 @@
-"""What lies in brokers' log dirs: how many bytes each replica takes, and how full the volumes are."""
+"""Read brokers' log dirs: the bytes of each replica, and the usage of volumes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retention_cli.core.model import Maybe, TopicPartition, Unknown
 
 
 async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition, int], str | None]:
-    """Return the leader replica's bytes per partition, and why some are missing, where they are."""
+    """Return the leader replica's bytes per partition, and why some are missing, None if none is."""
     sizes: dict[TopicPartition, int] = {}
     problems: list[str] = []
     wanted: dict[int, dict[str, list[int]]] = {}
@@ -61,10 +61,10 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica's bytes in a log dir. ``future`` is a copy that is being moved there from another dir.
+    """A replica's bytes in a log dir. ``future``: it is a copy that is being moved there from another dir.
 
-    ``offset_lag``: by how many offsets its end is behind the high watermark, or, of a copy, behind that of the replica
-    that it is made from; None where the broker does not know.
+    ``offset_lag`` is by how many offsets its end is behind the high watermark or, for a copy, behind the end of the
+    replica that it is copied from; None if the broker does not know.
     """
 
     tp: TopicPartition
@@ -75,10 +75,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class LogDirState:
-    """A log dir as its broker describes it.
+    """A log dir as reported by its broker.
 
-    ``total_bytes`` and ``usable_bytes`` are those of its volume, unknown where the broker doesn't say them (before
-    3.3). A dir that is offline has an ``error``, and nothing else is known of it.
+    ``total_bytes`` and ``usable_bytes`` are those of its volume, unknown if the broker does not report them (before
+    3.3). An offline dir has an ``error``, and nothing else is known of it.
     """
 
     path: str
@@ -89,7 +89,7 @@ class LogDirState:
 
 
 async def read_log_dirs(wire: Wire, brokers: Iterable[int]) -> dict[int, list[LogDirState] | RequestFailedError]:
-    """Return what each broker says of all its log dirs, or why it could not be read (KIP-113, KIP-827)."""
+    """Return each broker's log dirs, or why they could not be read (KIP-113, KIP-827)."""
     missing = RequestFailedError("it did not answer", retriable=True)
     found: dict[int, list[LogDirState] | RequestFailedError] = dict.fromkeys(brokers, missing)
 

@@ -1,4 +1,4 @@
-"""ListOffsets: where partitions start and end, and where times stand in them. Sentinels end here."""
+"""ListOffsets: look up where partitions start and end, and offsets by time. Sentinels don't leave this module."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from retention_cli.core.model import TopicPartition
 PARTITIONS_A_REQUEST: Final = 1_000
 
 Spec = Literal["earliest", "latest", "last-stable", "max-timestamp"] | int
-"""What to look up; a number is a time in Unix ms."""
+"""The kind of look-up; a number is a time in Unix ms."""
 
 _TIMESTAMPS: Final = {"earliest": -2, "latest": -1, "last-stable": -1, "max-timestamp": -3}
 
 
 class Found(NamedTuple):
-    """An offset, and the timestamp of the record there where the broker names one."""
+    """An offset, and the timestamp of the record there, None if the broker did not return it."""
 
     offset: int
     timestamp: int | None = None
@@ -31,28 +31,28 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """The broker answered −1: it names no such offset. Never "the end" (docs/rules.md, Look-ups)."""
+    """The broker returned −1: no such offset. This never means "the end" (docs/rules.md, Look-ups)."""
 
 
 Answer = Found | NotFound | RequestFailedError
 Leaders = Mapping[TopicPartition, PartitionMetadata]
-"""Where to ask: each partition with its leader and leader epoch, as the first metadata read named them."""
+"""The brokers to ask: each partition with its leader and leader epoch in the first metadata read."""
 
 _NOT_FOUND: Final = NotFound()
 _UNNAMED: Final = -1
-"""Brokers before 2.0 don't say whose end it is."""
+"""The epoch in the answer of brokers before 2.0, which don't return whose end it is."""
 _LEFT_OUT: Final = RequestFailedError("the broker left it out of its answer", retriable=True)
 _NO_LEADER: Final = RequestFailedError("has no leader", retriable=True)
 
 Wanted = Mapping[TopicPartition, Spec]
-"""What to look up, by partition. ``last-stable`` and ``max-timestamp`` stand alone in theirs."""
+"""The look-up of each partition. ``last-stable`` and ``max-timestamp`` can't be mixed with others in a mapping."""
 
 
 async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -> list[dict[TopicPartition, Answer]]:
-    """Look partitions up at their leaders, all mappings in flight together; one answer or error for each.
+    """Look up offsets at the partitions' leaders, all mappings at once; return one answer or error per partition.
 
-    Nothing is repeated: a leader that moved is an error here (the broker checks the epoch).
-    ``last-stable`` is read_committed, all else read_uncommitted.
+    Requests are not repeated: a leader that moved is an error (the broker checks the epoch).
+    ``last-stable`` is read_committed, all others are read_uncommitted.
     """
     found: list[dict[TopicPartition, Answer]] = [dict.fromkeys(one, _LEFT_OUT) for one in wanted]
     work: dict[int, list[Job[tuple[int, _Slice]]]] = {}
@@ -68,14 +68,14 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
 
     def on_reply(about: tuple[int, _Slice], reply: Any | RequestFailedError) -> None:
         number, cut = about
-        # Each of them is a key already, and a plain tuple finds it in half the time that it takes to name it anew.
+        # All partitions are keys already, and a plain tuple finds one in half the time of making a TopicPartition.
         answers = cast(dict[tuple[str, int], Answer], found[number])
         if isinstance(reply, RequestFailedError):
             answers.update(((topic, row[0]), reply) for topic, rows in cut.items() for row in rows)
             return
         for name, rows in reply.topics:
             for partition, error_code, timestamp, offset in rows:
-                if (name, partition) not in answers:  # nobody asked
+                if (name, partition) not in answers:  # not asked for
                     continue
                 if error_code:
                     answer: Answer = error_named(error_code) or _LEFT_OUT
@@ -86,7 +86,7 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
                 answers[name, partition] = answer
 
     def made(jobs: Sequence[Job[tuple[int, _Slice]]]) -> Iterator[Job[tuple[int, _Slice]]]:
-        for job in jobs:  # a request is made when its turn comes, so that not all of them lie in memory
+        for job in jobs:  # a request is made when its turn comes, so that not all of them are in memory
             number, cut = job.about
             spec = next(iter(wanted[number].values()))
             request = offset_answers.Request(cut, committed=spec == "last-stable", timed=spec == "max-timestamp")
@@ -97,7 +97,7 @@ async def list_offsets(wire: Wire, wanted: Sequence[Wanted], leaders: Leaders) -
 
 
 _Slice = dict[str, list[tuple[int, int, int]]]
-"""What one request asks: by topic, partitions with their leader epochs and times (Kafka's sentinels among them)."""
+"""The content of a request: by topic, partitions with their leader epochs and times (or Kafka's sentinels)."""
 
 
 def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leaders) -> Iterator[_Slice]:
@@ -107,7 +107,7 @@ def _slices(partitions: Sequence[TopicPartition], wanted: Wanted, leaders: Leade
             spec = wanted[tp]
             if not isinstance(spec, int):
                 spec = _TIMESTAMPS[spec]
-            elif spec < 0:  # to a broker, -1 is "the end"
+            elif spec < 0:  # to a broker, -1 means "the end"
                 raise ValueError(f"{tp}: {spec} is no time to look up")
             topic, partition = tp
             row = (partition, leaders[tp].leader_epoch, spec)
@@ -124,13 +124,13 @@ async def epoch_ends(
     leaders: Leaders,
     on_answer: Callable[[TopicPartition, int, Answer], None],
 ) -> None:
-    """Ask leaders where leader epochs end (OffsetForLeaderEpoch), and hand over (partition, epoch, answer).
+    """Ask leaders where leader epochs end (OffsetForLeaderEpoch); call ``on_answer`` with (partition, epoch, answer).
 
-    ``NotFound`` where the log has no record of the epoch, unless it is the current one. The leader then answers with
-    the highest earlier epoch that has some, and that one's end is handed over, too.
+    The answer is ``NotFound`` if the log has no record of the epoch, unless it is the current one. The leader then
+    returns the highest earlier epoch that has records, and ``on_answer`` is called with that epoch's end, too.
     """
     rounds: list[dict[TopicPartition, int]] = []
-    for tp, epoch in wanted:  # a request names a partition once
+    for tp, epoch in wanted:  # a partition may be in a request only once
         for one in rounds:
             if tp not in one:
                 one[tp] = epoch

@@ -22,7 +22,7 @@ _DESCRIBE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition's leader (None: it has none) and its leader epoch, as one read named them."""
+    """A partition's leader (None: it has none), leader epoch and replicas (broker ids), in one metadata read."""
 
     leader: int | None
     leader_epoch: int
@@ -31,7 +31,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic's id (None: the cluster gives none), and its partitions by index."""
+    """A topic, with its id (None: the cluster has no topic ids) and its partitions by index."""
 
     name: str
     topic_id: str | None
@@ -41,7 +41,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """What one fresh metadata read said. ``topics`` holds those that exist and may be described."""
+    """The result of one fresh metadata read. ``topics`` are those that exist and that this user may describe."""
 
     cluster_id: str
     brokers: frozenset[int]
@@ -49,11 +49,11 @@ class ClusterMetadata:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """The ids that topics have now, where the cluster gives any."""
+        """The topics' current ids, where the cluster has any."""
         return {name: one.topic_id for name, one in self.topics.items() if one.topic_id is not None}
 
     def places(self, names: Iterable[str] | None = None) -> dict[TopicPartition, PartitionMetadata]:
-        """Return who leads each partition of these topics, or of all: in the order of the names, and by index."""
+        """Return the metadata of each partition of these topics, or of all: in the order of the names, and by index."""
         return {
             TopicPartition(name, number): one
             for name in (self.topics if names is None else names)
@@ -62,16 +62,16 @@ class ClusterMetadata:
 
 
 async def read_metadata(wire: Wire, topics: Iterable[str] | None, deadline: float) -> ClusterMetadata:
-    """Ask a broker for metadata of the named topics, or of all (None).
+    """Read the metadata of the named topics, or of all (None).
 
     Raises:
-        BrokerError: nobody answered until the deadline (of ``time.monotonic``), or brokers are older than 2.8.
+        BrokerError: no broker answered until the deadline (of ``time.monotonic``), or brokers are older than 2.8.
     """
     names = None if topics is None else sorted(topics)
 
     def request() -> Any:
         wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        # Version 10 is the first with topic ids: without them no trim can tell a topic from its namesake.
+        # Version 10 is the first with topic ids: without them a recreated topic can't be told from the original.
         return MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10)
 
     try:
@@ -88,7 +88,7 @@ async def read_metadata(wire: Wire, topics: Iterable[str] | None, deadline: floa
         topics={
             topic.name: _topic(topic)
             for topic in response.topics
-            # A topic with an error of its own was deleted meanwhile, or may not be described.
+            # A topic with an error of its own was deleted meanwhile, or this user may not describe it.
             if topic.name is not None and (topic.error_code == 0 or topic.partitions)
         },
     )
@@ -116,10 +116,10 @@ def topic_id_text(topic_id: Any) -> str | None:
 
 
 async def may_describe_cluster(wire: Wire, deadline: float) -> bool:
-    """Return whether our authorized operations on the cluster contain DESCRIBE (F8).
+    """Return whether this user's authorized operations on the cluster include DESCRIBE (F8).
 
     Raises:
-        BrokerError: nobody answered until the deadline.
+        BrokerError: no broker answered until the deadline.
     """
     response = await wire.ask_any(lambda: DescribeClusterRequest(include_cluster_authorized_operations=True), deadline)
     if (error := error_named(response.error_code, response.error_message)) is not None:
@@ -128,10 +128,10 @@ async def may_describe_cluster(wire: Wire, deadline: float) -> bool:
 
 
 async def topic_operations(wire: Wire, deadline: float) -> dict[str, frozenset[str]]:
-    """Return, for each topic that we may describe, the operations that we may carry out on it.
+    """Return, for each topic that this user may describe, the operations that the user is authorized for.
 
     Raises:
-        BrokerError: nobody answered until the deadline.
+        BrokerError: no broker answered until the deadline.
     """
     response = await wire.ask_any(
         lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False, include_topic_authorized_operations=True),
@@ -148,5 +148,5 @@ _OPERATIONS: Final = {3: "READ", 4: "WRITE", 6: "DELETE", 8: "DESCRIBE", 10: "DE
 
 
 def deadline_after(seconds: float) -> float:
-    """Return the moment ``seconds`` from now, of ``time.monotonic``."""
+    """Return the time ``seconds`` from now, of ``time.monotonic``."""
     return time.monotonic() + seconds

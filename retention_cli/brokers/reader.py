@@ -1,4 +1,4 @@
-"""Everything that may be read from one cluster, and nothing that could change it."""
+"""A read-only view of one cluster: all of kretain's reads, and nothing that could change the cluster."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class ClusterReader:
     """A connected, read-only view of a cluster. A context manager.
 
     Args:
-        settings: where and as whom.
-        timeout_s: for one request, and for a coordinator or leader that moves.
-        clock: what whoever reads waits and gives up by.
+        settings: the connection settings.
+        timeout_s: the time-out of a request, and of waiting for a coordinator or leader that moves.
+        clock: the clock that callers wait and time out by.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ClusterReader:
 
     @property
     def wire(self) -> Wire:
-        """The connections themselves, for the room's own use."""
+        """The connections themselves, only for use within ``brokers/``."""
         return self._wire
 
     def __enter__(self) -> Self:
@@ -60,46 +60,46 @@ class ClusterReader:
         self._wire.close()
 
     def brokers(self) -> list[int]:
-        """Return the ids of the brokers that the cluster named last."""
+        """Return the ids of the brokers in the latest metadata."""
         return self._wire.brokers()
 
     def metadata(self, topics: Iterable[str] | None = None) -> metadata.ClusterMetadata:
         """Read metadata afresh, of the named topics or of all.
 
         Raises:
-            BrokerError: nobody answered within the time-out.
+            BrokerError: no broker answered within the time-out.
         """
         return self._wire.run(metadata.read_metadata, self._wire, topics, self._deadline())
 
     def may_describe_cluster(self) -> bool:
-        """Return whether listings are complete for us (F8).
+        """Return whether group listings are complete for this user (F8).
 
         Raises:
-            BrokerError: nobody answered within the time-out.
+            BrokerError: no broker answered within the time-out.
         """
         return self._wire.run(metadata.may_describe_cluster, self._wire, self._deadline())
 
     def topic_operations(self) -> dict[str, frozenset[str]]:
-        """Return, per topic, which of READ, WRITE, DELETE, DESCRIBE and DESCRIBE_CONFIGS we may.
+        """Return, per topic, which of READ, WRITE, DELETE, DESCRIBE and DESCRIBE_CONFIGS this user may do.
 
         Raises:
-            BrokerError: nobody answered within the time-out.
+            BrokerError: no broker answered within the time-out.
         """
         return self._wire.run(metadata.topic_operations, self._wire, self._deadline())
 
     def writers(self, topic: str) -> acls.Writers:
-        """Return whose ACLs let them write to a topic.
+        """Return the principals whose ACLs let them write to a topic.
 
         Raises:
-            BrokerError: nobody answered within the time-out, or this user lacks DESCRIBE on the cluster.
+            BrokerError: no broker answered within the time-out, or this user lacks DESCRIBE on the cluster.
         """
         return self._wire.run(acls.writers, self._wire, topic, self._deadline())
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
-        """Return the groups of all types that these brokers list, by name.
+        """Return the groups of all types that these brokers list, sorted by name.
 
         Raises:
-            BrokerError: one of them did not answer, or was loading, until patience ran out.
+            BrokerError: a broker did not answer, or was still loading, after ``patience_s``.
         """
         return self._wire.run(groups.list_groups, self._wire, list(brokers), self._deadline(patience_s))
 
@@ -110,27 +110,27 @@ class ClusterReader:
     def describe_members(
         self, listed: Sequence[groups.ListedGroup], on_group: groups.OnMembers, patience_s: float | None = None
     ) -> None:
-        """Hand over, group by group, the topics that live members read, or why that can't be told."""
+        """Call ``on_group`` with each group and the topics that its live members read, or why these are unknown."""
         self._wire.run(groups.describe_members, self._wire, listed, on_group, self._deadline(patience_s))
 
     def share_group_topics(self, names: Sequence[str], on_group: groups.OnMembers) -> None:
-        """Hand over, share group by share group, the topics in which it has a start offset."""
+        """Call ``on_group`` with each share group and the topics in which it has a start offset."""
         self._wire.run(groups.share_group_topics, self._wire, names, on_group, self._deadline())
 
     def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
-        """Hand over, group by group, all stable committed offsets, or why they can't be told."""
+        """Call ``on_group`` with each group's stable committed offsets, or why these are unknown."""
         self._wire.run(commits.read_commits, self._wire, list(names), on_group, self._deadline(patience_s))
 
     def list_offsets(
         self, wanted: Sequence[log_offsets.Wanted], leaders: log_offsets.Leaders
     ) -> list[dict[TopicPartition, log_offsets.Answer]]:
-        """Look offsets up, each at its partition's leader; for each mapping, one answer or error per partition."""
+        """Look up offsets, each at its partition's leader; return, per mapping, one answer or error per partition."""
         return self.list_offsets_soon(wanted, leaders).result()
 
     def list_offsets_soon(
         self, wanted: Sequence[log_offsets.Wanted], leaders: log_offsets.Leaders
     ) -> Pending[list[dict[TopicPartition, log_offsets.Answer]]]:
-        """Begin to look offsets up. One such call at a time: brokers take so many requests of a client at once."""
+        """Begin to look up offsets. Make one such call at a time: brokers limit a client's requests in flight."""
         return self._wire.start(log_offsets.list_offsets, self._wire, wanted, leaders)
 
     def epoch_ends(
@@ -149,27 +149,27 @@ class ClusterReader:
     def topic_configs(
         self, topics: Sequence[str], patience_s: float | None = None
     ) -> dict[str, topic_configs.TopicConfig | RequestFailedError]:
-        """Return the topics' live settings, or per topic why they can't be read."""
+        """Return each topic's live settings, or why they can't be read."""
         return self._wire.run(topic_configs.read_topic_configs, self._wire, topics, self._deadline(patience_s))
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
-        """Return any settings of topics by name, in Kafka's own words, or per topic why they can't be read."""
+        """Return the named settings of each topic, as Kafka's own texts, or why they can't be read."""
         return self._wire.run(topic_configs.read_topic_values, self._wire, topics, keys, self._deadline())
 
     def broker_values(self, brokers: Iterable[int], keys: Sequence[str]) -> dict[int, Values | RequestFailedError]:
-        """Return any settings of brokers by name, in Kafka's own words, or per broker why they can't be read."""
+        """Return the named settings of each broker, as Kafka's own texts, or why they can't be read."""
         return self._wire.run(topic_configs.read_broker_values, self._wire, list(brokers), keys)
 
     def sizes(self, leaders: log_offsets.Leaders) -> tuple[dict[TopicPartition, int], str | None]:
-        """Return leader replicas' bytes, and why some are missing, where they are."""
+        """Return leader replicas' bytes, and why some are missing, None if none is."""
         return self.sizes_soon(leaders).result()
 
     def sizes_soon(self, leaders: log_offsets.Leaders) -> Pending[tuple[dict[TopicPartition, int], str | None]]:
-        """Begin to read what :meth:`sizes` returns, while other things are read."""
+        """Begin to read the result of :meth:`sizes`, concurrently with other reads."""
         return self._wire.start(log_dirs.read_sizes, self._wire, leaders)
 
     def log_dirs(self, brokers: Iterable[int]) -> dict[int, list[log_dirs.LogDirState] | RequestFailedError]:
-        """Return what each broker says of all its log dirs, or why it could not be read."""
+        """Return each broker's log dirs, or why they could not be read."""
         return self._wire.run(log_dirs.read_log_dirs, self._wire, list(brokers))
 
     def batch_runs(
@@ -178,13 +178,13 @@ class ClusterReader:
         leaders: log_offsets.Leaders,
         on_bytes: Callable[[int], None],
     ) -> dict[TopicPartition, Runs | RequestFailedError]:
-        """Read what batches take in logs; see :func:`retention_cli.brokers.batch_runs.read_runs`."""
+        """Read the sizes of batches in logs; see :func:`retention_cli.brokers.batch_runs.read_runs`."""
         return self._wire.run(batch_runs.read_runs, self._wire, wanted, leaders, on_bytes)
 
     def search_records(
         self, searches: Mapping[TopicPartition, records.Search], seconds: float
     ) -> dict[TopicPartition, records.Reached | RequestFailedError]:
-        """Read records where look-ups were ambiguous, for at most so many seconds."""
+        """Read records where look-ups were ambiguous, for at most ``seconds``."""
         return records.search_records(self.settings, searches, time.monotonic() + seconds)
 
     def read_ranges(
@@ -195,7 +195,7 @@ class ClusterReader:
         *,
         scan: bool = False,
     ) -> dict[TopicPartition, RequestFailedError | None]:
-        """Hand over the data records of each range; see :func:`retention_cli.brokers.records.read_ranges`."""
+        """Read the data records of each range; see :func:`retention_cli.brokers.records.read_ranges`."""
         return records.read_ranges(self.settings, ranges, deadline, on_record, scan=scan)
 
     def read_columns(
@@ -207,7 +207,7 @@ class ClusterReader:
         on_read: Callable[[int], None],
         stop: Callable[[], bool] = lambda: False,
     ) -> dict[TopicPartition, record_columns.Ended]:
-        """Hand over the data records of each range; see :func:`retention_cli.brokers.record_columns.read_columns`."""
+        """Read the data records of each range; see :func:`retention_cli.brokers.record_columns.read_columns`."""
         return record_columns.read_columns(
             self.settings,
             ranges,
@@ -230,11 +230,11 @@ class ClusterReader:
     def read_whole(
         self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]
     ) -> int | RequestFailedError:
-        """Hand over one partition's data records whole; see :func:`retention_cli.brokers.content.read_whole`."""
+        """Read one partition's complete data records; see :func:`retention_cli.brokers.content.read_whole`."""
         return content.read_whole(self.settings, tp, span, self.timeout_s, on_record)
 
     def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:
-        """Return what each broker understands, or why it could not be asked."""
+        """Return the API versions that each broker supports, or why it could not be asked."""
         found: dict[int, Mapping[int, tuple[int, int]] | BrokerError] = {}
         for broker in self.brokers():
             try:

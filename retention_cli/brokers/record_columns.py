@@ -1,7 +1,7 @@
-"""Reading many records: handed over as columns, some thousand at a time, instead of one by one.
+"""Read many records as columns, some thousands at a time, instead of one by one.
 
-Committed data alone: no transaction markers, nothing aborted, nothing that is still open. What is read of one
-partition comes in the order of its offsets.
+Only committed data is read: no transaction markers, no aborted records, and none of open transactions. The records of
+a partition are in offset order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLL_S: Final = 0.25
 MESSAGES_AT_ONCE: Final = 10_000
 RECORDS_A_SLICE: Final = 65_536
 RECORDS_WAITING: Final = 500_000
-"""So many records of all partitions together wait to be handed over: each is some 40 bytes then."""
+"""At most this many records, over all partitions, are buffered: each takes about 40 bytes."""
 _FETCHING: Final = {
     "fetch.message.max.bytes": 1_048_576,  # of each partition, compressed: it may be thirty times as much in memory
     "queued.min.messages": 20_000,
@@ -35,11 +35,11 @@ STOPPED: Final = RequestFailedError("reading was interrupted", retriable=True)
 
 
 class Columns(NamedTuple):
-    """Records as numpy arrays of one length.
+    """Records as numpy arrays of equal length.
 
     ``offsets``, ``timestamps`` (Unix ms) and ``sizes`` (bytes of key, value and headers, uncompressed) are int64,
-    ``tombstones`` (the value is null) bool. ``event_times`` is int64, −1 where a record has none that can be read;
-    None where none was asked for.
+    ``tombstones`` (the value is null) bool. ``event_times`` (Unix ms) is int64, −1 for a record without a readable
+    one; None if event times were not requested.
     """
 
     offsets: Any
@@ -51,9 +51,9 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Every data record before ``offset`` was handed over. An ``error`` says why not all of the range was read.
+    """Every data record before ``offset`` was returned. ``error`` is why the range was not read to its end.
 
-    ``out_of_range``: the log has changed since its ends were read; what stood at ``offset`` is gone.
+    ``out_of_range``: the log has changed since its ends were read, and no longer has ``offset``.
     """
 
     offset: int
@@ -64,8 +64,8 @@ class Ended:
 OnColumns = Callable[[TopicPartition, Columns], None]
 _Place = tuple[str, int]
 EventTimeOf = Callable[[Any, bytes | None], int | None]
-"""Gives a record's event time in Unix ms from its headers (name and bytes, or None) and its value, None where it has
-none that can be read."""
+"""Returns a record's event time in Unix ms from its headers (name and bytes, or None) and its value, None if it has no
+readable one."""
 
 
 def read_columns(
@@ -78,19 +78,20 @@ def read_columns(
     on_read: Callable[[int], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[TopicPartition, Ended]:
-    """Hand over the data records of each range as columns.
+    """Read the data records of each range, and call ``on_columns`` with them.
 
     Args:
-        settings: where and as whom.
-        ranges: what to read, per partition.
-        on_columns: takes them, in the order of offsets.
-        event_time: by topic, how to read event times; topics that are not named have none.
-        patience_s: no record of any partition for so long, and those that are left have failed.
-        on_read: is told how many offsets have been passed since it was last told.
-        stop: is asked several times a second; when it says so, what was read is handed over and that is the end.
+        settings: the connection settings.
+        ranges: the offsets to read, per partition.
+        on_columns: called with columns, in offset order.
+        event_time: how to read event times, by topic; other topics have none.
+        patience_s: if no record of any partition arrives for this long, the remaining partitions have failed.
+        on_read: called with the number of offsets passed since the last call.
+        stop: called several times a second; once it returns true, the records read so far are returned, and reading
+            ends.
 
     Returns:
-        how reading each partition ended. What was handed over of those that failed is right as far as it goes.
+        How reading each partition ended. The columns of failed partitions are valid.
     """
     steps = _steps(settings, ranges, on_columns, event_time, patience_s, on_read, stop)
     while True:
@@ -107,7 +108,7 @@ def stream_columns(
     event_time: Mapping[str, EventTimeOf],
     patience_s: float,
 ) -> Generator[tuple[TopicPartition, Columns], None, dict[TopicPartition, Ended]]:
-    """Yield what :func:`read_columns` hands over, and return what it returns; nothing is read while nobody takes it."""
+    """Yield the columns that :func:`read_columns` reads, and return its result. Reading pauses between yields."""
     handed: list[tuple[TopicPartition, Columns]] = []
     steps = _steps(
         settings,
@@ -138,7 +139,7 @@ def _steps(
     on_read: Callable[[int], None],
     stop: Callable[[], bool],
 ) -> Generator[None, None, dict[TopicPartition, Ended]]:
-    """Read, and pause after every poll: there little has been handed over since the last one."""
+    """Read, and yield after every poll, when few columns have been returned since the last yield."""
     result = {tp: Ended(one.start) for tp, one in ranges.items()}
     starts = {tp: one.start for tp, one in ranges.items() if one.start < one.end}
     result |= {tp: Ended(start, STOPPED) for tp, start in starts.items()}
@@ -159,7 +160,7 @@ def _steps(
 
 @dataclass(slots=True)
 class _Waiting:
-    """One partition: how far it was read, and what was read and not handed over yet."""
+    """One partition: how far it was read, and the records that were read but not yet returned."""
 
     tp: TopicPartition
     position: int
@@ -172,7 +173,7 @@ class _Waiting:
     event_times: array[int] = field(default_factory=lambda: array("q"))
 
     def take(self, messages: list[Any]) -> None:
-        """Take records. Each column is made in one go: a call for each record would cost more than reading it."""
+        """Add records, column by column: a call for each record would cost more than reading it."""
         from confluent_kafka import Message
 
         values = list(map(Message.value, messages))
@@ -206,7 +207,7 @@ class _Waiting:
 
 
 def _headers(messages: list[Any]) -> list[Any]:
-    """Return each record's headers, None where it has none, or they can't be read (as :func:`headers_of` has it)."""
+    """Return each record's headers, None if it has none or they can't be read (see :func:`headers_of`)."""
     from confluent_kafka import Message
 
     found: list[Any] = []
@@ -214,7 +215,7 @@ def _headers(messages: list[Any]) -> list[Any]:
     while len(found) < len(messages):
         try:
             found.extend(rest)
-        except (SystemError, UnicodeDecodeError):  # what came before is there, and the rest begins behind this one
+        except (SystemError, UnicodeDecodeError):  # earlier records are in the list; continue after this one
             found.append(None)
     return found
 
@@ -250,9 +251,9 @@ class _Reading:
         while self._open:
             paused = time.monotonic()
             yield
-            heard += time.monotonic() - paused  # what others did meanwhile is not the brokers' silence
+            heard += time.monotonic() - paused  # the caller's time does not count as the brokers' silence
             try:
-                first = consumer.poll(_POLL_S)  # and then what else is there: consume would wait for all it may take
+                first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
                 messages = [] if first is None else [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
             except KafkaException as error:
                 self._fail(RequestFailedError(error.args[0].str(), retriable=True))
@@ -262,7 +263,7 @@ class _Reading:
                 runs[message.topic(), message.partition()].append(message)
             ended = []
             for place, run in runs.items():
-                if (one := self._open.get(place)) is not None:  # else the client speaks of its own connections
+                if (one := self._open.get(place)) is not None:  # else it is an event of the client's connections
                     heard = time.monotonic()
                     if self._take(one, run):
                         ended.append(place)
@@ -274,13 +275,13 @@ class _Reading:
                 self._fail(RequestFailedError(f"none of its records came for {patience_s:g} s", retriable=True))
 
     def hand_over_all(self) -> None:
-        """Hand over what waits: there is much of it, or nothing more will come."""
+        """Return all buffered records."""
         for one in self._open.values():
             one.hand_over(self._on_columns)
         self._records = 0
 
     def _take(self, one: _Waiting, messages: list[Any]) -> bool:
-        """Take one partition's messages; return whether it has ended."""
+        """Add one partition's messages; return whether it has ended."""
         from confluent_kafka import KafkaError, Message
 
         errors = list(map(Message.error, messages))

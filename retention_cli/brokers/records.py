@@ -1,6 +1,6 @@
-"""Reading records: where a look-up was ambiguous, and for event times. confluent-kafka's consumer, no group.
+"""Read records with confluent-kafka's consumer, without a group: for ambiguous look-ups and for event times.
 
-Committed data alone: no transaction markers, nothing aborted, nothing that is still open.
+Only committed data is read: no transaction markers, no aborted records, and none of open transactions.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _A_SCAN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Read data records from ``start`` on, for the first with a timestamp of at least ``time_ms``.
+    """A search for the first data record from ``start`` on with a timestamp of at least ``time_ms``.
 
-    Reading ends at ``end`` (exclusive) and after ``limit`` records.
+    It ends at ``end`` (exclusive), or after ``limit`` records.
     """
 
     start: int
@@ -47,11 +47,11 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Every data record before ``offset`` is older than the time that was searched for.
+    """Every data record from the search's start to ``offset`` is older than its time.
 
-    ``stopped`` says that reading ended before it found one: at the limit, or at the deadline. ``timestamp`` is
-    that of the record that was found, or stopped at, ``record`` its own offset. ``epochs`` is the last offset that was
-    read in each leader epoch: by these the log is known (M1).
+    ``stopped``: reading ended without a result, at the limit or at the deadline. ``timestamp`` is that of the record
+    that was found, or at which reading stopped, ``record`` that record's offset. ``epochs`` has the last offset read in
+    each leader epoch, which identify the log (M1).
     """
 
     offset: int
@@ -69,27 +69,27 @@ class Range(NamedTuple):
 
 
 class Message(Protocol):
-    """A record as confluent-kafka gives it. Its headers are read by :func:`headers_of`, and not otherwise."""
+    """A record as returned by confluent-kafka. Read its headers only with :func:`headers_of`."""
 
     def offset(self) -> int:
-        """Return its offset."""
+        """Return the record's offset."""
         ...
 
     def leader_epoch(self) -> int | None:
-        """Return the leader epoch of its batch, None or −1 where its format has none."""
+        """Return the leader epoch of the record's batch, None or −1 if its format has none."""
         ...
 
     def timestamp(self) -> tuple[int, int]:
-        """Return who stamped it (0: nobody, 1: its producer, 2: its broker), and when (Unix ms)."""
+        """Return the timestamp's type (0: none, 1: CreateTime, 2: LogAppendTime), and the timestamp (Unix ms)."""
         ...
 
     def value(self) -> bytes | None:
-        """Return its value."""
+        """Return the record's value."""
         ...
 
 
 OnRecord = Callable[[TopicPartition, Message], bool | None]
-"""Takes one record; True says that the partition needs no more."""
+"""Called with one record; returns True if no more of the partition is needed."""
 
 CREATE_TIME: Final = 1
 """confluent-kafka's TIMESTAMP_CREATE_TIME."""
@@ -100,17 +100,18 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class UnreadableHeadersError(Exception):
-    """A record whose headers the client can't take apart: a name in them is no UTF-8."""
+    """The client can't decode a record's headers: the name of one is not UTF-8."""
 
 
 _call_headers: Final = operator.methodcaller("headers")
 
 
 def headers_of(message: Message) -> Headers | None:
-    """Return a record's headers, None where it has none. Once: of one that fails the client keeps a broken list.
+    """Return a record's headers, None if it has none. Call it only once: after an error the client keeps a broken list.
 
-    Its method returns that list and leaves an exception behind. Where Python has specialized a call to it, the
-    exception comes up later and elsewhere: so it is not called by name here, but by what looks at once.
+    On an error the client's method returns that list and leaves an exception set. If Python has specialized the call,
+    the exception surfaces later and elsewhere. So the method is called through ``operator.methodcaller``, where the
+    exception surfaces at once.
 
     Raises:
         UnreadableHeadersError: they can't be read.
@@ -124,7 +125,7 @@ def headers_of(message: Message) -> Headers | None:
 
 
 def note_epoch(epochs: dict[int, int], message: Message) -> None:
-    """Note a record as the last that was read in its leader epoch, where it has one."""
+    """Record a message's offset as the last one read in its leader epoch, if it has one."""
     epoch = message.leader_epoch()
     if epoch is not None and epoch >= 0:
         epochs[epoch] = message.offset()
@@ -133,11 +134,10 @@ def note_epoch(epochs: dict[int, int], message: Message) -> None:
 def search_records(
     settings: ConnectionSettings, searches: Mapping[TopicPartition, Search], deadline: float
 ) -> dict[TopicPartition, Reached | RequestFailedError]:
-    """Carry out one search per partition.
+    """Run one search per partition; return each result, or the error.
 
-    Where the very first data record is not older, the answer is ``start`` itself: what lies before that
-    record is no data. A search that the deadline ends answers with what it had read by then; with an error,
-    where that is nothing.
+    If the very first data record is not older, the result is ``start`` itself: nothing before that record is data. A
+    search that the deadline ends returns what it had read until then, or an error if that is nothing.
     """
     position = {tp: search.start for tp, search in searches.items()}
     count = dict.fromkeys(searches, 0)
@@ -172,7 +172,7 @@ def search_records(
                 found[tp] = end
             elif end is not None:
                 found[tp] = Reached(min(end, search.end), stopped=False)
-            elif count[tp]:  # the deadline: what was read is known to be older
+            elif count[tp]:  # the deadline: the records that were read are older
                 found[tp] = Reached(position[tp], stopped=True)
             else:
                 found[tp] = RequestFailedError("no record could be read in time", retriable=True)
@@ -189,10 +189,10 @@ def read_ranges(
     *,
     scan: bool = False,
 ) -> dict[TopicPartition, RequestFailedError | None]:
-    """Hand over the data records of each range, in the order of their offsets, until it needs no more.
+    """Call ``on_record`` with the data records of each range, in offset order, until it returns True.
 
-    Returns None for each partition that was read to its range's end, or as far as was asked, and an error for
-    those that were not: the deadline is one. ``scan`` is for long ranges: more is fetched at once.
+    Return None for each partition that was read to its range's end, or as far as ``on_record`` needed, and an error for
+    the others; the deadline is one. ``scan`` is for long ranges: more is fetched at once.
     """
     done: set[TopicPartition] = set()
 
@@ -217,7 +217,7 @@ def read_ranges(
             result[tp] = end
         elif end is None:
             result[tp] = late
-        elif end < ranges[tp].end:  # whoever was asked leads no more, or the log was cut: what lies behind was not read
+        elif end < ranges[tp].end:  # the broker no longer leads, or the log was cut: the rest was not read
             text = f"the log was read to {end:,}, and gave no more, though it went on to {ranges[tp].end:,}"
             result[tp] = RequestFailedError(text, retriable=True)
         else:
@@ -228,9 +228,9 @@ def read_ranges(
 def read_on(
     settings: ConnectionSettings, tp: TopicPartition, span: Range, deadline: float, on_record: OnRecord
 ) -> int | RequestFailedError | None:
-    """Hand over one partition's data records in a range, and return up to which offset there are no others.
+    """Call ``on_record`` with one partition's data records in a range; return the offset reached, or the error.
 
-    That is the range's end; less, where the log ends before it; None, where the deadline did.
+    That is the end of the range, less if the log ends before it, or None if the deadline passed.
     """
     reached: int | None = None
 
@@ -254,10 +254,10 @@ def read_messages(
     *,
     scan: bool,
 ) -> dict[TopicPartition, int | RequestFailedError]:
-    """Read partitions from their starts on; return where logs ended, or what failed, for those not asked to stop."""
+    """Read partitions from their starts on; return the log end or the error, unless ``on_record`` returned True."""
     ended: dict[TopicPartition, int | RequestFailedError] = {}
     for chunk in chunks(starts):
-        # A new consumer for each: one that is given other topics looks for their leaders once a second only.
+        # A new consumer for each: one that gets other topics looks up their leaders only once a second.
         consumer = open_consumer(settings, _A_SCAN if scan else _A_FEW)
         try:
             ended |= _read_chunk(consumer, chunk, deadline, on_record, _SCAN_AT_ONCE if scan else _MESSAGES_AT_ONCE)
@@ -267,7 +267,7 @@ def read_messages(
 
 
 def open_consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> Any:
-    """Return a consumer of committed records that is in no group; ``fetching`` says how much it fetches at once."""
+    """Return a consumer of committed records without a group; ``fetching`` are settings of how much it fetches."""
     from confluent_kafka import Consumer
 
     quiet = logging.getLogger("retention_cli.brokers.records")
@@ -283,7 +283,7 @@ def open_consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> 
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": 50,
         **fetching,
-        "fetch.queue.backoff.ms": 5,  # the default second is waited for whenever that queue is full
+        "fetch.queue.backoff.ms": 5,  # by default a full queue pauses fetching for a second
         "log_level": 0,
     }
     return Consumer(config, logger=quiet)
@@ -301,7 +301,7 @@ def _read_chunk(
     consumer.assign([Assigned(tp.topic, tp.partition, start) for tp, start in starts.items()])
     while waiting and (deadline is None or time.monotonic() < deadline):
         try:
-            first = consumer.poll(_POLL_S)  # and then what else is there: consume would wait for all it may take
+            first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
             messages = [] if first is None else [first, *consumer.consume(num_messages=at_once, timeout=0)]
         except KafkaException as error:
             failed = RequestFailedError(error.args[0].str(), retriable=True)
@@ -311,7 +311,7 @@ def _read_chunk(
         for message in messages:
             tp = names.get((message.topic(), message.partition()))
             if tp is None or tp not in waiting:
-                continue  # an error of the client's own connections: it goes on by itself; or more than was asked for
+                continue  # an error of the client's connections, which it recovers from; or more than was requested
             said = message.error()
             if said is None:
                 if not on_record(tp, message):
@@ -328,7 +328,7 @@ def _read_chunk(
 
 
 def chunks(starts: Mapping[TopicPartition, int]) -> Iterator[dict[TopicPartition, int]]:
-    """Yield partitions, in order, as many at a time as one consumer should read."""
+    """Yield partitions, in order, in groups of as many as one consumer should read."""
     items = sorted(starts.items())
     for i in range(0, len(items), PARTITIONS_AT_ONCE):
         yield dict(items[i : i + PARTITIONS_AT_ONCE])

@@ -1,8 +1,8 @@
-"""Appends archived records to a topic, in transactions that carry their own progress. For ``kretain restore`` alone.
+"""Append archived records to a topic, in transactions that also commit the progress. Only for ``kretain restore``.
 
-Where a restore stands is committed with the records themselves, as the metadata of an offset of a group of its own. So
-either both are there or neither is, whenever it is killed. That group's offset stays where the partition began: while
-a restore is under way it holds the topic's floor.
+The progress of a restore is committed together with the records, as the metadata of an offset of a group of its own. So
+both are committed or neither is, even if the restore is killed. The group's offset stays at the partition's start:
+until the restore is finished, it holds the topic's floor.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _LONGEST_MS: Final = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What a restore's group says of a partition: the offset that it holds, and how far the restore is."""
+    """A restore group's commit on a partition: the offset that it holds, and the restore's progress."""
 
     offset: int
     progress: str
 
 
 class RestoreGroup:
-    """The consumer group in which one restore keeps its progress. It has no members.
+    """The consumer group that stores one restore's progress. It has no members.
 
     Args:
-        settings: where and as whom.
-        name: the group's.
-        timeout_s: for a request.
+        settings: the connection settings.
+        name: the group's name.
+        timeout_s: the time-out of a request.
     """
 
     def __init__(self, settings: ConnectionSettings, name: str, timeout_s: float) -> None:
@@ -62,14 +62,14 @@ class RestoreGroup:
 
     @property
     def metadata(self) -> Any:
-        """What a transaction needs to know of the group."""
+        """The group's metadata, for a transaction."""
         return self._consumer.consumer_group_metadata()
 
     def marks(self, topic: str, partitions: Iterable[int], *, settled: bool) -> dict[int, Marked]:
-        """Return the group's marks.
+        """Return the group's marks by partition.
 
-        ``settled``: those of transactions that a killed run left open are waited for; it takes as long as they may,
-        unless a :class:`Republisher` of that partition has ended them. Else, what was committed before them.
+        ``settled``: wait for transactions that a killed run left open. This may take until these time out, unless a
+        :class:`Republisher` of the partition has ended them. Otherwise, return the marks committed before them.
 
         Raises:
             BrokerError: they can't be read.
@@ -90,10 +90,10 @@ class RestoreGroup:
         return found
 
     def delete(self) -> None:
-        """Delete the group, so that it holds nothing any more. Harmless where it is gone.
+        """Delete the group, so that it no longer holds a floor. Does nothing if it does not exist.
 
         Raises:
-            BrokerError: it is still there.
+            BrokerError: it could not be deleted.
         """
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import AdminClient
@@ -110,15 +110,15 @@ class RestoreGroup:
 
 
 class Republisher:
-    """Appends to one partition. A context manager; entering it ends what an earlier one of its name left open.
+    """Appends to one partition. A context manager; entering it aborts transactions left open under its id.
 
     Args:
-        settings: where and as whom.
-        topic: the only one that it writes to.
-        partition: likewise.
-        transactional_id: whoever comes later by the same name fences this one.
-        group: where progress is committed.
-        timeout_s: for a request.
+        settings: the connection settings.
+        topic: the only topic that it writes to.
+        partition: the only partition that it writes to.
+        transactional_id: a later Republisher with the same id fences this one.
+        group: the group that progress is committed to.
+        timeout_s: the time-out of a request.
     """
 
     def __init__(
@@ -166,15 +166,15 @@ class Republisher:
         self._producer = None
 
     def append(self, records: Sequence[Record], hold_at: int, progress: str) -> None:
-        """Append records and commit how far that is, both or neither.
+        """Append records and commit the progress in one transaction.
 
         Args:
-            records: with the content, headers and timestamps that they are to have.
-            hold_at: the offset that the group's commit names.
-            progress: what is committed beside it.
+            records: the records, with the content, headers and timestamps to write.
+            hold_at: the offset that the group commits.
+            progress: the metadata committed with it.
 
         Raises:
-            BrokerError: neither was; or nobody knows, and the next to enter by this name will.
+            BrokerError: nothing was committed; or that is unknown, until the next Republisher with this id is entered.
         """
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -188,8 +188,8 @@ class Republisher:
                 lambda: self._producer.send_offsets_to_transaction([where], self._group.metadata, self._timeout_s)
             )
             self._again(lambda: self._producer.commit_transaction(self._timeout_s))
-        except BaseException as error:  # Ctrl-C too
-            with contextlib.suppress(KafkaException):  # its time-out ends it as well, and so does who comes next
+        except BaseException as error:  # including Ctrl-C
+            with contextlib.suppress(KafkaException):  # otherwise its time-out or the next Republisher ends it
                 self._producer.abort_transaction(self._timeout_s)
             if isinstance(error, KafkaException):
                 raise self._said(error) from None
@@ -213,7 +213,7 @@ class Republisher:
         self._producer.poll(0)
 
     def _again(self, work: Any) -> None:
-        """Do what may be done again after a time-out, until our own."""
+        """Do work that may be repeated after a retriable error, until the time-out."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + self._timeout_s

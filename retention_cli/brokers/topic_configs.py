@@ -1,4 +1,4 @@
-"""Settings of topics and brokers, as the cluster has them now: the few that decide, and any others by name."""
+"""Read live settings of topics and brokers: the few that decisions need, and any others by name."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _BROKER: Final = 4
 _TOPICS_A_REQUEST: Final = 250
 
 Values = Mapping[str, str | None]
-"""Settings by name, in Kafka's own words. One that a broker doesn't know is not in it."""
+"""Settings by name, as Kafka's own texts. Settings that a broker does not know are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """A topic's live settings. ``retention_ms`` is −1 for infinite, as Kafka writes it.
 
-    ``timestamp_type`` is CreateTime or LogAppendTime, None where the broker named neither. ``tiered`` says that it has
-    remote storage.
+    ``timestamp_type`` is CreateTime or LogAppendTime, None if the broker returned neither. ``tiered``: it has remote
+    storage.
     """
 
     cleanup_policy: frozenset[str]
@@ -42,7 +42,7 @@ class TopicConfig:
 async def read_topic_configs(
     wire: Wire, topics: Sequence[str], deadline: float
 ) -> dict[str, TopicConfig | RequestFailedError]:
-    """Return each topic's settings, or why they could not be read. A broker that fails is passed over for another."""
+    """Return each topic's settings, or why they could not be read. If a broker fails, another one is asked."""
     found = await read_topic_values(wire, topics, _KEYS, deadline)
     return {name: one if isinstance(one, RequestFailedError) else _config(one) for name, one in found.items()}
 
@@ -69,7 +69,7 @@ async def read_topic_values(
 async def read_broker_values(
     wire: Wire, brokers: Iterable[int], keys: Sequence[str]
 ) -> dict[int, Values | RequestFailedError]:
-    """Return the named settings of each broker, or why they could not be read: only itself can be asked."""
+    """Return the named settings of each broker, or why they could not be read: only the broker itself has them."""
     found: dict[int, Values | RequestFailedError] = dict.fromkeys(brokers, _LEFT_OUT)
     work = {broker: [Job(_request(_BROKER, [str(broker)], keys), broker)] for broker in found}
 

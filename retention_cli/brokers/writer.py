@@ -1,4 +1,4 @@
-"""The one object, beside the deleter, that changes anything in a cluster: kretain's own topics, and no other."""
+"""The only object besides the deleter and the republisher that changes a cluster: it writes to kretain's own topics."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from retention_cli.brokers.security.settings import MASK, ConnectionSettings
 
 _FLUSH_S: Final = 0.25
 _NEW_TOPIC_MS: Final = 2_000
-"""How long a topic that a broker doesn't know may be one that it has not heard of yet."""
+"""How long a topic that a broker does not know may be a new one that it has not learned of yet."""
 _LOG_APPEND_TIME: Final = 2
 """confluent-kafka's TIMESTAMP_LOG_APPEND_TIME."""
 
 
 class Appended(NamedTuple):
-    """Where a message stands, and the broker's own stamp of it (Unix ms), None where the topic is not LogAppendTime."""
+    """A message's place, and the broker's timestamp of it (Unix ms), None if the topic is not LogAppendTime."""
 
     partition: int
     offset: int
@@ -28,7 +28,7 @@ class Appended(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic to be made."""
+    """A topic to create."""
 
     name: str
     replication_factor: int
@@ -37,12 +37,12 @@ class TopicSpec:
 
 
 class ClusterWriter:
-    """Makes topics and appends messages to them. A context manager; it connects when it is first asked to.
+    """Creates topics and appends messages to them. A context manager; it connects on first use.
 
     Args:
-        settings: where and as whom.
-        topics: the only ones that it may touch.
-        timeout_s: after which a request has failed.
+        settings: the connection settings.
+        topics: the only topics that it may create or write to.
+        timeout_s: the time-out of a request.
     """
 
     def __init__(self, settings: ConnectionSettings, topics: Collection[str], timeout_s: float) -> None:
@@ -59,20 +59,20 @@ class ClusterWriter:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connections. Harmless when repeated."""
+        """Close the connections. May be called repeatedly."""
         self._producer = None
 
     def connect(self) -> None:
-        """Connect in the background, for the first message to go out at once. Says nothing where that fails."""
+        """Connect in the background, so that the first message is sent without delay. Errors are ignored."""
         from confluent_kafka import KafkaException
 
         try:
             self._connected().poll(0)
-        except KafkaException:  # the first message will say it again
+        except KafkaException:  # the first message will fail likewise
             self._producer = None
 
     def create(self, spec: TopicSpec) -> bool:
-        """Make a topic; return False where somebody else has made it meanwhile.
+        """Create a topic; return False if it exists already.
 
         Raises:
             BrokerError: the cluster refused, or did not answer within the time-out.
@@ -96,10 +96,10 @@ class ClusterWriter:
         return True
 
     def append(self, topic: str, key: bytes, value: bytes | None) -> Appended:
-        """Append a message and return where it stands, once every replica in sync has it.
+        """Append a message and return its place, once every in-sync replica has it.
 
         Raises:
-            BrokerError: no broker took it within the time-out. It may still stand there later.
+            BrokerError: no broker acknowledged it within the time-out. It may still be appended later.
         """
         result = self.append_all(topic, [(key, value)])[0]
         if isinstance(result, BrokerError):
@@ -107,7 +107,7 @@ class ClusterWriter:
         return result
 
     def append_all(self, topic: str, messages: Sequence[tuple[bytes, bytes | None]]) -> list[Appended | BrokerError]:
-        """Append messages (key and value; None deletes a key) to partition 0, in order; return what became of each."""
+        """Append messages (key and value; None deletes a key) to partition 0, in order; return each one's result."""
         from confluent_kafka import KafkaException
 
         self._check(topic)
@@ -139,14 +139,14 @@ class ClusterWriter:
                             return results
                         producer.poll(_FLUSH_S)
                 producer.poll(0)
-            while producer.flush(_FLUSH_S) and time.monotonic() < deadline:  # in slices: Ctrl-C gets through
+            while producer.flush(_FLUSH_S) and time.monotonic() < deadline:  # in short waits, so that Ctrl-C works
                 pass
         except (KafkaException, SystemError) as error:
-            # What ends the client is raised by it; where delivery reports wait too, as the cause of a SystemError.
+            # A fatal error is raised by the client; if delivery reports are pending, as the cause of a SystemError.
             said = error if isinstance(error, KafkaException) else error.__cause__
             if not isinstance(said, KafkaException):
                 raise
-            if said.args[0].name() == "_FATAL":  # it ended before, and has not yet said why
+            if said.args[0].name() == "_FATAL":  # the client ended earlier, and has not yet reported why
                 said = self._why_it_ended() or said
             self._producer = None
             failed = self._error(said.args[0], f"topic {topic} could not be written to", "WRITE", topic)
@@ -193,7 +193,7 @@ class ClusterWriter:
         return {**self._settings.for_librdkafka(), "log_level": 0, "logger": quiet}
 
     def _hear(self, error: Any) -> None:
-        """Keep what the client says of its connections: it says why nothing arrives."""
+        """Keep the client's latest connection error: it explains why nothing arrives."""
         if error.name() != "_ALL_BROKERS_DOWN":
             self._heard = error.str()
 
@@ -206,7 +206,7 @@ class ClusterWriter:
             case "_AUTHENTICATION":
                 return UnauthorizedError(f"{what}: the cluster refused the connection: {text}")
             case "UNKNOWN_TOPIC_OR_PART" | "_UNKNOWN_TOPIC" | "_UNKNOWN_PARTITION":
-                self._producer = None  # it would go on believing that, once the topic is there
+                self._producer = None  # it would keep that state even after the topic is created
                 return RequestFailedError(f"{what}: it is not there: kretain init makes it", retriable=False)
             case "_MSG_TIMED_OUT" | "_TIMED_OUT":
                 heard = f" ({self._clean(self._heard)})" if self._heard else ""
@@ -214,7 +214,7 @@ class ClusterWriter:
         return RequestFailedError(f"{what}: {text}", retriable=bool(said.retriable()))
 
     def _clean(self, said: object) -> str:
-        """Return an error's text in one line, and without any of our secrets."""
+        """Return an error's text in one line, without the connection's secrets."""
         text = " ".join(str(said).split())
         secrets = (self._settings.password, self._settings.key_pem, self._settings.key_password)
         for secret in secrets:

@@ -1,1 +1,1 @@
-"""What every room speaks of: facts, decisions, units, times; no room of ours is below it."""
+"""Values that every package uses: facts, decisions, units, times. It imports no other package of kretain's."""

@@ -1,4 +1,4 @@
-"""Time as an argument: what waits, gives up or stamps asks a :class:`Clock`, so that a test can be its hands."""
+"""Time as an argument: code that waits, times out or stamps uses a :class:`Clock`, which tests can control."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Clock(Protocol):
     """A clock that can also wait."""
 
     def monotonic(self) -> float:
-        """Return seconds that only go on, from an unknown start: for deadlines."""
+        """Return monotonic seconds since an arbitrary start, for deadlines."""
         ...
 
     def wall_ms(self) -> int:
-        """Return our wall clock, Unix ms: for cutoffs and for what is remembered."""
+        """Return this machine's time in Unix ms, for cutoffs and for the ledger."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -30,7 +30,7 @@ class SystemClock:
         return time.monotonic()
 
     def wall_ms(self) -> int:
-        """Return the wall clock, Unix ms."""
+        """Return this machine's time in Unix ms."""
         return time.time_ns() // 1_000_000
 
     def sleep(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""What every room's errors may be, besides their own kind."""
+"""The base class of errors that any package may raise."""
 
 from __future__ import annotations
 
 
 class Refusal(Exception):  # noqa: N818  (what it is, not what went wrong)
-    """What was asked for must not go ahead, and was not begun: nothing was changed (exit 6)."""
+    """The operation must not proceed, and was not begun: nothing was changed (exit 6)."""

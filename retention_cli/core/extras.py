@@ -1,4 +1,4 @@
-"""The column formats' library, imported where it is used: kretain works without it until Parquet is asked for."""
+"""Optional libraries, imported where they are used: kretain works without them until a feature needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that somebody names: read whole, where they are files and no larger than one may be."""
+"""Read files that the user names, if they are regular files and not too large."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final
 
 MIB: Final = 1 << 20
 SETTINGS_MAX_BYTES: Final = 16 * MIB
-"""A policy, a fleet, contexts, a client's properties, a PEM file or a key store: more is something else."""
+"""The limit for a policy, a fleet, contexts, a client's properties, a PEM file or a key store: none is larger."""
 PLAN_MAX_BYTES: Final = 1 << 30
 
 
 def read_file(path: Path, most_bytes: int = SETTINGS_MAX_BYTES, *, pipes: bool = False) -> bytes:
-    """Return a file's content. A pipe or a device could block, or never end.
+    """Return a file's content. Pipes and devices are refused, as they could block or never end.
 
     Args:
         path: the file.
         most_bytes: how large it may be.
-        pipes: whether it may be a pipe, as a shell's ``<(command)`` is: so secrets come from a vault.
+        pipes: whether it may be a pipe, such as a shell's ``<(command)``, which may read secrets from a vault.
 
     Raises:
-        OSError: it can't be read, is not a regular file, or is larger; ``strerror`` says so.
+        OSError: it can't be read, is not a regular file, or is too large; ``strerror`` has the reason.
     """
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (0 if pipes else os.O_NONBLOCK))
     try:
@@ -38,7 +38,7 @@ def read_file(path: Path, most_bytes: int = SETTINGS_MAX_BYTES, *, pipes: bool =
 
 
 def refuse_odd(handle: int, *, pipes: bool = False) -> None:
-    """Refuse what is open and is not a regular file; a pipe is let pass where ``pipes`` are allowed.
+    """Check that an open file is a regular file, or a pipe if ``pipes`` are allowed.
 
     Raises:
         OSError: it is a folder, a pipe, a socket or a device.

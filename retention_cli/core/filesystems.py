@@ -1,4 +1,4 @@
-"""Other places than this machine's disk, by their URLs: pyarrow's file systems."""
+"""Open file systems by URL, with pyarrow: this machine's disk and remote ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _DOCS: Final = "See docs/archive.md"
 
 
 class FilesystemError(Exception):
-    """A URL's file system can't be used. The text says why, without what stands behind the URL's question mark."""
+    """A URL's file system can't be used. The text has the reason, without the URL's part after a question mark."""
 
 
 def connect(url: str) -> tuple[Any, str]:
-    """Return pyarrow's file system for a URL or a local path, and the path there.
+    """Return pyarrow's file system for a URL or a local path, and the path in it.
 
     Raises:
         FilesystemError: it can't be reached, or a part of its client is missing.
@@ -33,7 +33,7 @@ def connect(url: str) -> tuple[Any, str]:
 
 
 def _without_hadoop(said: str) -> str | None:
-    """Return what to do if a part of Hadoop's client is missing: pyarrow's own message lists every path it tried."""
+    """Return what to do if a part of Hadoop's client is missing, else None: pyarrow lists every path that it tried."""
     if "libjvm" in said:
         return f"HDFS needs Java, and there is no libjvm.so to be found: JAVA_HOME names a Java. {_DOCS}"
     if "Unable to load libhdfs" in said:

@@ -1,4 +1,4 @@
-"""Partitions that stand where they stand for the same reasons, drawn together. Pure."""
+"""Group partitions that have the same reasons. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from retention_cli.core.model import Reason, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class SameReasons:
-    """Partitions with the same reasons: how many, of how many topics.
+    """Partitions with the same reasons: their number, and that of their topics.
 
-    ``places`` are those of the first topics at least, in order.
+    ``places`` are at least the partitions of the first topics, in order.
     """
 
     reasons: tuple[Reason, ...]
@@ -22,9 +22,9 @@ class SameReasons:
 
 
 def grouped(rows: Iterable[tuple[TopicPartition, tuple[Reason, ...]]]) -> list[SameReasons]:
-    """Draw partitions together; the most frequent reasons come first, of equally frequent ones the first partition's.
+    """Return partitions grouped by reasons, the most frequent first; ties are ordered by their first partition.
 
-    Rows come in the order of their partitions.
+    ``rows`` must be in the order of their partitions.
     """
     grouped: dict[tuple[Reason, ...], list[TopicPartition]] = {}
     for tp, reasons in rows:

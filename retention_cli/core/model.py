@@ -1,7 +1,7 @@
-"""Facts and decisions: frozen values that every room shares.
+"""Facts and decisions: frozen values that every package shares.
 
-An offset is an ``int`` or it is :class:`Unknown` with its reason. No sentinel (−1, None) stands for a
-number anywhere: what a broker answers in sentinels ends in ``brokers/``.
+An offset is an ``int``, or :class:`Unknown` with its reason. No sentinel (−1, None) stands for a number anywhere:
+brokers' sentinels don't leave ``brokers/``.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ CleanupPolicy = frozenset[str]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 ANCIENT_MS: Final = 946_684_800_000
-"""2000-01-01T00:00:00Z in Unix ms: what is stamped before it was stamped in seconds (G9)."""
+"""2000-01-01T00:00:00Z in Unix ms: an earlier timestamp was probably written in seconds (G9)."""
 
 INFINITE_MS: Final = -1
-"""Kafka's own word for "no time limit" in ``retention.ms``."""
+"""Kafka's value for "no time limit" in ``retention.ms``."""
 
 
 NO_INVENTORY: Final = (
@@ -31,7 +31,7 @@ NO_INVENTORY: Final = (
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic, by name and index. A tuple: it is hashed by the million."""
+    """A partition of a topic, by name and index. A tuple, as millions are hashed."""
 
     topic: str
     partition: int
@@ -42,7 +42,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reason:
-    """Why something is as it is: the rule, guard or floor behind it, and a sentence for people."""
+    """A reason: ``code`` is the rule, guard or other cause, ``text`` a sentence for display."""
 
     code: str
     text: str
@@ -50,7 +50,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A fact that could not be read. It holds what depends on it, and says why."""
+    """A fact that could not be read, and why. Whatever depends on it is held."""
 
     reasons: tuple[Reason, ...]
 
@@ -67,9 +67,9 @@ Maybe = Union[T, Unknown]  # noqa: UP007  (mypy takes no generic alias written w
 class LookUp(NamedTuple):
     """The answer of ``offset_at(T)``: every record before ``offset`` is older than T (docs/rules.md, Look-ups).
 
-    ``note`` says what a person should know of how it was found, such as that reading stopped early.
-    ``timestamp`` is the time (Unix ms) of the record that ends the prefix, where the broker named one; ``record`` is
-    that record's own offset, where it was read.
+    ``note`` is a remark on how it was found, such as that reading stopped early. ``timestamp`` is the time (Unix ms)
+    of the record that ends the prefix, if the broker returned one; ``record`` is that record's own offset, if it was
+    read.
     """
 
     offset: int
@@ -79,10 +79,10 @@ class LookUp(NamedTuple):
 
 
 class EventPrefix(NamedTuple):
-    """Every record before ``offset`` has an event time older than R2's cutoff, read out of the records (R2).
+    """Every record before ``offset`` has an event time older than R2's cutoff, as read from the records (R2).
 
-    ``note`` and ``timestamp`` are as a :class:`LookUp`'s. ``ancient`` is the offset of the first record before it whose
-    event time lies before 2000, and ``ancient_ms`` that time (G9); None where there is none.
+    ``note`` and ``timestamp`` are as in :class:`LookUp`. ``ancient`` is the offset of the first record before
+    ``offset`` whose event time is before 2000, and ``ancient_ms`` that time (G9); None if there is none.
     """
 
     offset: int
@@ -93,9 +93,9 @@ class EventPrefix(NamedTuple):
 
 
 class EventMax(NamedTuple):
-    """The largest event time of a partition's data, ever (R2), in Unix ms, and the record's offset.
+    """The largest event time that a partition's data ever had (R2), in Unix ms, and the record's offset.
 
-    Where it is not ``exact`` it is a safe lower bound: the largest that could be seen.
+    If it is not ``exact``, it is a safe lower bound: the largest that could be read.
     """
 
     time_ms: int
@@ -104,12 +104,12 @@ class EventMax(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What two are compared by: of equal times, the later record's is taken."""
+        """The sort key: of equal times, the later record's is larger."""
         return self.time_ms, -1 if self.offset is None else self.offset
 
 
 class Watermark(NamedTuple):
-    """From ``percent`` of a disk on, times count ``factor`` of what they are, but no less than the minimum (R7)."""
+    """From ``percent`` of disk usage on, times are multiplied by ``factor``, but stay at least ``minimum_ms`` (R7)."""
 
     percent: float
     factor: float
@@ -117,7 +117,7 @@ class Watermark(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """The highest watermark reached on any disk that holds a replica of a partition (R7)."""
+    """The highest watermark reached on any disk with a replica of a partition (R7)."""
 
     disk: str
     percent: float
@@ -125,7 +125,7 @@ class Usage(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The smallest offset whose tail fits (R5); ``exact`` where ``by`` an inventory, or by what was read."""
+    """The smallest offset whose tail fits (R5); ``exact``: it is ``by`` an inventory or the log's batches."""
 
     offset: int
     exact: bool
@@ -133,7 +133,7 @@ class Tail(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """At our wall clock ``wall_ms`` (Unix ms) the high watermark was ``high_watermark``.
+    """The high watermark at this machine's time ``wall_ms`` (Unix ms).
 
     Every offset below it was written at or before then (G3).
     """
@@ -144,9 +144,9 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The smallest committed offset over every consumer that counts (F1), and whose it is.
+    """The smallest committed offset over every consumer that counts (F1), and the consumer.
 
-    ``by`` is the consumer as ``kind:name`` (``group:billing``). ``notes`` say what is odd but known.
+    ``by`` is the consumer as ``kind:name`` (``group:billing``). ``notes`` are known oddities.
     """
 
     offset: int
@@ -154,7 +154,7 @@ class Floor:
     notes: tuple[Reason, ...] = ()
 
 
-# Made once: they stand in every fact that was not read.
+# Made once, as they are the value of every fact that was not read.
 _NO_TIMESTAMP_TYPE: Final = Unknown.because("topic-settings", "message.timestamp.type was not read")
 NO_EVENT_TIMES: Final = Unknown.because("R2", "event times were not read")
 NO_SIZE: Final = Unknown.because("size", "not read")
@@ -165,10 +165,9 @@ _NO_BASES: Final = Unknown.because("granularity", NO_INVENTORY)
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What is true of a whole topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite.
+    """The facts of a whole topic. ``retention_ms`` is the live ``retention.ms``, −1 for infinite.
 
-    ``timestamp_type`` is whose time the broker stamps records with (``message.timestamp.type``). ``tiered`` says that
-    it has remote storage.
+    ``timestamp_type`` is ``message.timestamp.type``. ``tiered``: the topic has remote storage.
     """
 
     name: str
@@ -181,19 +180,19 @@ class TopicFacts:
 
 
 class PartitionFacts(NamedTuple):
-    """Everything :func:`~retention_cli.decide.decision.decide` may know of one partition.
+    """All facts that :func:`~retention_cli.decide.decision.decide` uses for one partition.
 
-    A tuple: made in a sixth of the time.
+    It is a tuple, which is made in a sixth of the time.
 
     ``log_start`` is S, ``high_watermark`` H, ``last_stable_offset`` L. ``lookups`` maps a time in Unix
     ms to ``offset_at`` of it; ``data_lookups`` does so for R2 and R3, where the answer must be a data record and
-    no transaction marker. ``newest`` is maxEventTime, None where the partition holds no data record and none is
-    remembered. ``event_prefix`` is R2's bound where event times are read out of records. ``samples`` are the
-    ledger's, oldest first. ``stamped_below`` is G3's: below it, timestamps are producers', also where the topic is
-    LogAppendTime by now. ``clock`` is unknown where ours and the brokers' differ (G8). ``size_bytes`` is the
-    leader replica's size on disk. ``usage`` is R7's, None where no watermark is reached; ``tails`` are R5's, by the
-    policy's key. ``segment_bases`` are the base offsets of the leader's segments, sorted, by an inventory.
-    ``leader_epoch`` is the one under which all of this was read, None where it was not told.
+    not a transaction marker. ``newest`` is maxEventTime, None if the partition has no data record and none is
+    remembered. ``event_prefix`` is R2's bound if event times are read from records. ``samples`` are the ledger's,
+    oldest first. ``stamped_below`` is for G3: below it, timestamps are producers', even if the topic is LogAppendTime
+    now. ``clock`` is unknown if this machine's clock and the brokers' differ (G8). ``size_bytes`` is the leader
+    replica's size on disk. ``usage`` is for R7, None if no watermark is reached; ``tails`` are R5's bounds, by the
+    policy's key. ``segment_bases`` are the base offsets of the leader's segments from an inventory, sorted.
+    ``leader_epoch`` is the one in which all of this was read, None if unknown.
     """
 
     topic: TopicFacts
@@ -223,17 +222,17 @@ class PartitionFacts(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether it is known to hold no record (S = H)."""
+        """Whether the partition is known to have no record (S = H)."""
         return not isinstance(self.log_start, Unknown) and self.log_start == self.high_watermark
 
 
 class Decision(NamedTuple):
-    """What is to happen to one partition, and why (docs/rules.md, Deciding). A tuple, as facts are.
+    """The decision for one partition, and why (docs/rules.md, Deciding). A tuple, as facts are.
 
-    ``trim_to`` is the new log start offset, None unless ``action`` is trim. ``records`` counts the
-    offsets that go, ``unconsumed`` those of them that some counting consumer has not read, ``size_bytes``
-    what they take on the leader, None where that can't be told; ``size_exact`` where an inventory says so to the byte.
-    ``leader_epoch`` says of which life of the log all this is (M1).
+    ``trim_to`` is the new log start offset, None unless ``action`` is trim. ``records`` counts the trimmed offsets,
+    ``unconsumed`` those of them that at least one counting consumer has not read, ``size_bytes`` their bytes on the
+    leader, None if unknown; ``size_exact``: the size is from an inventory, exact to the byte. ``leader_epoch``
+    identifies the log that all of this is about (M1).
     """
 
     topic: str
@@ -262,5 +261,5 @@ class Decision(NamedTuple):
 
 
 def known(value: Maybe[T]) -> T | None:
-    """Return the value, or None where it is unknown: for output, never for arithmetic."""
+    """Return the value, None if it is unknown: for output, never for arithmetic."""
     return None if isinstance(value, Unknown) else value

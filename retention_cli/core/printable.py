@@ -1,4 +1,4 @@
-"""What came from a cluster or a file, made fit to be shown: nothing in it can move a cursor or forge a line. Pure."""
+"""Make text from a cluster or a file safe to display: it can't move the cursor or forge a line. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import shlex
 
 
 def printable(text: str) -> str:
-    r"""Return text with every character that does not print as its escape, such as ``\x1b`` or ``\u202e``.
+    r"""Return text with every non-printable character replaced by its escape, such as ``\x1b`` or ``\u202e``.
 
-    Control characters (C0, C1, newlines), bidirectional overrides and other invisible ones don't print.
+    Control characters (C0, C1, newlines), bidirectional overrides and other invisible ones are not printable.
     """
     if text.isprintable():
         return text
@@ -16,7 +16,7 @@ def printable(text: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    r"""Return text as one word of a command line, to be copied: quoted, or ``$'…\x1b…'`` where it does not print."""
+    r"""Return text as one word of a command line, to be copied: quoted, or ``$'…\x1b…'`` if it is not printable."""
     if text.isprintable():
         return shlex.quote(text)
     parts = []

@@ -1,4 +1,4 @@
-"""How long work tells how far it is, without knowing who looks."""
+"""The interface by which long work reports its progress, independent of the display."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Is told what is being done, and how much of how much is done (None: how much is not known)."""
+    """Receives reports: the phase, how much of it is done, and the total (None: unknown)."""
 
     def __call__(self, phase: str, done: int = 0, total: int | None = None) -> None:
-        """Take one report. Called often, from any thread; it must be cheap."""
+        """Receive one report. Called often, from any thread; it must be cheap."""
         ...
 
 
 def silent(phase: str, done: int = 0, total: int | None = None) -> None:
-    """Tell nobody."""
+    """Discard a report."""
     del phase, done, total

@@ -1,4 +1,4 @@
-"""Where a cluster's state lies: ``STATE_DIR/CLUSTER_ID``."""
+"""The folder of a cluster's state: ``STATE_DIR/CLUSTER_ID``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retention_cli.core.files import refuse_odd
 
 
 class StateError(Exception):
-    """State that can't be read or written. Nothing is trimmed without it."""
+    """The state can't be read or written. Nothing is trimmed without it."""
 
 
 def default_state_dir() -> Path:
@@ -21,7 +21,7 @@ def default_state_dir() -> Path:
 
 
 def cluster_folder(state_dir: Path, cluster_id: str) -> Path:
-    """Return the folder of one cluster's state; ids that are odd as file names are quoted."""
+    """Return the folder of one cluster's state; characters of its id that are odd in file names are quoted."""
     name = quote(cluster_id, safe="-_")
     if not name.strip("."):
         raise StateError(f"the cluster's id {cluster_id!r} can't name a folder")
@@ -29,10 +29,10 @@ def cluster_folder(state_dir: Path, cluster_id: str) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a cluster's folder in the state directory, both for us alone, and refuse one that others may change.
+    """Create a cluster's folder and the state directory for this user only; refuse them if others can change them.
 
     Raises:
-        StateError: it can't be made, is a symbolic link, belongs to somebody else, or anybody may write to it.
+        StateError: one can't be created, is a symbolic link, belongs to another user, or is world-writable.
     """
     try:
         folder.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -56,10 +56,10 @@ def make_folder(folder: Path) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file of the state directory and return its descriptor; one that is made is ours alone.
+    """Open a file of the state directory and return its descriptor. A new file is for this user only.
 
     Raises:
-        OSError: it can't be opened, is a symbolic link, or not a file.
+        OSError: it can't be opened, is a symbolic link, or is not a file.
     """
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them, and back."""
+"""Parse and format durations, sizes and times."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _LONGEST_SHOWN: Final = 60
 
 
 class UnitError(ValueError):
-    """A quantity without a unit, with a wrong one, or no quantity at all."""
+    """The text is not a quantity, or its unit is missing or wrong."""
 
 
 def parse_duration_ms(text: str) -> int:
     """Return a duration such as ``3d``, ``12h``, ``90s`` or ``1.5h`` in whole milliseconds.
 
     Raises:
-        UnitError: it is none; the text names the units there are.
+        UnitError: it can't be parsed; the text names the valid units.
     """
     return _parse(text, _MS, "a duration such as 3d, 12h, 30m, 90s or 500ms")
 
@@ -52,7 +52,7 @@ def parse_bytes(text: str) -> int:
     """Return a size such as ``50GiB`` or ``10MB`` in bytes.
 
     Raises:
-        UnitError: it is none; the text names the units there are.
+        UnitError: it can't be parsed; the text names the valid units.
     """
     return _parse(text, _BYTES, "a size such as 50GiB, 512MiB or 10GB")
 
@@ -80,7 +80,7 @@ def format_duration(ms: int) -> str:
 
 
 def format_age(ms: int) -> str:
-    """Return milliseconds in the two largest units that say something: ``2d 10h``, ``1h``, ``45s``, ``5ms``."""
+    """Return milliseconds in the largest unit that fits and the next one: ``2d 10h``, ``1h``, ``45s``, ``5ms``."""
     parts = []
     for unit in ("d", "h", "m", "s"):
         count, ms = divmod(ms, _MS[unit])
@@ -92,11 +92,11 @@ def format_age(ms: int) -> str:
 
 
 _LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: a calendar goes no further, a timestamp in microseconds does."""
+"""The end of the year 9999, the last that a calendar supports. A timestamp in microseconds is beyond it."""
 
 
 def parse_time_ms(text: str) -> int:
-    """Return a moment as Unix ms: ISO 8601 (``2026-11-01T00:00:00Z``; a zone must be named) or decimal Unix ms.
+    """Return a moment as Unix ms: ISO 8601 (``2026-11-01T00:00:00Z``; the zone is required) or decimal Unix ms.
 
     Raises:
         UnitError: it is neither.
@@ -121,7 +121,7 @@ def _unix_ms(moment: dt.datetime) -> int:
 
 
 def format_time(ms: int) -> str:
-    """Return Unix ms as ISO 8601 in UTC, to the second where that is exact: ``2026-11-01T00:00:00Z``."""
+    """Return Unix ms as ISO 8601 in UTC, to the second if that is exact: ``2026-11-01T00:00:00Z``."""
     if not 0 <= ms <= _LAST_MS:
         return f"{ms} ms (no date: microseconds?)" if ms > _LAST_MS else f"{ms} ms"
     moment = dt.datetime.fromtimestamp(ms // 1000, dt.UTC)

@@ -1,1 +1,1 @@
-"""Facts, settings and now: what may be trimmed. Pure."""
+"""Decide what may be trimmed, from facts, settings and the current time. Pure."""

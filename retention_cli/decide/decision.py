@@ -1,4 +1,4 @@
-"""Triggers, each under its guards, come to one decision per partition (docs/rules.md, Deciding).
+"""Combine triggers, each limited by its guards, into one decision per partition (docs/rules.md, Deciding).
 
 Pure: no clock, no broker, no Spark. The same facts, settings and now give the same decision.
 """
@@ -30,8 +30,8 @@ from retention_cli.policy.settings import Settings
 class Weighed(NamedTuple):
     """A trigger's bound after its guards.
 
-    ``asked`` is the bound as the trigger gave it, ``allowed`` what its guards left of it: None where
-    nothing is asked (off, or not beyond S), unknown where the trigger or one of its guards is.
+    ``asked`` is the trigger's bound, ``allowed`` what its guards leave of it: None if there is nothing to trim (not
+    beyond S), unknown if the trigger or one of its guards is.
     """
 
     rule: Rule
@@ -45,7 +45,7 @@ class Weighed(NamedTuple):
 class Wanted(NamedTuple):
     """The times (Unix ms) whose ``offset_at`` a decision needs; ``data`` are those for ``data_lookups``.
 
-    ``front`` says that of 2000-01-01 it is only asked whether the first record is older (G9).
+    ``front``: 2000-01-01 is among them only to learn whether the first record is older (G9).
     """
 
     times: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ _ANYWHERE: Final = 2**63 - 1
 
 
 def settled(facts: PartitionFacts, settings: Settings) -> bool:
-    """Return whether the decision is clear before any time is looked up: empty, frozen, skipped, or not readable."""
+    """Return whether the decision needs no look-ups: the partition is empty, frozen, skipped, or unreadable."""
     return (
         facts.empty
         or isinstance(facts.log_start, Unknown)
@@ -72,8 +72,8 @@ def settled(facts: PartitionFacts, settings: Settings) -> bool:
 def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wanted:
     """Return the times whose ``offset_at`` the decision needs; ``facts.newest`` must have been read.
 
-    What can't matter is not asked for: nothing for a partition that is settled, or where no trigger could ask
-    for anything. What guards want (G3, G9) is asked together with the triggers' own times.
+    Look-ups that can't matter are left out: all of them if the partition is settled, or if no trigger could ask for a
+    bound. Times that guards need (G3, G9) are returned together with the triggers' own.
     """
     if settled(facts, settings):
         return _NOTHING
@@ -89,7 +89,7 @@ def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wa
 
 
 def weigh(facts: PartitionFacts, settings: Settings, now_ms: int) -> list[Weighed]:
-    """Return what each trigger that is on comes to, in the rules' order."""
+    """Return the guarded bound of each trigger that is on, in the rules' order."""
     if isinstance(facts.log_start, Unknown):
         return []
     log_start = facts.log_start
@@ -99,17 +99,17 @@ def weigh(facts: PartitionFacts, settings: Settings, now_ms: int) -> list[Weighe
 
 
 def decide(facts: PartitionFacts, settings: Settings, now_ms: int) -> Decision:
-    """Return what is to happen to one partition.
+    """Return the decision for one partition.
 
-    Never past min(H, L); never past the floor where R1 or G2 asks for it; an unknown holds what depends
-    on it and leaves its reason.
+    It never trims past min(H, L), nor past the floor if R1 or G2 requires that. An unknown fact stops the triggers
+    that depend on it, and its reason is in the decision.
     """
     stopped = _stopped(facts, settings)
     return _weighed(facts, settings, now_ms) if stopped is None else stopped
 
 
 class Limit(NamedTuple):
-    """How far R6 may trim a partition, and which guard says so, in words."""
+    """How far R6 may trim a partition, and the guard that limits it, with a text."""
 
     offset: int
     guard: GuardCode
@@ -117,7 +117,7 @@ class Limit(NamedTuple):
 
 
 def disk_limit(facts: PartitionFacts, settings: Settings, now_ms: int) -> Maybe[Limit]:
-    """Return how far the guards let R6 trim a partition; unknown, with why, where it may not at all."""
+    """Return how far the guards let R6 trim a partition; unknown, with the reason, if it must not be trimmed."""
     stopped = _stopped(facts, settings)
     if stopped is not None:
         return Unknown(stopped.reasons or (Reason("R6", "it is empty"),))
@@ -135,9 +135,9 @@ def disk_limit(facts: PartitionFacts, settings: Settings, now_ms: int) -> Maybe[
 def raised(
     facts: PartitionFacts, settings: Settings, decision: Decision, bound: int, limit: Limit, why: Reason
 ) -> Decision:
-    """Return the decision with R6's bound, where that goes further than what the other rules came to.
+    """Return the decision with R6's bound, if that is larger than the other rules' bound.
 
-    ``bound`` is within ``limit``; where it is ``limit``, that is what limited it.
+    A ``bound`` beyond ``limit`` is ignored; one equal to ``limit`` was limited by it.
     """
     log_start = known(facts.log_start)
     if log_start is None or bound > limit.offset:
@@ -146,7 +146,7 @@ def raised(
     one = Weighed("disk-usage", "R6", bound, bound, by, (why,))
     if settings.whole_segments:
         one = _whole_segments(one, facts, log_start)
-    if not isinstance(one.allowed, int):  # rounding to segments: unknown, or nothing is left
+    if not isinstance(one.allowed, int):  # after rounding to segments: unknown, or nothing left to trim
         more = one.allowed.reasons if isinstance(one.allowed, Unknown) else one.notes
         held = isinstance(one.allowed, Unknown) and decision.action == "keep"
         reasons = _reasons((*decision.reasons, *more))
@@ -168,12 +168,12 @@ def after_disks(
     """Return the decision after R6.
 
     Args:
-        facts: the partition's.
-        settings: its topic's.
-        decision: what the other rules came to.
-        limit: how far the guards let R6 go (:func:`disk_limit`).
-        asked: R6's bound, and why; None where it asks for nothing.
-        stopped: why R6 is unknown, None where it is not, or has nothing to do with the partition.
+        facts: the partition's facts.
+        settings: its topic's settings.
+        decision: the decision by the other rules.
+        limit: how far the guards let R6 trim (:func:`disk_limit`).
+        asked: R6's bound and its reason; None if R6 does not trim the partition.
+        stopped: why R6 is unknown for the partition, None if it is known or does not apply.
     """
     if asked is not None and not isinstance(limit, Unknown):
         bound, why = asked
@@ -182,7 +182,7 @@ def after_disks(
 
 
 def held_by_disks(decision: Decision, why: Unknown) -> Decision:
-    """Return the decision with the reason why R6 is unknown in it. What is settled without any rule stays so."""
+    """Return the decision with the reasons why R6 is unknown. Decisions that need no rule are unchanged."""
     if decision.action == "skip" or decision.log_start == decision.high_watermark or why.reasons == decision.reasons:
         return decision
     action: Action = "hold" if decision.action == "keep" else decision.action
@@ -190,7 +190,7 @@ def held_by_disks(decision: Decision, why: Unknown) -> Decision:
 
 
 def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
-    """Return the decision that needs no rule: skipped, frozen, empty, or not to be known."""
+    """Return the decision if it needs no rule (skipped, frozen, empty, or a fact is missing), else None."""
     touch = untouchable(facts.topic, settings)
     if isinstance(touch, Reason):
         return _decision(facts, "skip", reasons=(touch,))
@@ -209,7 +209,7 @@ def _stopped(facts: PartitionFacts, settings: Settings) -> Decision | None:
 
 
 def _lost(floor: Maybe[Floor]) -> tuple[Reason, ...]:
-    """Return what a group had yet to read when it went: told also where nothing is left (F5)."""
+    """Return the floor's notes on records lost before a group read them, reported also for empty partitions (F5)."""
     return () if isinstance(floor, Unknown) else tuple(note for note in floor.notes if note.code == "F5")
 
 
@@ -236,7 +236,7 @@ def _weigh(trigger: Trigger, facts: PartitionFacts, log_start: int, settings: Se
         case Unknown():
             return Weighed(trigger.rule, trigger.code, None, asked, None, ())
         case Bound(offset, notes):
-            if offset <= log_start:  # asks for nothing, and no guard is asked about it
+            if offset <= log_start:  # nothing to trim, so no guard is asked
                 return Weighed(trigger.rule, trigger.code, offset, None, None, notes)
             guarded = _guarded(trigger, asked, facts, log_start, settings, now_ms)
             return _whole_segments(guarded, facts, log_start) if settings.whole_segments else guarded
@@ -258,7 +258,7 @@ def _guarded(
             stopped.extend(limit.reasons)
         elif limit < allowed:
             allowed, limited_by, held_back = limit, guard.code, guard.holds_back(facts, settings)
-    if allowed <= log_start and limited_by is not None:  # nothing is left to ask an unknown guard about
+    if allowed <= log_start and limited_by is not None:  # nothing left to trim, so an unknown guard does not matter
         note = Reason(limited_by, f"{trigger.rule} would trim to {asked:,}, but {held_back}")
         return Weighed(
             trigger.rule, trigger.code, asked, None, limited_by, (*notes, note, *_of_floor(limited_by, facts))
@@ -269,12 +269,12 @@ def _guarded(
 
 
 def _of_floor(limited_by: GuardCode | None, facts: PartitionFacts) -> tuple[Reason, ...]:
-    """Return what is odd about a floor that limits: whose consumer is gone, for one, and what to do (F6)."""
+    """Return the notes of the floor if it limited the bound, such as a group that no longer exists (F6)."""
     return facts.floor.notes if limited_by == "G2" and not isinstance(facts.floor, Unknown) else ()
 
 
 def _whole_segments(one: Weighed, facts: PartitionFacts, log_start: int) -> Weighed:
-    """Round what is allowed down to a segment's base offset, as ``granularity: segment`` wants it."""
+    """Return the bound rounded down to a segment's base offset, for ``granularity: segment``."""
     if not isinstance(one.allowed, int):
         return one
     if isinstance(facts.segment_bases, Unknown):
@@ -327,9 +327,9 @@ def _decision(
 
 
 def unread_below(trim_to: int, log_start: int, floor: int | None) -> int:
-    """Return how many offsets below ``trim_to`` some counting consumer has not read (G2).
+    """Return how many of the trimmed offsets at least one counting consumer has not read (G2).
 
-    All of them where the floor is unknown (None).
+    All of them if the floor is unknown (None).
     """
     return trim_to - (log_start if floor is None else min(max(log_start, floor), trim_to))
 

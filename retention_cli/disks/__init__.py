@@ -1,1 +1,1 @@
-"""What goes by disks and bytes (R5, R6, R7): what is measured, and what follows from it."""
+"""Rules by disks and bytes (R5, R6, R7): measure disks and replicas, and derive bounds from that."""

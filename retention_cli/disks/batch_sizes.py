@@ -1,7 +1,6 @@
-"""R5 by the batches in logs, for want of an inventory: read from the brokers once a command (R5).
+"""R5 without an inventory, from the sizes of the batches in logs: read from the brokers once per command (R5).
 
-What a partition, or a topic, has above its size is told by the brokers for nothing. Only those are read, all that lies
-in them.
+Brokers report replica sizes cheaply. So only the logs of partitions and topics above their limits are read, completely.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from retention_cli.disks.topic_tails import BYTES, TOPIC_BYTES, estimated_tails
 from retention_cli.policy.settings import Settings
 
 RUNS_A_LOG: Final = 1_024
-"""Batches are put together to about so many runs a log: a bound is right to a thousandth of it, or to a batch."""
+"""Batches are merged into about this many runs per log: a bound is exact to a thousandth of the log, or to a batch."""
 
 BY: Final = "the batches in its log"
 _MIB: Final = 1 << 20
@@ -33,7 +32,7 @@ Wanted = Mapping[TopicPartition, RunsWanted]
 ReadRuns = Callable[
     [ClusterReader, Wanted, Leaders, Callable[[int], None]], Mapping[TopicPartition, Runs | RequestFailedError]
 ]
-"""Reads what is wanted and says how it went, for each partition: this process by itself, or Spark."""
+"""Reads the wanted logs, in this process or in Spark; returns each partition's runs, or the error."""
 
 
 def read_here(
@@ -56,9 +55,9 @@ class _Kept:
 
 @dataclass(slots=True)
 class BatchSizes:
-    """What was read of logs in one command. A recheck goes by what the plan has read: what came since is kept whole.
+    """The runs of batches read in one command. A recheck reuses the plan's: records written since are all kept.
 
-    After an election all is read again: the log may have lost its tail (M1).
+    After an election a log is read again: it may have lost its tail (M1).
 
     Args:
         read: how batches are read.
@@ -76,15 +75,15 @@ class BatchSizes:
         sizes: Mapping[TopicPartition, int],
         progress: Progress = silent,
     ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
-        """Return R5's bounds by the policy's key.
+        """Return R5's bounds for each partition, by the policy's key.
 
         Args:
-            reader: asks the brokers.
-            facts: of all partitions of topics that have a size.
-            settings: by topic.
-            leaders: where to read.
-            sizes: what the brokers say that the leaders' replicas take, of those that are known.
-            progress: is told how many bytes have come.
+            reader: the cluster, read-only.
+            facts: the facts of all partitions of topics with a size limit.
+            settings: the settings by topic.
+            leaders: the brokers to read from.
+            sizes: the sizes of the leaders' replicas that the brokers reported, where known.
+            progress: called with how many MiB have been read.
         """
         large = {
             tp
@@ -109,7 +108,7 @@ class BatchSizes:
         for tp, one in facts.items():
             here = found.setdefault(tp, {})
             whole = one.log_start if isinstance(one.log_start, Unknown) else Tail(one.log_start, exact=True, by=BY)
-            if settings[tp.topic].max_bytes is not None and tp not in large:  # whatever of it is dead, it fits
+            if settings[tp.topic].max_bytes is not None and tp not in large:  # it fits, however much of it is dead
                 here[BYTES] = whole
             if settings[tp.topic].max_topic_bytes is not None and tp.topic not in large_topics:
                 here[TOPIC_BYTES] = whole
@@ -123,7 +122,7 @@ class BatchSizes:
         sizes: Mapping[TopicPartition, int],
         progress: Progress,
     ) -> dict[TopicPartition, Maybe[Runs]]:
-        """Return the runs of logs, or why they are not known; those that were read before are not read again."""
+        """Return the runs of each log, or why they are unknown. Logs that were read before are not read again."""
         found: dict[TopicPartition, Maybe[Runs]] = {}
         wanted: dict[TopicPartition, RunsWanted] = {}
         for tp, one in facts.items():
@@ -162,7 +161,7 @@ class BatchSizes:
 def _large_topics(
     tps: Collection[TopicPartition], settings: Mapping[str, Settings], sizes: Mapping[TopicPartition, int]
 ) -> set[str]:
-    """Return the topics that may be larger than they may be: those with a size that is not known, too."""
+    """Return the topics that are above their limit, or may be because a size is unknown."""
     held: dict[str, int | None] = {}
     for tp in tps:
         before, size = held.get(tp.topic, 0), sizes.get(tp)
@@ -184,17 +183,17 @@ def tails_without_inventory(
     now_ms: int,
     progress: Progress,
 ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
-    """Return R5's bounds by the policy's key: by what is read of logs, or by the sizes that brokers say.
+    """Return R5's bounds for each partition, by the policy's key: from logs, or estimated from replica sizes.
 
     Args:
-        reader: asks the brokers.
-        state: what was seen of disks.
-        facts: of all partitions of topics that have a size.
-        settings: by topic.
-        leaders: where to read.
-        batches: reads logs; None: sizes are estimated.
-        now_ms: the clock of all cutoffs.
-        progress: is told how many bytes have come.
+        reader: the cluster, read-only.
+        state: the disks, as read in this run.
+        facts: the facts of all partitions of topics with a size limit.
+        settings: the settings by topic.
+        leaders: the brokers to read from.
+        batches: reads logs; None: bounds are estimated from replica sizes.
+        now_ms: the time from which all cutoffs are calculated.
+        progress: called with how many MiB have been read.
     """
     leading = state.leading_disks(facts.keys())
     if batches is None:

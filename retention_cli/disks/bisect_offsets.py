@@ -1,7 +1,7 @@
-"""R6 without an inventory, asked of a cluster: offsets at bisected times, all partitions of a round at once.
+"""R6 without an inventory: look up offsets at bisected times in a cluster, all partitions of a round at once.
 
-A −1 is not taken at its word (docs/rules.md): it means H only where MAX_TIMESTAMP, asked after H was read, bears
-it out; else it counts as S, so that nothing goes. So does an answer that is missing.
+A −1 means H only if MAX_TIMESTAMP, read after H, confirms it (docs/rules.md); otherwise it counts as S, so that
+nothing is trimmed. So does a missing answer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from retention_cli.policy.settings import DiskRules
 
 _UNKNOWN_MS: Final = -1
 _GRID_BITS: Final = 20
-"""Times begin at a multiple of some 17 minutes."""
+"""Times begin at a multiple of 2^20 ms, about 17 minutes."""
 _ROUNDS: Final = 64
-"""More than a bisection of any times needs: whatever brokers answer, it ends."""
+"""More rounds than any bisection of times needs: so it ends, whatever the brokers return."""
 
 
 def estimate(
@@ -33,12 +33,12 @@ def estimate(
     """Return how far R6 trims, by estimated levels (R6). ``known.ends`` must have been read before.
 
     Args:
-        reader: asks the brokers.
+        reader: the cluster, read-only.
         disks: all disks that could be read.
-        rules: the policy's; ``percent`` is set.
-        known: what is known of what lies on them.
-        leaders: where to ask.
-        now_ms: the clock of all cutoffs.
+        rules: the policy's disk rules; ``percent`` is set.
+        known: what is known of the replicas on the disks.
+        leaders: the brokers to ask.
+        now_ms: the time from which all cutoffs are calculated.
     """
     search = Estimation(disks, rules, known, 1)
     numbers = np.unique(search.wanted()[0])
@@ -63,7 +63,7 @@ def estimate(
         offset = start[partition]
         over = (newest[partition] != _UNKNOWN_MS) & (newest[partition] < at)
         offset[over] = end[partition[over]]
-        open_ = np.flatnonzero(~over & (first[partition] < at))  # up to its first record's time the answer is S
+        open_ = np.flatnonzero(~over & (first[partition] < at))  # up to the first record's time the answer is S
         for rows, wanted in _rounds(search.names, partition[open_], at[open_], asked):
             for tp, answer in reader.list_offsets([wanted], leaders)[0].items():
                 if isinstance(answer, Found):
@@ -73,9 +73,9 @@ def estimate(
 
 
 def _span(newest: Ints, first: Ints, now_ms: int) -> tuple[int, int]:
-    """Return times before and after all stamps, on a grid that does not depend on now: the same facts, the same plan.
+    """Return times (Unix ms) before and after all timestamps, on a grid independent of now: equal facts, equal plans.
 
-    Up to the oldest first record's time nothing would go.
+    Up to the oldest of the first records' times nothing would be trimmed.
     """
     oldest_ms = 0 if bool((first == _UNKNOWN_MS).any()) else max(0, int(first.min())) >> _GRID_BITS << _GRID_BITS
     latest_ms = int(newest.max()) if bool((newest != _UNKNOWN_MS).all()) else max(now_ms, int(newest.max()))
@@ -85,7 +85,7 @@ def _span(newest: Ints, first: Ints, now_ms: int) -> tuple[int, int]:
 def _rounds(
     names: Sequence[TopicPartition], partition: Ints, at: Ints, asked: Mapping[TopicPartition, int]
 ) -> list[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]]:
-    """Cut pairs into rounds in which a partition stands once: a request names it once. Each has rows, and times."""
+    """Return rounds of rows and times by partition, with each partition once per round, as in a request."""
     rounds: list[tuple[dict[TopicPartition, int], dict[TopicPartition, int]]] = []
     before, number = -1, 0
     for row, (one, time_ms) in enumerate(zip(partition.tolist(), at.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""R6, over all partitions at once and after their own rules: what was measured comes to decisions. Pure."""
+"""Apply R6's results to the decisions, over all partitions at once and after their own rules. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from retention_cli.policy.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What R6 comes to, by partition: all that its decision needs to know of disks.
+    """R6's results by partition: all that a decision needs to know of disks.
 
-    ``asked`` has R6's bound and why, of the partitions that it asks anything of; ``limits`` how far the guards let it
-    go there, at least. ``unknown`` says why R6 could not look at a partition that it has to do with.
+    ``asked`` has R6's bound and its reason for each partition that R6 trims; ``limits`` has the guards' limits, for at
+    least those partitions. ``unknown`` is why R6 could not judge a partition on a disk that is, or may be, above its
+    ceiling.
     """
 
     asked: Mapping[TopicPartition, tuple[int, Reason]] = field(default_factory=dict)
@@ -29,13 +30,13 @@ def decide(
     decisions: Sequence[Decision],
     measured: Measured,
 ) -> tuple[Decision, ...]:
-    """Return the decisions with R6's in place, where it goes further or is unknown.
+    """Return the decisions, replaced by R6's where R6 trims further or is unknown.
 
     Args:
-        facts: of each partition.
-        settings: by topic.
-        decisions: what the partitions' own rules came to.
-        measured: what R6 comes to.
+        facts: the facts of each partition.
+        settings: the settings by topic.
+        decisions: the decisions by the partitions' own rules.
+        measured: R6's results.
     """
     after = []
     for one in decisions:

@@ -1,4 +1,4 @@
-"""Logs that a run does not manage, on disks above their ceilings: what of them may be dead counts, too (R6)."""
+"""Logs that a run does not manage, on disks above their ceilings: their dead bytes count, too (R6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ENDS: Final[tuple[Spec, ...]] = ("earliest", "latest")
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Partitions that no entry matches, or that are never touched: S, H and topic ids alone, and their memories."""
+    """Partitions that no entry matches, or that are never touched: only S, H and topic ids, and their memories."""
 
     facts: Mapping[TopicPartition, PartitionFacts] = field(default_factory=dict)
     memories: Mapping[TopicPartition, PartitionMemory] = field(default_factory=dict)
@@ -46,15 +46,15 @@ def read_elsewhere(
     remembered: Remembered,
     clock_ms: Callable[[], int],
 ) -> Elsewhere:
-    """Read where the other logs on disks above their ceilings begin and end. What can't be read is missing.
+    """Read S and H of the other logs on disks above their ceilings. Logs that can't be read are left out.
 
     Args:
-        reader: asks the brokers.
-        disks: as brokers have just described them: S comes after sizes, so that no dead byte is taken for a live one.
-        rules: the policy's.
-        managed: whose S and H are known.
+        reader: the cluster, read-only.
+        disks: the disks as just reported by the brokers: S is read after sizes, so no dead byte counts as live.
+        rules: the policy's disk rules.
+        managed: partitions whose S and H are already known.
         remembered: the memory of this pass.
-        clock_ms: our wall clock.
+        clock_ms: returns this machine's time, Unix ms.
     """
     wanted = {tp for disk in disks if above_ceiling(disk, rules) for tp in disk.replicas if tp not in managed}
     if not wanted:

@@ -1,6 +1,6 @@
-"""What one run knows of disks: how full they are, what lies on them, and what R6 comes to on each (R5 to R7).
+"""The disks of one run: how full they are, the replicas on them, and R6's result for each (R5 to R7).
 
-The client reads this; whoever walks the segments, this process or Spark, goes by it.
+The client reads this; the walk over segments, in this process or in Spark, is based on it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from retention_cli.observe.topic_facts import change_between
 from retention_cli.policy.disks import sized_topics
 from retention_cli.policy.settings import DiskRules, Settings
 
-if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
+if TYPE_CHECKING:  # importing this imports numpy
     from retention_cli.disks.solve.oldest_first import OldestFirst
 
 Walk = Callable[[Sequence[Leaving], Mapping[TopicPartition, Unknown]], "OldestFirst"]
@@ -61,11 +61,11 @@ class DiskState:
     """The disks of one run, or of one recheck.
 
     Args:
-        rules: the policy's.
-        exact: whether an inventory is at hand.
-        files: the inventory's.
+        rules: the policy's disk rules.
+        exact: whether there is an inventory.
+        files: the inventory's files.
 
-    ``topics`` are those that R6 may touch, once the other rules have decided.
+    ``topics`` are those that R6 may trim, set once the other rules have decided.
     """
 
     rules: DiskRules
@@ -91,17 +91,17 @@ class DiskState:
 
     @classmethod
     def of(cls, rules: DiskRules, inventory: FilesLike | None) -> Self:
-        """Return a state that has read nothing yet, with what an inventory says of its files."""
+        """Return a state before anything is read, with the inventory's files."""
         return cls(rules, exact=inventory is not None, files=() if inventory is None else inventory.files)
 
     @property
     def outcomes(self) -> list[DiskOutcome]:
-        """What each disk comes to, once it is decided."""
+        """R6's result for each disk, once it is decided."""
         return [replace(one, growth=self._growths.get(one.disk.name)) for one in self._outcomes]
 
     @property
     def space(self) -> Space | None:
-        """What brokers give back after the plan, and when; None where no disk is decided about."""
+        """How much space brokers free after the plan, and when; None if no disk was judged."""
         return space_of(self._outcomes, *self.sizes.longest(self._brokers(), self.topics))
 
     def look(
@@ -113,9 +113,9 @@ class DiskState:
         remembered: Remembered,
         clock_ms: Callable[[], int],
     ) -> None:
-        """Read the log dirs, after these facts' S and H.
+        """Read the log dirs. The facts' S and H must have been read before.
 
-        What they show is remembered, with our wall clock: how full disks are, replicas' sizes where rules need them.
+        Disk usage is remembered, with this machine's time, and so are replicas' sizes if rules need them.
         """
         answers = reader.log_dirs(reader.brokers())
         self.disks, self.notes = disks_of(dict(answers), self.rules, devices_in(self.files))
@@ -136,7 +136,7 @@ class DiskState:
             self._stays = stays_by_ledger(self.disks, remembered.memory, self._now_ms, self._over_ms)
 
     def _every(self) -> dict[TopicPartition, PartitionFacts]:
-        """Return the facts of all partitions that were looked at, managed or not."""
+        """Return the facts of all partitions that were read, managed or not."""
         return {**self.elsewhere.facts, **self.facts}
 
     def log_starts(self) -> dict[TopicPartition, int]:
@@ -149,7 +149,7 @@ class DiskState:
         return {tp: one.high_watermark for tp, one in every if not isinstance(one.high_watermark, Unknown)}
 
     def unproven(self, reader: ClusterReader, scanned: Sequence[ScannedReplica]) -> dict[tuple[int, str, int], str]:
-        """Return the replicas of which an inventory is not believed, and why; the others are kept for R6 (M1)."""
+        """Return the managed replicas whose inventory rows are not trusted, and why; keep the others for R6 (M1)."""
         leaders = {**self.elsewhere.leaders, **self._leaders}
         doubts = unproven(reader, scanned, self.disks, self._every(), leaders)
         self._indexes_gone = indexes_gone(scanned, self.disks, doubts)
@@ -167,12 +167,12 @@ class DiskState:
         return {replica: why for replica, why in doubts.items() if TopicPartition(*replica[1:]) in self.facts}
 
     def usages(self, tps: Collection[TopicPartition], leaders: Leaders) -> dict[TopicPartition, Maybe[Usage | None]]:
-        """Return R7's usage of each partition; nothing where the policy has no watermarks."""
+        """Return R7's usage of each partition; empty if the policy has no watermarks."""
         replicas = {tp: one.replicas for tp, one in leaders.items()}
         return usages(self.rules.watermarks, self.disks, tps, replicas)
 
     def say_age(self, age_ms: int) -> None:
-        """Note that an inventory is old, where it is."""
+        """Add a note if the inventory is older than an hour."""
         if age_ms > _OLD_MS:
             text = f"the inventory is {format_duration(age_ms // 60_000 * 60_000)} old: what was written since stays"
             self.notes.append(Reason("inventory", f"{text}; scan again"))
@@ -184,7 +184,7 @@ class DiskState:
         limits: Mapping[TopicPartition, Maybe[Limit]],
         now_ms: int,
     ) -> OldestFirst:
-        """Bisect times, for want of an inventory (R6). numpy is there: see :meth:`without_numpy`."""
+        """Return R6's bounds by bisecting times, without an inventory (R6). Needs numpy: see :meth:`without_numpy`."""
         from retention_cli.disks.bisect_offsets import estimate
         from retention_cli.disks.solve.estimated import Known
 
@@ -217,13 +217,13 @@ class DiskState:
         limits: Mapping[TopicPartition, Maybe[Limit]],
         left_alone: Collection[str],
     ) -> Measured:
-        """Settle what R6 comes to, and return it without what changed since it was looked at.
+        """Store R6's outcomes, and return its results. Partitions that changed since they were read are unknown.
 
         Args:
-            reader: asks the brokers whether anything changed.
-            found: R6's bounds, and what it could not look at.
-            limits: how far the guards let it go.
-            left_alone: topics of which nothing is asked.
+            reader: the cluster, to find changes.
+            found: R6's bounds, outcomes and unknown partitions.
+            limits: the guards' limits.
+            left_alone: topics that R6 does not trim, so that their unknowns are left out.
         """
         self.settle(found.outcomes)
         changed = self.changed(reader, found.bounds)
@@ -234,9 +234,9 @@ class DiskState:
         )
 
     def changed(self, reader: ClusterReader, tps: Collection[TopicPartition]) -> dict[TopicPartition, Unknown]:
-        """Return which partitions R6 may say nothing about: another topic, leader or epoch than it looked at (M1).
+        """Return the partitions whose topic, leader or epoch changed since R6 read them, with the reason (M1).
 
-        R6 comes after everything else was read and compared, so its own reads need a comparison of their own.
+        R6 reads after everything else was read and compared, so its own reads need a comparison of their own.
         """
         try:
             topics = reader.metadata({tp.topic for tp in tps}).topics if tps else {}
@@ -247,7 +247,7 @@ class DiskState:
         return {tp: _CHANGED for tp in tps if change_between(tp, ids.get(tp), self._leaders[tp], topics.get(tp.topic))}
 
     def leaving(self) -> list[Leaving]:
-        """Return, per disk, what is in use until its files are deleted, and what may be (R6)."""
+        """Return, per disk, the used bytes that will be freed without a trim, and those that may be (R6)."""
         return [Leaving() if sized_by_policy(one, self.rules) else self._leaving(one) for one in self.disks]
 
     def _leaving(self, disk: Disk) -> Leaving:
@@ -256,7 +256,7 @@ class DiskState:
         return leaving(disk, self.sizes.leaving_bytes(disk), max(0, stays_bytes - self._indexes_gone.get(disk.name, 0)))
 
     def without_numpy(self, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, Unknown] | None:
-        """Return why R6 holds these partitions where numpy is not installed; None where it is."""
+        """Return why R6 holds partitions without numpy; None if numpy is installed."""
         try:
             numpy()
         except MissingPartError:
@@ -272,7 +272,7 @@ class DiskState:
         return None
 
     def settle(self, outcomes: Sequence[DiskOutcome]) -> None:
-        """Take what R6 comes to on each disk."""
+        """Store R6's outcome of each disk, and its notes."""
         self._outcomes = outcomes
         self.notes += [note for one in outcomes for note in one.notes()]
         self._above = {}
@@ -282,7 +282,7 @@ class DiskState:
                     self._above.setdefault(tp, []).append(one)
 
     def without_ceiling(self) -> None:
-        """Note that no disk has a ceiling."""
+        """Treat every disk as unlimited: set outcomes without a ceiling."""
         self._outcomes = [DiskOutcome(disk, None) for disk in self.disks]
 
     def why(self, tp: TopicPartition) -> Reason:
@@ -295,17 +295,17 @@ class DiskState:
         return Reason("R6", f"among the oldest on {'; '.join(names)}, fuller than {self.rules.percent:g} %{until}{how}")
 
     def held(self) -> dict[TopicPartition, Unknown]:
-        """Return why R6 leaves partitions alone that have a replica on a broker that does not answer."""
+        """Return why R6 holds the partitions with a replica on a broker that does not answer."""
         if self.rules.percent is None:
             return {}
         return {tp: named(one, one.room) for one in self.absent if isinstance(one.room, Unknown) for tp in one.replicas}
 
     def walked(self, decided: Mapping[TopicPartition, int], walk: Walk) -> OldestFirst:
-        """Return what a walk over an inventory comes to, with all that its own bounds free in it.
+        """Return the result of a walk over an inventory, repeated until it accounts for what its own bounds free.
 
         Args:
-            decided: where the other rules trim to.
-            walk: walks, by what is leaving per disk and by who is on hold.
+            decided: the other rules' bounds.
+            walk: runs the walk, given what is leaving each disk and which partitions are held.
         """
         held, ends = self.held(), (self.log_starts(), self._ends())
         doubted = partial(doubted_bytes, self.disks, self._scanned, *ends, self._above_ceiling)
@@ -315,18 +315,18 @@ class DiskState:
         return above_ceiling(disk, self.rules)
 
     def topic_ids(self) -> dict[TopicPartition, str]:
-        """Return the topic ids that are known."""
+        """Return the topic ids of partitions, where they are known."""
         return {tp: found for tp, one in self._every().items() if (found := known(one.topic.topic_id)) is not None}
 
     def leading(self) -> dict[TopicPartition, int | None]:
-        """Return who leads each partition, None where nobody does."""
+        """Return the leader's broker id of each partition, None if it has no leader."""
         return {tp: one.leader for tp, one in self._leaders.items()}
 
     def _brokers(self) -> set[int]:
         return {disk.broker for disk in self.disks if disk.dirs}
 
     def leading_disks(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Disk]:
-        """Return the disks of leaders' replicas of these, of those that could be read."""
+        """Return the disk of each partition's leader replica, of the disks that could be read."""
         return {
             tp: disk
             for disk in self.disks

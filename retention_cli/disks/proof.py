@@ -1,4 +1,4 @@
-"""Whether an inventory is of the logs that are there now: brokers are asked where leader epochs end (M1, R6)."""
+"""Check whether an inventory describes the current logs, by asking brokers where leader epochs end (M1, R6)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def unproven(
     facts: Mapping[TopicPartition, PartitionFacts],
     leaders: Leaders,
 ) -> dict[tuple[int, str, int], str]:
-    """Return the replicas (broker, topic, partition) of which an inventory is not believed, and why.
+    """Return the replicas (broker, topic, partition) whose inventory rows are not trusted, and why.
 
     Args:
-        reader: asks the brokers.
-        scanned: what the inventory says of each replica.
-        disks: as brokers describe them now, after S and H were read.
-        facts: of the partitions that may be touched; others are not looked at.
-        leaders: where to ask.
+        reader: the cluster, read-only.
+        scanned: the inventory's summary of each replica.
+        disks: the disks as reported by the brokers, after S and H were read.
+        facts: the facts of the partitions to check; others are ignored.
+        leaders: the brokers to ask.
     """
     wanted = {
         (one.tp, epoch)

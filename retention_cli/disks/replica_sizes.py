@@ -1,7 +1,7 @@
-"""How far a replica's size can be trusted: what it may hold of dead bytes, by what is remembered (R5, R6).
+"""Determine how many dead bytes a replica's size may include, from the ledger (R5, R6).
 
-The replicas of one pass are laid beside those of the passes before (:mod:`retention_cli.memory.replica`), and the
-brokers are asked how they sweep.
+The replicas of one pass are compared with those of earlier passes (:mod:`retention_cli.memory.replica`), and the
+brokers are asked for their sweep settings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_SEGMENT_BYTES: Final = Unknown.because(
 )
 _DELAY: Final = "file.delete.delay.ms"
 _OWN_DELAY: Final = "log.segment.delete.delay.ms"
-"""A broker's own, for topics that have none."""
+"""The broker's setting, for topics without their own."""
 _CLEANUP: Final = "cleanup.policy"
 _CHECK: Final = "log.retention.check.interval.ms"
 _INVENTORY: Final = "or give an inventory (kretain segments scan, --inventory)"
@@ -35,9 +35,9 @@ Memories = Mapping[TopicPartition, PartitionMemory]
 
 @dataclass(slots=True)
 class Sizes:
-    """The replicas that were seen in a pass, and what their sizes are worth.
+    """The replicas seen in a pass, and how far their sizes can be trusted.
 
-    ``segment_bytes`` are topics' settings, those that could be read.
+    ``segment_bytes`` are the topics' settings that could be read.
     """
 
     segment_bytes: dict[str, int] = field(default_factory=dict)
@@ -57,9 +57,9 @@ class Sizes:
         memories: Memories,
         now_ms: int,
     ) -> None:
-        """Take in one reading of log dirs, which came after these facts' S and H, and remember it.
+        """Add one reading of log dirs, made after the facts' S and H were read, and remember it.
 
-        A replica that is being moved to another dir is not remembered: its size says nothing until it is there.
+        A replica that is being moved to another dir is not remembered: its size is meaningless until it has moved.
         """
         self._now_ms = now_ms
         self._read_settings(reader, sorted(answers), sorted({tp.topic for tp in facts}))
@@ -93,7 +93,7 @@ class Sizes:
             memories[tp].set_replicas(pack([*rows, *kept]))
 
     def doubt(self, disk: Disk, tp: TopicPartition, code: str) -> Unknown | None:
-        """Return why a replica's size may hold dead bytes, and what to do; None where it can't."""
+        """Return why a replica's size may include dead bytes, and what to do; None if it can't."""
         broker = disk.broker
         if (broker, tp) in self._moving:
             return Unknown.because(code, f"its replica on broker {broker} is being moved to another log dir: run again")
@@ -119,11 +119,10 @@ class Sizes:
         return Unknown.because(code, f"{text}, {_INVENTORY}")
 
     def live_bytes(self, disk: Disk, tp: TopicPartition, log_start: int) -> Maybe[int]:
-        """Return the bytes of a replica that are not dead, for R5; unknown where that can't be told.
+        """Return the bytes of a replica that are not dead, for R5, or why that is unknown.
 
-        The segment in which S stands is there as a whole, or the one before it that was active when it was swept: up to
-        one segment's bytes may be dead, and are not counted.
-        Else each pass would trim a little more.
+        The segment that contains S is on disk as a whole, or the one before it that was active at the last sweep. So
+        one segment's bytes may be dead and are not counted; otherwise each pass would trim a little more.
         """
         size_bytes = disk.replicas[tp]
         if log_start == 0:
@@ -135,15 +134,15 @@ class Sizes:
         return max(0, size_bytes - self.segment_bytes[tp.topic])
 
     def dead_bytes(self, disk: Disk, tp: TopicPartition) -> int:
-        """Return how many bytes of a replica may be dead since its log start moved, and are on their way."""
+        """Return how many bytes of a replica are likely dead since its log start moved, and will be swept."""
         return sum(row.dead_bytes for row in self._rows(disk, tp) if row.since_ms == UNKNOWN_START)
 
     def doubtful_bytes(self, disk: Disk, tp: TopicPartition) -> int:
-        """Return how many bytes of a replica may be dead because it was not watched for long enough."""
+        """Return how many bytes of a replica may be dead because it was not observed for long enough."""
         return sum(row.dead_bytes for row in self._rows(disk, tp) if row.since_ms != UNKNOWN_START)
 
     def leaving_bytes(self, disk: Disk) -> int:
-        """Return how many bytes have left replicas' sizes lately, and may still be on the disk."""
+        """Return how many bytes replicas' sizes have lost recently that may still be on the disk."""
         return sum(
             row.leaving_bytes(self._now_ms, self._sweeping(broker, tp))
             for (broker, path, tp), row in self._seen.items()
@@ -151,16 +150,16 @@ class Sizes:
         )
 
     def longest(self, brokers: Collection[int], topics: Collection[str]) -> tuple[int | None, int | None]:
-        """Return the longest time between checks of these brokers, and the longest delay of these topics (ms).
+        """Return the longest check interval of these brokers, and the longest delete delay of these topics (ms).
 
-        None where one of them does not say.
+        Each is None if it is unknown for one of them.
         """
         checks = [self._checks_ms.get(one) for one in brokers]
         delays = [self._delays_ms.get(one) for one in topics]
         return _largest(checks), _largest(delays)
 
     def longest_leaving_ms(self, brokers: Collection[int]) -> int | None:
-        """Return how long it takes at most until what brokers sweep or delete is gone; None where one does not say."""
+        """Return how long it takes at most until swept or deleted files are removed (ms), None if unknown."""
         longest = _largest([self._checks_ms.get(one) for one in brokers])
         delays = [*self._delays_ms.values(), *self._own_delays_ms.values()]
         return None if longest is None or not delays else longest + max(delays)
@@ -173,7 +172,7 @@ class Sizes:
         return Sweeping(self._checks_ms.get(broker), self._delays_ms.get(tp.topic))
 
     def _read_settings(self, reader: ClusterReader, brokers: Sequence[int], topics: Sequence[str]) -> None:
-        """Ask how brokers sweep, and how large topics' segments are. What can't be read is missing afterwards."""
+        """Read the brokers' sweep settings, and the topics' segment sizes. Settings that can't be read stay missing."""
         checks = reader.broker_values([one for one in brokers if one not in self._checks_ms], [_CHECK, _OWN_DELAY])
         self._checks_ms |= _numbers(checks, _CHECK)
         self._own_delays_ms |= _numbers(checks, _OWN_DELAY)
@@ -187,7 +186,7 @@ class Sizes:
 
 
 def longest_delay_ms(reader: ClusterReader, topics: Sequence[str]) -> int:
-    """Return how long files of these topics stay that brokers count no more; 0 where none of them says."""
+    """Return how long deleted files of these topics stay on disk (``file.delete.delay.ms``), 0 if unknown for all."""
     found = _numbers(reader.topic_values(topics, [_DELAY]) if topics else {}, _DELAY)
     return max(found.values(), default=0)
 

@@ -1,8 +1,8 @@
-"""R5, R6, R7 and whole segments in a run of this process: what disks and an inventory say, then R6.
+"""Apply R5, R6, R7 and whole segments in a run of this process: read disks and an inventory, then evaluate R6.
 
-Three steps. :meth:`DiskRun.with_disks` adds to partitions' facts what their own rules need to know of disks, before
-times are looked up. :meth:`DiskRun.measure` finds what R6 comes to, after all other rules and over all partitions at
-once; :func:`retention_cli.disks.decide.decide` decides by it.
+There are three steps. :meth:`DiskRun.with_disks` adds the facts about disks that partitions' own rules need, before
+times are looked up. :meth:`DiskRun.measure` evaluates R6, after all other rules and over all partitions at once;
+:func:`retention_cli.disks.decide.decide` applies its result to the decisions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from retention_cli.observe.recall import Remembered
 from retention_cli.policy.disks import sized_topics
 from retention_cli.policy.settings import DiskRules, Settings
 
-if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
+if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
     from retention_cli.disks.solve.inventory_view import InventoryView
     from retention_cli.disks.solve.oldest_first import OldestFirst
 
@@ -35,9 +35,9 @@ class DiskRun:
     """R5 to R7 in one run, or one recheck.
 
     Args:
-        state: what is known of the disks.
-        inventory: what was scanned, None where none was given.
-        batches: reads for R5 what batches take in logs, None where sizes are to be estimated.
+        state: the disks.
+        inventory: the inventory, None if none was given.
+        batches: reads batch sizes from logs for R5; None: sizes are estimated.
     """
 
     state: DiskState
@@ -46,7 +46,7 @@ class DiskRun:
 
     @classmethod
     def of(cls, rules: DiskRules, inventory: InventoryView | BatchSizes | None) -> Self:
-        """Return a run that has read nothing yet."""
+        """Return a run before anything is read."""
         if isinstance(inventory, BatchSizes):
             return cls(DiskState(rules), None, inventory)
         return cls(DiskState.of(rules, inventory), inventory)
@@ -62,7 +62,7 @@ class DiskRun:
         clock_ms: Callable[[], int],
         progress: Progress = silent,
     ) -> dict[TopicPartition, PartitionFacts]:
-        """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in."""
+        """Read the disks; return the facts with R7's usage, R5's tails and the segments' base offsets added."""
         state, inventory = self.state, self.inventory
         if inventory is not None:
             inventory.check_cluster(cluster_id)
@@ -94,10 +94,10 @@ class DiskRun:
         decisions: Sequence[Decision],
         now_ms: int,
     ) -> Measured:
-        """Return what R6 comes to after the partitions' own rules; the state's outcomes are set.
+        """Return R6's results after the partitions' own rules, and set the state's outcomes.
 
-        Without an inventory brokers are asked for offsets at times. That is after everything else was read, so who
-        leads, in which epoch, and each topic's id are compared once more (M1).
+        Without an inventory, brokers are asked for offsets at times. That is after everything else was read, so
+        leaders, leader epochs and topic ids are compared once more (M1).
         """
         state = self.state
         state.topics = {one.topic for one in decisions if one.action != "skip"}
@@ -121,7 +121,7 @@ class DiskRun:
         return state.measured(reader, found, limits, left_alone)
 
     def with_bytes(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-        """Return the decisions with the bytes that the inventory says they trim, where it does."""
+        """Return the decisions with the bytes that they trim according to the inventory, where it has them."""
         if self.inventory is None:
             return tuple(decisions)
         trims = {

@@ -1,4 +1,4 @@
-"""Topics with remote storage: a trim deletes there, too, and frees no disk by it (R6)."""
+"""Topics with remote storage: a trim deletes remote segments, too, which frees no disk (R6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEY: Final = "remote.storage.enable"
 def tiered_topics(
     reader: ClusterReader, names: Collection[str], settings: Mapping[str, Settings]
 ) -> tuple[dict[str, Unknown], set[str]]:
-    """Return why R6 may not touch topics that have remote storage, or may have it; and those that do have it."""
+    """Return why R6 may not trim each topic that has, or may have, remote storage; and the topics that have it."""
     left_alone: set[str] = set()
     asked = sorted(name for name in names if not settings[name].trim_tiered)
     found: dict[str, Unknown] = {}

@@ -1,7 +1,7 @@
-"""R5 without an inventory, by the sizes that brokers say: estimated (R5).
+"""Estimate R5's bounds without an inventory, from the replica sizes that brokers report (R5).
 
-Of a topic its oldest records go, found by bisected times: the same search as R6's, with a topic for a disk and
-leaders' replicas on it.
+A topic's oldest records are trimmed first, found by bisecting times: the same search as R6's, with the topic in place
+of a disk and its leader replicas in place of the disk's replicas.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOPIC_BYTES: Final = "retention.topic.bytes"
 _NO_NUMPY: Final = Unknown.because("R5", "sizes are estimated with numpy: pip install 'kretain[parquet]'")
 _NO_SIZE: Final = Unknown.because("R5", "its size could not be read")
 _ALL: Final = DiskRules(percent=100.0, shared=True)
-"""A topic may be as large as its room is, and nobody else is in it."""
+"""The rules for a topic in place of a disk: the whole of its room may be used, and by this topic alone."""
 
 
 def estimated_tails(
@@ -37,16 +37,16 @@ def estimated_tails(
     leaders: Leaders,
     now_ms: int,
 ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
-    """Return R5's bounds by the policy's key.
+    """Return R5's bounds for each partition, by the policy's key.
 
     Args:
-        reader: asks the brokers.
-        facts: of all partitions of topics that have a size.
-        settings: by topic.
-        leading: the disk of each partition's leader, of those that could be read.
-        sizes: what the sizes are worth.
-        leaders: where to ask.
-        now_ms: the clock of all cutoffs.
+        reader: the cluster, read-only.
+        facts: the facts of all partitions of topics with a size limit.
+        settings: the settings by topic.
+        leading: the disk of each partition's leader, of the disks that could be read.
+        sizes: how far replica sizes can be trusted.
+        leaders: the brokers to ask.
+        now_ms: the time from which all cutoffs are calculated.
     """
     most = {name: one.max_topic_bytes for name, one in settings.items() if one.max_topic_bytes is not None}
     of_topics = {tp: one for tp, one in facts.items() if tp.topic in most}
@@ -66,7 +66,7 @@ def estimated_tails(
 def _tail(
     tp: TopicPartition, facts: PartitionFacts, leading: Disk | None, most_bytes: int, sizes: Sizes
 ) -> Maybe[Tail]:
-    """Return R5's bound from the size that the broker says, where there can be no dead segments in it."""
+    """Return R5's bound from the size that the broker reports; unknown if it may include dead segments."""
     start, end = facts.log_start, facts.high_watermark
     if isinstance(start, Unknown):
         return start
@@ -74,7 +74,7 @@ def _tail(
         return end
     if leading is None:
         return _NO_SIZE
-    if leading.replicas[tp] <= most_bytes:  # whatever of it is dead
+    if leading.replicas[tp] <= most_bytes:  # it fits, however much of it is dead
         return Tail(start, exact=False)
     size_bytes = sizes.live_bytes(leading, tp, start)
     if isinstance(size_bytes, Unknown):
@@ -97,16 +97,16 @@ def estimated_topic_tails(
     leaders: Leaders,
     now_ms: int,
 ) -> dict[TopicPartition, Maybe[Tail]]:
-    """Return where each partition must begin so that its topic fits. One that is not known holds its whole topic.
+    """Return where each partition must begin so that its topic fits. One unknown partition makes its topic unknown.
 
     Args:
-        reader: asks the brokers.
-        facts: of all partitions of these topics.
-        most_bytes: by topic, how many bytes it may have.
-        leading: the disk of each partition's leader, of those that could be read.
-        sizes: what the sizes are worth.
-        leaders: where to ask.
-        now_ms: the clock of all cutoffs.
+        reader: the cluster, read-only.
+        facts: the facts of all partitions of these topics.
+        most_bytes: how many bytes each topic may have.
+        leading: the disk of each partition's leader, of the disks that could be read.
+        sizes: how far replica sizes can be trusted.
+        leaders: the brokers to ask.
+        now_ms: the time from which all cutoffs are calculated.
     """
     parts: dict[str, list[TopicPartition]] = {}
     for tp in facts:
@@ -120,7 +120,7 @@ def estimated_topic_tails(
             found |= dict.fromkeys(tps, known)
             continue
         replicas = {tp: leading[tp].replicas[tp] for tp in tps}
-        if sum(replicas.values()) > most_bytes[topic]:  # else it fits, whatever of it is dead
+        if sum(replicas.values()) > most_bytes[topic]:  # else it fits, however much of it is dead
             live = _live(replicas, known, leading, sizes)
             if isinstance(live, Unknown):
                 found |= dict.fromkeys(tps, live)
@@ -135,7 +135,7 @@ def estimated_topic_tails(
 def _known(
     tps: list[TopicPartition], facts: Mapping[TopicPartition, PartitionFacts], leading: Mapping[TopicPartition, Disk]
 ) -> Maybe[dict[TopicPartition, tuple[int, int]]]:
-    """Return S and H of a topic's partitions, all of which have a size; or which of them is not known, and why."""
+    """Return S and H of a topic's partitions; unknown if S, H or the size of one of them is."""
     ends = {}
     for tp in tps:
         start, end = facts[tp].log_start, facts[tp].high_watermark
@@ -155,10 +155,10 @@ def _live(
     leading: Mapping[TopicPartition, Disk],
     sizes: Sizes,
 ) -> Maybe[dict[TopicPartition, int]]:
-    """Return the bytes of a topic's replicas that are not dead; or of which that can't be told, and why."""
+    """Return the bytes of a topic's replicas that are not dead; unknown if those of one of them are."""
     live = {}
     for tp in replicas:
-        found: Maybe[int] = NO_SEGMENT_BYTES  # the search counts whole segments alone
+        found: Maybe[int] = NO_SEGMENT_BYTES  # the search counts only whole segments
         if tp.topic in sizes.segment_bytes:
             found = sizes.live_bytes(leading[tp], tp, ends[tp][0])
         if isinstance(found, Unknown):
@@ -188,7 +188,7 @@ def _searched(
     from retention_cli.disks.solve.estimated import Known
     from retention_cli.disks.solve.leaving import Leaving
 
-    # A trigger asks without regard to guards: what these keep is not taken from other partitions instead.
+    # Triggers ignore guards: records that guards keep are not made up for by other partitions.
     limits: dict[TopicPartition, Maybe[Limit]] = {
         tp: Limit(ends[tp][1], "G1", "the high watermark") for one in topics for tp in one.replicas
     }

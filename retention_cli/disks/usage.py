@@ -1,4 +1,4 @@
-"""How full disks are and how fast they grow: each look at them is remembered."""
+"""How full disks are, and how fast they grow: each look is remembered in the ledger."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from retention_cli.memory.interface import Memory
 from retention_cli.policy.settings import DiskRules
 
 _UNEXPLAINED: Final = ":unexplained"
-"""Behind a disk's key in memory: looks at what no live replica explains, instead of at all that is in use."""
+"""Suffix of a disk's key in memory: looks at the bytes that no live replica explains, not at all used bytes."""
 
 
 def look(
     reader: ClusterReader, rules: DiskRules, memory: Memory, now_ms: int
 ) -> tuple[list[DiskOutcome], list[Reason]]:
-    """Return how full each disk is and how fast it grows, without any plan, and what can't be told."""
+    """Return how full each disk is and how fast it grows, without a plan, and the reasons for what is unknown."""
     replicas = {
         TopicPartition(name, number): one.replicas
         for name, topic in reader.metadata().topics.items()
@@ -36,7 +36,7 @@ def look(
 
 
 def remember(disks: Sequence[Disk], memory: Memory, now_ms: int) -> dict[str, Maybe[Growth]]:
-    """Remember how full disks are, and return how fast they grow, by their names."""
+    """Remember how full disks are, and return how fast they grow, by disk name."""
     found: dict[str, Maybe[Growth]] = {}
     for disk in disks:
         if not isinstance(disk.room, Unknown):
@@ -47,10 +47,10 @@ def remember(disks: Sequence[Disk], memory: Memory, now_ms: int) -> dict[str, Ma
 
 
 def stays_by_ledger(disks: Sequence[Disk], memory: Memory, now_ms: int, over_ms: int | None) -> dict[str, int]:
-    """Remember what no live replica explains on disks; return how much of it stays, by their names (R6).
+    """Remember the bytes that no live replica explains; return how many of them stay, by disk name (R6).
 
-    What was there over more than ``over_ms``, all the time, is somebody else's. A disk of which that is not known yet
-    is not in the result; none is where ``over_ms`` is None.
+    The smallest amount seen over more than ``over_ms`` belongs to other users of the disk, and stays. A disk for which
+    that is not yet known is left out; so are all disks if ``over_ms`` is None.
     """
     found: dict[str, int] = {}
     for disk in disks:
@@ -66,5 +66,5 @@ def stays_by_ledger(disks: Sequence[Disk], memory: Memory, now_ms: int, over_ms:
 
 
 def looks_at(disk: Disk, memory: Memory) -> tuple[Look, ...]:
-    """Return the looks at what no live replica explains on a disk."""
+    """Return the remembered looks at the bytes on a disk that no live replica explains."""
     return memory.disk(f"{disk.key}{_UNEXPLAINED}").looks

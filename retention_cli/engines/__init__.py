@@ -1,1 +1,1 @@
-"""Other ways to compute a plan than in this process: Spark, and fleets of clusters."""
+"""Engines that make a plan outside this process or over several clusters: Spark and fleets."""

@@ -1,1 +1,1 @@
-"""Making a plan, the plan as a value, saving it and reading it back."""
+"""Make a plan, represent it as a value, save it and read it back."""

@@ -17,7 +17,7 @@ Kind = Literal["text", "int32", "int64", "bool", "reasons"]
 class Column(NamedTuple):
     """One column: its name in plans, the decision's field, its kind, and whether it may be null.
 
-    A column that is not ``saved`` travels only between kretain's own processes: no plan that people read has it.
+    A column that is not ``saved`` is only passed between kretain's own processes, and in no saved or printed plan.
     """
 
     name: str
@@ -47,13 +47,13 @@ COLUMNS: Final = (
     Column("reasons", "reasons", "reasons", nullable=False),
     Column("bytes_exact", "size_exact", "bool", saved=False),
 )
-"""In the order in which they are written."""
+"""The columns, in the order in which they are written."""
 
 SAVED: Final = tuple(one for one in COLUMNS if one.saved)
 NAMES: Final = tuple(one.name for one in SAVED)
 """The keys of a row in JSON, and the columns of CSV and Parquet."""
 CLUSTER: Final = Column("cluster", "", "text", nullable=False)
-"""The first column of a table that may hold a fleet."""
+"""The first column of a table that may contain the plans of a fleet."""
 
 _PLAIN: Final = tuple(one for one in SAVED if one.kind != "reasons")
 _plain_values: Final = attrgetter(*(one.field for one in _PLAIN))
@@ -68,12 +68,12 @@ def row_as_json(decision: Decision) -> dict[str, Any]:
 
 
 def row_to_keep(decision: Decision) -> dict[str, Any]:
-    """Return a decision as a row for kretain's own processes, with the columns that no saved plan has."""
+    """Return a decision as a row for kretain's own processes, including the columns that no saved plan has."""
     return row_as_json(decision) | {one.name: getattr(decision, one.field) for one in COLUMNS if not one.saved}
 
 
 def decision_of(row: Mapping[str, Any]) -> Decision:
-    """Return the decision of a row; columns that are not saved may be missing."""
+    """Return the decision in a row. Columns that are not saved may be missing."""
     values = {one.field: row[one.name] for one in COLUMNS if one.name in row or one.saved}
     values["reasons"] = tuple(Reason(one["code"], one["text"]) for one in row["reasons"] or ())
     values["size_exact"] = bool(values.get("size_exact"))

@@ -1,4 +1,4 @@
-"""A saved plan of one cluster, whatever its format."""
+"""Read a saved plan of one cluster, in any format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ def read_plan(path: Path) -> Plan:
     """Read a saved plan of one cluster, JSON or Parquet.
 
     Raises:
-        SavedPlanError: unreadable, another format, duplicate rows or impossible numbers; the text names the place.
+        SavedPlanError: it is unreadable or of another format, or has duplicate rows or impossible numbers; the text
+            names the place.
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
     if is_parquet(path):

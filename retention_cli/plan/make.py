@@ -1,4 +1,4 @@
-"""Observe and decide: from a connected cluster and a policy to a plan, or to fresh decisions for a trim."""
+"""Observe a cluster and decide: make a plan, or fresh decisions for a trim, from a policy."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
 
-if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
     from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
 
 PastDay = Callable[[str], Amount]
-"""Gives what was trimmed in the last 24 hours of a cluster, by its id."""
+"""Returns the amount trimmed in the last 24 hours in the cluster with this id."""
 
 
 def with_live(reader: ClusterReader, selection: Selection) -> Selection:
@@ -43,7 +43,7 @@ def with_live(reader: ClusterReader, selection: Selection) -> Selection:
 def decide_all(
     reader: ClusterReader, observation: Observation, now_ms: int, disks: DiskRun | None
 ) -> tuple[Decision, ...]:
-    """Decide every observed partition, in order; if there are disk rules, then measure the disks and decide R6."""
+    """Decide every observed partition, in order; then measure the disks and decide R6, if there are disk rules."""
     facts, settings = observation.facts, observation.settings
     decisions = tuple(decide(one, settings[tp.topic], now_ms) for tp, one in facts.items())
     if disks is None:
@@ -53,7 +53,7 @@ def decide_all(
 
 
 def disk_run(policy: Policy, inventory: InventoryView | BatchSizes | None) -> DiskRun | None:
-    """Return the reader of disks for a run, None if there are no disk rules and there is no inventory."""
+    """Return the disk rules' run, None if there are neither disk rules nor an inventory."""
     return DiskRun.of(policy.disks, inventory) if inventory is not None or needs_disks(policy) else None
 
 
@@ -68,12 +68,12 @@ def make_plan(
     inventory: InventoryView | BatchSizes | None = None,
     progress: Progress = silent,
 ) -> Plan:
-    """Read the cluster and decide. The cluster is not changed; the ledger (``memories``) records what was seen.
+    """Observe the cluster and return a plan. The cluster is not changed; ``memories`` (the ledger) stores observations.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
         PolicyError: R1 is enabled for a topic without a time.
-        NothingMatchesError: there is nothing to decide about.
+        NothingMatchesError: there is no topic to decide about.
     """
     selection = with_live(reader, selection)
     policy = selection.policy
@@ -137,22 +137,22 @@ def plan_of(
     memories: Memories | None,
     disks: DiskState | None,
 ) -> Plan:
-    """Return the plan that these decisions make, whichever engine made them.
+    """Return the plan with these decisions, from any engine.
 
     Args:
         reader: the cluster.
-        selection: what was decided about, live settings included.
-        cluster_id: its id.
-        now_ms: the clock of all cutoffs.
-        decisions: in order; empty if the engine keeps them elsewhere.
-        totals: over all decisions.
+        selection: the policy and topics that were decided, including live settings.
+        cluster_id: the cluster's id.
+        now_ms: the time from which all cutoffs are calculated.
+        decisions: the decisions in order; empty if the engine stores them elsewhere.
+        totals: the totals over all decisions.
         managed: the sum of H − S over the managed partitions (G6).
-        unread: per group, how many records would be trimmed before it has read them (G2); or why that is not known.
+        unread: how many records would be trimmed before each group has read them (G2), or why that is unknown.
         notes: warnings about the selection.
         sizes_problem: why some sizes are missing, None if none is.
-        past_day: what was trimmed in the last 24 hours.
-        memories: the ledgers, None if nothing is remembered.
-        disks: what was seen of disks after R6 has decided; None if no disk was read.
+        past_day: returns the amount trimmed in the last 24 hours.
+        memories: the ledgers, None without a ledger.
+        disks: the disks after R6 was decided; None if no disk was read.
     """
     policy = selection.policy
     told = [*notes, *(() if disks is None else disks.notes)]
@@ -160,7 +160,7 @@ def plan_of(
         told.append(Reason("size", f"sizes on disk are not known: {sizes_problem}"))
     if memories is not None:
         told += memories.notes
-    if isinstance(unread, BrokerError):  # the decisions stand without it: their floors are unknown, and say so
+    if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
         told.append(Reason("G2", f"whose unread records would be trimmed can't be told: {unread}"))
         unread = {}
     else:
@@ -212,10 +212,10 @@ def unread_by_group(
 
     Args:
         reader: the cluster.
-        groups: those whose commits were read, and recorded together with the log's ends; of consumers outside Kafka's
-            groups (F7) the positions themselves. No other group is asked:
-            commits that only a report has seen would be forgotten once the group is gone (F6).
-        decisions: the plan's.
+        groups: the groups whose commits were read and recorded together with the log's ends, and the positions of
+            consumers outside Kafka's groups (F7). Others are left out: commits that only this report has read would
+            be forgotten once the group is deleted (F6).
+        decisions: the plan's decisions.
 
     Raises:
         BrokerError: no broker answered.

@@ -1,12 +1,12 @@
 """Plans as Parquet: the rows of the JSON plan as typed columns, for plans of millions of partitions.
 
-Two shapes, read alike. A file: rows sorted by cluster, topic and partition, and the plan's head (all of its JSON but
-the rows) as JSON in the file's key-value metadata, under ``kretain.plan``. A folder, as Spark writes it: any number of
-``*.parquet`` parts with rows in any order, and the head in ``_plan.json`` beside them, written last.
+There are two forms, read alike. A file: rows sorted by cluster, topic and partition, and the plan's head (its JSON
+without the rows) as JSON in the file's key-value metadata, under ``kretain.plan``. A folder, as written by Spark: any
+number of ``*.parquet`` parts with rows in any order, and the head in ``_plan.json``, which is written last.
 
-A row has the JSON's keys plus ``cluster``, the cluster's id, so that one file or folder can hold a fleet: its head is
-then a ``kretain.fleet-plan/v1`` whose ``clusters`` are heads. Everything read is validated as for JSON
-(:mod:`retention_cli.plan.saved`), and rows are counted: a head says how many rows its cluster has.
+A row has the JSON's keys plus ``cluster``, the cluster's id, so that one file or folder can contain the plans of a
+fleet: its head is then a ``kretain.fleet-plan/v1`` whose ``clusters`` are heads. Everything read is validated as for
+JSON (:mod:`retention_cli.plan.saved`), and rows are counted: a head has its cluster's number of rows.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from retention_cli.plan.value import Plan, head_as_json
 KEY: Final = "kretain.plan"
 """The key of the head in a file's metadata."""
 HEAD_FILE: Final = "_plan.json"
-"""The head beside the parts of a folder. It is written last: a folder without it is incomplete."""
+"""The head's file in a folder. It is written last: a folder without it is incomplete."""
 ROWS_A_GROUP: Final = 20_000
-"""Rows in a row group, and so the most that memory holds at a time."""
+"""The number of rows in a row group, and so the most that are held in memory."""
 
 _COLUMNS: Final = (CLUSTER, *SAVED)
 
@@ -51,13 +51,13 @@ class _Totals(StrictModel):
 
 
 class CountedHead(HeadModel):
-    """A head that says how many rows there are."""
+    """A head that includes the number of rows."""
 
     totals: _Totals
 
 
 def schema(columns: Sequence[Column] = _COLUMNS, metadata: Mapping[str, str] | None = None) -> Any:
-    """Return these columns' ``pyarrow.Schema``: offsets and counts int64, partitions and epochs int32.
+    """Return the ``pyarrow.Schema`` of the columns: offsets and counts int64, partitions and epochs int32.
 
     Raises:
         MissingPartError: pyarrow is not installed.
@@ -81,14 +81,14 @@ def write_rows(path: Path, head: Mapping[str, Any], rows: Iterable[tuple[str, De
 
     Raises:
         MissingPartError: pyarrow is not installed.
-        OSError: it can't be written.
+        OSError: the file can't be written.
     """
     columns = schema(metadata={KEY: json.dumps(head, ensure_ascii=False)})
     write_batches(path, columns, ({CLUSTER.name: cluster, **row_as_json(one)} for cluster, one in rows))
 
 
 def write_batches(path: Path, columns: Any, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows of a schema, a row group at a time; raises as :func:`write_rows` does."""
+    """Write rows of a schema, a row group at a time. Raises the same errors as :func:`write_rows`."""
     pa, parquet = arrow(), arrow("pyarrow.parquet")
     waiting = iter(rows)
     with parquet.ParquetWriter(path, columns, compression="zstd", write_page_checksum=True) as file:
@@ -102,7 +102,7 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_parquet_plan(path: Path) -> Plan:
-    """Read one cluster's plan, a file or a folder.
+    """Read one cluster's plan from a file or a folder.
 
     Raises:
         SavedPlanError: it is not a plan that can be executed.
@@ -141,7 +141,7 @@ class ParquetRows:
                 _check_columns(file.schema_arrow, part)
 
     def check_counts(self, wanted: Mapping[str, int]) -> None:
-        """Check that each cluster has as many rows as its head says, and that no other cluster has rows.
+        """Check that each cluster has the number of rows in its head, and that no other cluster has rows.
 
         Raises:
             SavedPlanError: a count differs, or a cluster is not in the head.
@@ -165,7 +165,7 @@ class ParquetRows:
             )
 
     def rows(self, cluster: str, wanted: int) -> Iterator[RowModel]:
-        """Yield one cluster's rows, checked and counted, in file order.
+        """Yield one cluster's rows, validated and counted, in file order.
 
         Raises:
             SavedPlanError: a row is invalid, or the count is not ``wanted``.
@@ -192,7 +192,7 @@ class ParquetRows:
 
     @contextlib.contextmanager
     def _opened(self, part: Path) -> Iterator[Any]:
-        """Open a part; errors in its bytes become one line of text."""
+        """Open a part; raise errors in its bytes as a SavedPlanError with a one-line text."""
         broken = (arrow().ArrowException, ValueError, MemoryError)
         try:
             with self._parquet.ParquetFile(part, page_checksum_verification=True) as file:
@@ -205,7 +205,7 @@ class ParquetRows:
 
 
 def _may_hold(file: Any, group: int, cluster: str) -> bool:
-    """Whether a row group's statistics allow for this cluster: in a fleet's file most groups are another cluster's."""
+    """Return whether a row group may have this cluster's rows, by its statistics: most groups of a fleet don't."""
     found = file.metadata.row_group(group)
     for number in range(found.num_columns):
         column = found.column(number)

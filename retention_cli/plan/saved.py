@@ -1,4 +1,4 @@
-"""Reading a plan back from a file, validating everything in it (docs/plan.md, Saved plans)."""
+"""Read a plan from a file, and validate everything in it (docs/plan.md, Saved plans)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class SavedPlanError(Exception):
-    """The file is not a plan that can be executed."""
+    """The file is not an executable plan."""
 
 
 class StrictModel(BaseModel):
-    """Accepts values of exactly the declared type, and ignores unknown (newer) keys."""
+    """A model that accepts only values of exactly the declared types, and ignores unknown (newer) keys."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -83,7 +83,7 @@ class _Policy(StrictModel):
 
 
 class HeadModel(StrictModel):
-    """All of a saved plan but its rows."""
+    """A saved plan without its rows."""
 
     format: str
     created_at: str
@@ -115,7 +115,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def json_in(raw: bytes, path: Path) -> dict[str, Any]:
-    """Return the JSON object that a file holds.
+    """Return the JSON object in a file's bytes.
 
     Raises:
         SavedPlanError: it is not a JSON object.
@@ -133,7 +133,7 @@ def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
     """Return ``content`` as an instance of the model.
 
     Raises:
-        SavedPlanError: it does not fit the model; the text names the first error, and where it is.
+        SavedPlanError: it does not fit the model; the text names the first error and its place.
     """
     try:
         return model.model_validate(content)
@@ -145,13 +145,13 @@ def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
 
 
 def plan_model(content: Mapping[str, Any], path: Path) -> PlanModel:
-    """Return the content of a JSON plan of one cluster, checked."""
+    """Return the content of a JSON plan of one cluster, validated."""
     one_cluster(content, path)
     return checked(PlanModel, content, path)
 
 
 def one_cluster(content: Mapping[str, Any], path: Path) -> None:
-    """Check that it is a plan for one cluster, in our format.
+    """Check that the content is a plan for one cluster, in the supported format.
 
     Raises:
         SavedPlanError: it is for a fleet, or of another format.
@@ -164,15 +164,15 @@ def one_cluster(content: Mapping[str, Any], path: Path) -> None:
 
 
 def plan_of(saved: PlanModel, path: Path) -> Plan:
-    """Return a checked plan as a value; see :func:`plan_with`."""
+    """Return a validated plan as a value; see :func:`plan_with`."""
     return plan_with(saved, saved.partitions, path)
 
 
 def plan_with(head: HeadModel, rows: Iterable[RowModel], path: Path) -> Plan:
-    """Return the plan for a checked head and checked rows, in any order.
+    """Return the plan of a validated head and validated rows, in any order.
 
     Raises:
-        SavedPlanError: its time is invalid, or a partition has more than one row.
+        SavedPlanError: ``created_at`` is invalid, or a partition has more than one row.
     """
     try:
         created = dt.datetime.fromisoformat(head.created_at)

@@ -1,4 +1,4 @@
-"""Decisions in a temporary file, for plans of a million partitions: memory holds a few thousand at a time."""
+"""Keep decisions in a temporary file, for plans of a million partitions: a few thousand are in memory at a time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AT_A_TIME: Final = 5_000
 
 
 class SpilledDecisions(Sequence[Decision]):
-    """Decisions in a temporary file, read again on each iteration. It is deleted with its last reference.
+    """Decisions in a temporary file, read again on each iteration. The file is deleted with this object.
 
     Args:
-        decisions: in their final order; iterated once.
+        decisions: the decisions in their final order; iterated once.
 
     Raises:
         MissingPartError: pyarrow is not installed.

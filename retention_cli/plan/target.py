@@ -1,4 +1,4 @@
-"""What a trim may do to one partition. Pure."""
+"""The target of a trim for one partition. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from retention_cli.core.model import Decision
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The partition may be trimmed to ``offset``; ``decision`` is the fresh one."""
+    """The partition may be trimmed to ``offset``; ``decision`` is the recheck's."""
 
     offset: int
     decision: Decision
 
     @property
     def records(self) -> int:
-        """How many records (offsets) are trimmed."""
+        """The number of records (offsets) to trim."""
         return self.offset - (self.decision.log_start or 0)
 
     @property
     def size_bytes(self) -> int | None:
-        """About how many bytes are trimmed, None if unknown."""
+        """The approximate number of bytes to trim, None if unknown."""
         size, records = self.decision.size_bytes, self.decision.records
         if size is None or records <= 0:
             return size

@@ -1,7 +1,6 @@
 """The plan: decisions with their totals, as JSON and back (docs/plan.md, The plan). Pure.
 
-A plan is a list of requests. Whoever executes it decides again and takes the smaller of the two offsets:
-a plan can only narrow a trim.
+A plan is a list of requests. A trim decides again, and uses the smaller of the two offsets: a plan can only narrow it.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from retention_cli.policy.settings import TRIGGER_FLAGS
 FORMAT: Final = "kretain.plan/v1"
 FLEET_FORMAT: Final = "kretain.fleet-plan/v1"
 NO_FILE: Final = "flags"
-"""A plan's ``policy_source`` where there is no policy file."""
+"""A plan's ``policy_source`` if there is no policy file."""
 UNCHECKED: Final = "unchecked"
 Clock = Literal["checked", "unchecked"]
-"""Whether our clock was compared with the brokers'. For a plan it never is: only a trim asks them (G8)."""
+"""Whether this machine's clock was compared with the brokers'. Only a trim does that, never a plan (G8)."""
 Rules = Literal["file", "one-off"]
-"""Which triggers a plan uses: the policy file's, or only the flags'."""
+"""The triggers that a plan uses: the policy file's, or only the flags'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Counts over all rows; records, bytes and unconsumed over the rows that trim.
 
-    ``size_bytes`` is None if the size of any trimmed row is unknown; ``size_exact`` if all those sizes are exact.
+    ``size_bytes`` is None if the size of any trimmed row is unknown; ``size_exact``: all of those sizes are exact.
     """
 
     partitions: int
@@ -90,10 +89,10 @@ class Plan:
     """Decisions for one cluster, made at one time, sorted by topic and partition.
 
     ``flags`` are the one-off rules as given, ``topics`` the TOPIC arguments. ``unconsumed_by`` counts, per
-    consumer, the records that would be trimmed before it has read them. ``refusals`` say why trim would refuse the
+    consumer, the records that would be trimmed before it has read them. ``refusals`` are why a trim would refuse the
     plan (G6), ``notes`` are other warnings. ``memory_since_ms`` is when the cluster's ledger was started (Unix ms),
-    None if there was none yet. ``disks`` are R6's results if there are disk rules; ``space`` is what brokers
-    give back because of it, and when. ``counted`` are the totals, if the decisions were already counted.
+    None if there was none yet. ``disks`` are R6's results if there are disk rules; ``space`` is how much brokers
+    free after the plan, and when. ``counted`` are the totals, if the decisions were already counted.
     """
 
     created_at_ms: int
@@ -120,7 +119,7 @@ class Plan:
 
     @property
     def rules(self) -> Rules:
-        """Whose triggers it uses. One flag that asks for a bound turns the file's triggers off (docs/policy.md)."""
+        """The triggers that the plan uses. A flag for a trigger turns the file's triggers off (docs/policy.md)."""
         return "one-off" if any(flag in self.flags for flag in TRIGGER_FLAGS) else "file"
 
 
@@ -140,7 +139,7 @@ def totals_as_json(totals: Totals) -> dict[str, Any]:
 
 
 def head_as_json(plan: Plan) -> dict[str, Any]:
-    """Return all of the plan's JSON but its rows."""
+    """Return the plan's JSON without its rows."""
     totals = plan.totals
     return {
         "format": FORMAT,
@@ -175,7 +174,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def json_lines(head: Mapping[str, Any], key: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the text of one JSON object whose ``key`` is a list, one row per line: fast for millions, easy to diff."""
+    """Yield the text of a JSON object whose ``key`` is a list, with one row per line: fast, and easy to diff."""
     text = json.dumps(head, ensure_ascii=False, indent=1)
     yield text[: text.rindex("\n")] + f',\n "{key}": ['
     first = True
@@ -191,7 +190,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def delete_records_json(plan: Plan) -> dict[str, Any]:
-    """Return what kafka-delete-records.sh takes as its ``--offset-json-file``."""
+    """Return the content of an ``--offset-json-file`` for kafka-delete-records.sh."""
     rows = [
         {"topic": one.topic, "partition": one.partition, "offset": one.trim_to}
         for one in plan.decisions

@@ -1,4 +1,4 @@
-"""Records that earlier pieces may turn out to make late: the times of a piece's in-order records. Pure."""
+"""The times of a piece's in-order records, which may prove late once an earlier piece is merged. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS_AT_MOST: Final = 1_000_000
 class Front:
     """Times (Unix ms, ascending) and how many records have each, for the earliest ``STEPS_AT_MOST`` of them.
 
-    Complete for all times before ``known_to_ms``; None: complete.
+    It is complete for times before ``known_to_ms`` (None: for all times).
     """
 
     steps: list[tuple[Any, Any]] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Front:
     known_to_ms: int | None = None
 
     def add(self, times: Any) -> None:
-        """Add the times of the next in-order records, a numpy array."""
+        """Add the times of the next in-order records (a numpy array, Unix ms)."""
         if self.known_to_ms is not None or not len(times):
             return
         np = numpy()
@@ -31,7 +31,7 @@ class Front:
         self._append(values, counts)
 
     def followed_by(self, later: Front | None, max_ms: int | None) -> Front:
-        """Return the front of this piece and the next: of the next one, only times from ``max_ms`` on are in order."""
+        """Return the front of this piece and the next. In the next, only times from ``max_ms`` on are in order."""
         found = Front(list(self.steps), self.length, self.known_to_ms)
         if later is None or found.known_to_ms is not None:
             return found
@@ -43,7 +43,7 @@ class Front:
         return found
 
     def count(self, begin_ms: int, end_ms: int) -> tuple[int, bool]:
-        """Return how many records have a time from ``begin_ms`` on and before ``end_ms``, and whether that is exact."""
+        """Return how many records have a time in [``begin_ms``, ``end_ms``), and whether that count is exact."""
         found = 0
         for values, counts in self.steps:
             first, last = values.searchsorted((begin_ms, end_ms))
@@ -51,7 +51,7 @@ class Front:
         return found, self.known_to_ms is None or self.known_to_ms >= end_ms
 
     def _append(self, values: Any, counts: Any) -> None:
-        """Append ascending distinct times that follow those here; the first one may repeat our last one."""
+        """Append ascending distinct times that follow the existing ones; the first may equal the last existing one."""
         if not len(values) or self.known_to_ms is not None:
             return
         if self.steps and self.steps[-1][0][-1] == values[0]:

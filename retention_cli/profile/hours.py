@@ -1,7 +1,7 @@
-"""One partition's records, by the hour of their times. Pure; in one pass, or in pieces that merge to the same.
+"""Count one partition's records by hour, in one pass, or in pieces that merge to the same result. Pure.
 
-Records come as columns, in offset order. Memory is bounded, whatever the times are: an hour between 2000 and the
-ceiling beyond which times count as future has a row of its own; all records stamped before 2000 share one row, so do
+Records are added as columns, in offset order. Memory is bounded, whatever the times are: each hour from 2000 to the
+ceiling, beyond which times count as future, has its own row; all records stamped before 2000 share one row, as do
 all stamped beyond the ceiling, and all without a time.
 """
 
@@ -19,7 +19,7 @@ from retention_cli.profile.front import Front
 HOUR_MS: Final = 3_600_000
 AHEAD_AT_MOST_MS: Final = 10 * 366 * 24 * HOUR_MS
 NO_TIME_MS: Final = -1
-"""In a column of times: this record has none. Used only inside this package: rows say ``no-time``."""
+"""In a column of times: this record has none. Used only in this package: rows have the kind ``no-time``."""
 
 Kind = Literal["hour", "before-2000", "future", "no-time"]
 _NO_TIME, _ANCIENT, _FUTURE = -3, -2, -1
@@ -29,10 +29,10 @@ _LARGEST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What times are compared with, in Unix ms. Pieces merge only if it is equal.
+    """The limits that times are compared with, in Unix ms. Pieces merge only if their frames are equal.
 
-    A time more than ``max_ahead_ms`` (at most ten years) beyond ``now_ms`` is in the future. If a window is given, only
-    records stamped from ``from_ms`` on and before ``to_ms`` are counted.
+    A time more than ``max_ahead_ms`` (at most ten years) after ``now_ms`` counts as future. If a window is given, only
+    records with a time in [``from_ms``, ``to_ms``) are counted.
     """
 
     now_ms: int
@@ -42,18 +42,18 @@ class Frame:
 
     @property
     def ceiling_ms(self) -> int:
-        """The last moment that does not count as future."""
+        """The last moment that does not count as future (Unix ms)."""
         return self.now_ms + min(self.max_ahead_ms, AHEAD_AT_MOST_MS)
 
 
 @dataclass(slots=True)
 class Row:
-    """The records of one hour, or of one of the kinds without an hour. Times in Unix ms, sizes in bytes.
+    """The records of one hour, or of one of the kinds without an hour. Times are in Unix ms, sizes in bytes.
 
     ``size_bytes`` are keys, values and headers as a consumer sees them, uncompressed. ``unreadable`` counts records
     whose event time can't be read. ``newest_offset`` is the first record with the largest time. ``late`` counts
-    records that are older than an earlier one, ``late_ms`` is by how much at most; a record from the future makes
-    no other late.
+    records that are older than a record before them, ``late_ms`` is the largest such difference; a record from the
+    future makes no other record late.
     """
 
     records: int
@@ -69,7 +69,7 @@ class Row:
     late_ms: int
 
     def add(self, later: Row) -> None:
-        """Add a row of later offsets."""
+        """Add the counts of a row with later offsets."""
         self.records += later.records
         self.size_bytes += later.size_bytes
         self.tombstones += later.tombstones
@@ -87,8 +87,8 @@ class PartitionHours:
     """The rows of one partition from ``start`` to ``end`` (exclusive, the next offset to read).
 
     ``max_ms`` is the largest time so far that is not in the future, None if there is none. If earlier records may be
-    merged in before these (``merged``), ``front`` keeps the times that they could make late; ``exact`` says whether
-    that was enough; if not, ``late`` is "at least".
+    merged in before these (``merged``), ``front`` keeps the times of records that those could make late. ``exact`` is
+    false if it could not keep enough of them; ``late`` is then a lower bound.
     """
 
     frame: Frame
@@ -101,7 +101,7 @@ class PartitionHours:
 
     @classmethod
     def begin(cls, frame: Frame, start: int, *, piece: bool = False) -> PartitionHours:
-        """Return an empty one that begins at an offset. ``piece``: earlier records may be merged in before it."""
+        """Return empty hours that begin at an offset. ``piece``: earlier records may be merged in before them."""
         return cls(frame, start, start, front=Front() if piece else None)
 
     def add(self, offsets: Any, times: Any, sizes: Any, tombstones: Any = None, unreadable: Any = None) -> None:
@@ -111,8 +111,8 @@ class PartitionHours:
             offsets: int64.
             times: int64, Unix ms; :data:`NO_TIME_MS` for a record without one.
             sizes: int64, bytes.
-            tombstones: bool, whether the value is null; None: no value is.
-            unreadable: bool, whether an expected event time is missing; None: none is.
+            tombstones: bool, whether the value is null; None: no value is null.
+            unreadable: bool, whether an expected event time is missing; None: none is missing.
 
         Raises:
             ValueError: they do not follow the records added before.
@@ -153,11 +153,11 @@ class PartitionHours:
         self.end = max(self.end, offset)
 
     def merged(self, later: PartitionHours) -> PartitionHours:
-        """Return what one pass over these records and then ``later``'s, which begin where these end, would return.
+        """Return the hours of these records followed by ``later``'s, equal to the result of one pass over both.
 
         Raises:
-            ValueError: there is a gap or an overlap between them, their frames differ, or ``later`` was not begun as a
-                piece.
+            ValueError: ``later`` does not begin where these end, their frames differ, or ``later`` was not begun as
+                a piece.
         """
         if later.frame != self.frame:
             raise ValueError("hours that were seen against different clocks don't merge")
@@ -192,7 +192,7 @@ class PartitionHours:
         return self.front.followed_by(later.front, self.max_ms)
 
     def _inside(self, times: Any) -> Any:
-        """Return which times are in the window, None if there is no window."""
+        """Return a mask of the times in the window, None if there is no window."""
         low, high = self.frame.from_ms, self.frame.to_ms
         if low is None and high is None:
             return None
@@ -206,7 +206,7 @@ class PartitionHours:
             mine.add(row)
 
     def _after(self, row: Row, key: int, front: Front | None) -> Row:
-        """Make late those in-order records of a row that are older than records before this piece."""
+        """Count as late those in-order records of a row that are older than a record before this piece."""
         top = self.max_ms
         if top is None or front is None or key == _NO_TIME or row.oldest_ms >= top:
             return row
@@ -220,7 +220,7 @@ class PartitionHours:
         return row
 
     def _grouped(self, columns: list[Any]) -> Iterator[tuple[int, Row]]:
-        """Yield a row for each key among the records."""
+        """Yield each key among the records with its row."""
         np = numpy()
         times = columns[1]
         if not len(times):

@@ -1,4 +1,4 @@
-"""A piece of a partition's hours as bytes and back, to travel between processes. Pure."""
+"""Convert a piece of a partition's hours to bytes and back, to send it between processes. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FIELDS: Final = len(dataclasses.fields(Row))
 
 
 class BrokenPieceError(Exception):
-    """The bytes are not a piece of a profile."""
+    """The bytes are not a valid piece of a profile."""
 
 
 def to_bytes(piece: PartitionHours) -> bytes:
-    """Return a piece as compressed bytes: a line of JSON, then its rows and its front as little-endian int64."""
+    """Return a piece as compressed bytes: a line of JSON, then its rows and front as little-endian int64."""
     np = numpy()
     front = piece.front
     steps = [] if front is None else front.steps
@@ -45,7 +45,7 @@ def from_bytes(raw: bytes) -> PartitionHours:
     """Return the piece that :func:`to_bytes` wrote.
 
     Raises:
-        BrokenPieceError: the bytes are not a piece.
+        BrokenPieceError: the bytes are not a valid piece.
     """
     np = numpy()
     try:

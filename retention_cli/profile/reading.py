@@ -1,4 +1,4 @@
-"""Reading topics for their profile: choosing topics and ranges, and reading every data record in them once."""
+"""Read topics for their profile: choose topics and offset ranges, and read every data record in them once."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ Hours = Mapping[TopicPartition, PartitionHours]
 
 _AGAIN_AFTER_S: Final = 0.5
 _ROUNDS: Final = 3
-"""How many times a partition is read on after its log start overtook the reader."""
+"""How many times a partition is read at most, if its log start overtakes the reader."""
 
 
 class NoEventTimeError(Exception):
-    """A profile by event time was asked for, but a topic's policy does not say where event times are."""
+    """A profile by event time was requested, but the policy names no event time source for a topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to profile. ``patterns`` choose the topics; times in Unix ms."""
+    """What to profile. ``patterns`` select the topics; times are in Unix ms, ``to_ms`` is exclusive."""
 
     patterns: Sequence[str]
     now_ms: int
@@ -49,9 +49,9 @@ class Wanted:
 
 @dataclass(slots=True)
 class TopicHours:
-    """A topic's partitions. ``source`` is where the policy says event times are, None if it doesn't.
+    """A topic's partitions. ``source`` is the policy's event time source, None if it has none.
 
-    ``by_event_time``: hours are of event times, not of timestamps.
+    ``by_event_time``: records are counted by event time, not by timestamp.
     """
 
     name: str
@@ -62,13 +62,13 @@ class TopicHours:
 
     @property
     def by(self) -> str:
-        """The time that hours are of: ``timestamp``, ``header:NAME`` or ``json:/pointer``."""
+        """The time that records are counted by: ``timestamp``, ``header:NAME`` or ``json:/pointer``."""
         return str(self.source) if self.by_event_time else "timestamp"
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A partition that could not be read completely, and why. Records before ``reached`` are in the profile."""
+    """A partition that could not be read completely, and why. The profile has its records before ``reached``."""
 
     tp: TopicPartition
     text: str
@@ -78,7 +78,7 @@ class Unread:
 
 @dataclass(slots=True)
 class Profile:
-    """What was read. ``ranges`` is what should be read; ``interrupted``: the user ended it early."""
+    """A profile, as far as it was read. ``ranges`` are those to read; ``interrupted``: the user ended it early."""
 
     cluster_id: str
     bootstrap: str
@@ -93,16 +93,16 @@ class Profile:
 Read = Callable[
     [Profile, Mapping[TopicPartition, Range], Callable[[int], None], Callable[[], bool]], Mapping[TopicPartition, Ended]
 ]
-"""Reads ranges into a profile's hours, each from where they end; calls back with offsets passed, and asks to stop."""
+"""Reads ranges into a profile's hours. Its callbacks get the number of offsets passed, and return whether to stop."""
 
 
 def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) -> Profile:
-    """Choose the topics and read their ends: an empty profile for :func:`fill`.
+    """Choose the topics and read their log ends; return an empty profile for :func:`fill`.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
         NothingMatchesError: a pattern matches no topic.
-        NoEventTimeError: a profile by event time is asked for, but the policy names no source for a topic.
+        NoEventTimeError: a profile by event time is requested, but the policy names no source for a topic.
         PolicyError: the policy is wrong for a topic.
         MissingPartError: numpy is not installed.
     """
@@ -115,11 +115,11 @@ def prepare(reader: ClusterReader, wanted: Wanted, progress: Progress = silent) 
 def locate(
     reader: ClusterReader, metadata: ClusterMetadata, names: Sequence[str], wanted: Wanted, progress: Progress = silent
 ) -> Profile:
-    """Read the ends of topics: an empty profile, as :func:`prepare` returns it. ``wanted.patterns`` are not used.
+    """Read the log ends of topics; return an empty profile like :func:`prepare`. ``wanted.patterns`` are not used.
 
     Raises:
         BrokerError: the cluster's metadata could not be read again.
-        NoEventTimeError: a profile by event time is asked for, but the policy names no source for a topic.
+        NoEventTimeError: a profile by event time is requested, but the policy names no source for a topic.
         PolicyError: the policy is wrong for a topic.
     """
     profile = Profile(
@@ -143,10 +143,10 @@ def fill(
     stop: Callable[[], bool] = lambda: False,
     read: Read | None = None,
 ) -> None:
-    """Read every record of the ranges. Partitions that can't be read are named, and the others are still read.
+    """Read every record of the profile's ranges. Partitions that can't be read are added to ``unread``.
 
-    ``stop`` is asked several times a second; once it returns true, the profile is what was read by then. ``read``
-    replaces reading by this process alone.
+    ``stop`` is called several times a second; once it returns true, reading ends, and the profile has what was read
+    until then. ``read`` replaces reading in this process alone.
     """
     read = read or partial(_read_here, reader)
     todo = dict(profile.ranges)
@@ -174,7 +174,7 @@ def fill(
 
 
 def choose(metadata: ClusterMetadata, patterns: Sequence[str]) -> list[str]:
-    """Return the topics that match; internal ones only if named in full.
+    """Return the names of the topics that match, sorted; internal ones only if a pattern is their full name.
 
     Raises:
         NothingMatchesError: a pattern matches no topic.
@@ -207,7 +207,7 @@ def _topic(name: str, wanted: Wanted) -> TopicHours:
 
 
 def _find_ranges(reader: ClusterReader, profile: Profile, leaders: Leaders, *, last: bool) -> list[TopicPartition]:
-    """Find where reading begins and ends; return partitions to ask again, unless this was the last attempt."""
+    """Find the ranges to read; return the partitions to ask again, none if this was the last attempt."""
     starts, highs = reader.list_offsets([dict.fromkeys(leaders, "earliest"), dict.fromkeys(leaders, "latest")], leaders)
     ranges: dict[TopicPartition, Range] = {}
     again = []
@@ -232,7 +232,10 @@ def _why(answer: Answer) -> str:
 def _from_time(
     reader: ClusterReader, profile: Profile, ranges: Mapping[TopicPartition, Range], leaders: Leaders
 ) -> dict[TopicPartition, Range]:
-    """Skip what lies before the window if brokers can tell where it starts; a −1 proves nothing (docs/rules.md)."""
+    """Return the ranges without offsets before the window, if brokers return where it starts.
+
+    A −1 alone does not prove that no record is in the window (docs/rules.md).
+    """
     found = dict(ranges)
     from_ms = profile.wanted.from_ms
     asked = [tp for tp, one in ranges.items() if one.start < one.end and not profile.topics[tp.topic].by_event_time]
@@ -269,7 +272,7 @@ def read_into(
     on_read: Callable[[int], None] = lambda _offsets: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[TopicPartition, Ended]:
-    """Read ranges into their partitions' hours, by the kind of time that each topic uses; return how each ended."""
+    """Read ranges into their partitions' hours, by each topic's kind of time; return where and how each range ended."""
     return reader.read_columns(
         todo,
         partial(_take, topics, hours),
@@ -308,7 +311,7 @@ def _note_end(profile: Profile, tp: TopicPartition, how: Ended) -> None:
 
 
 def starts_now(reader: ClusterReader, tps: Collection[TopicPartition]) -> Mapping[TopicPartition, Answer]:
-    """Return the log start offsets of those partitions that exist.
+    """Return the log start offset of each partition that still exists.
 
     Raises:
         BrokerError: no broker answered.
@@ -320,7 +323,7 @@ def starts_now(reader: ClusterReader, tps: Collection[TopicPartition]) -> Mappin
 def _go_on(
     reader: ClusterReader, profile: Profile, overtaken: Mapping[TopicPartition, Ended], on_read: Callable[[int], None]
 ) -> dict[TopicPartition, Range]:
-    """Return the ranges left of partitions whose first records were deleted by retention before they could be read."""
+    """Return the rest of the ranges whose next records were deleted by retention before they could be read."""
     if not overtaken:
         return {}
     starts, todo = starts_now(reader, overtaken), {}

@@ -1,4 +1,4 @@
-"""A profile as rows, for scripts and Parquet (``kretain.profile/v1``)."""
+"""Convert a profile to rows, for scripts and Parquet (``kretain.profile/v1``)."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ COLUMNS: Final = (
     "future",
     "no_event_time",
 )
-"""The columns of a row, in order; docs/profile.md says what they mean."""
+"""The columns of a row, in order; docs/profile.md describes them."""
 
 
 class ProfileFileError(Exception):
-    """A file that could not be written."""
+    """The profile's file could not be written."""
 
 
 def rows_of(topic: str, partition: int, hours: PartitionHours, *, has_source: bool) -> Iterator[dict[str, Any]]:
-    """Yield a partition's rows by column name; ``hour`` is its start in Unix ms, None for kinds without an hour.
+    """Yield a partition's rows as dicts; ``hour`` is the hour's start in Unix ms, None for kinds without an hour.
 
-    ``has_source``: event times were looked for, so missing ones were counted.
+    ``has_source``: event times were read, so missing ones were counted.
     """
     for kind, hour, row in hours.items():
         timeless = kind == "no-time"
@@ -75,13 +75,13 @@ def all_rows(topics: Iterable[TopicHours]) -> Iterator[dict[str, Any]]:
 
 
 def as_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row for JSON and CSV: the hour as ISO 8601."""
+    """Return a row for JSON and CSV, with its hour as ISO 8601."""
     hour = row["hour"]
     return {**row, "hour": None if hour is None else timestamp(hour)}
 
 
 def head(profile: Profile) -> dict[str, Any]:
-    """Return the facts about a profile as a whole."""
+    """Return the profile's header: everything but the rows."""
     wanted = profile.wanted
 
     def moment(ms: int | None) -> str | None:
@@ -109,7 +109,7 @@ def head(profile: Profile) -> dict[str, Any]:
 
 
 def schema(about: Mapping[str, Any] | None = None) -> Any:
-    """Return the Arrow schema of the rows; ``about`` goes into its metadata, as JSON under the format's name.
+    """Return the Arrow schema of the rows; its metadata has ``about`` as JSON, under the format's name.
 
     Raises:
         MissingPartError: pyarrow is not installed.
@@ -122,7 +122,7 @@ def schema(about: Mapping[str, Any] | None = None) -> Any:
 
 
 def write_parquet(path: Path, about: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows as Parquet, completely or not at all.
+    """Write rows as Parquet, atomically.
 
     Raises:
         MissingPartError: pyarrow is not installed.

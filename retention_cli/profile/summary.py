@@ -1,4 +1,4 @@
-"""A topic's totals over its hours: what is late or in the future, and what a retention would keep. Pure."""
+"""Summarize a topic's hours: totals, late and future records, and what a retention would keep. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from retention_cli.profile.hours import HOUR_MS, Kind, PartitionHours, Row
 
 DAY_MS: Final = 24 * HOUR_MS
 RETENTIONS_MS: Final = tuple(days * DAY_MS for days in (1, 3, 7, 30))
-"""What people set ``retention.ms`` to."""
+"""Common values of ``retention.ms``."""
 _BINS_H: Final = (1, 2, 3, 4, 6, 8, 12, 24, 48, 72, 96, 7 * 24, 14 * 24, 28 * 24, 56 * 24, 91 * 24, 182 * 24, 365 * 24)
 _SELDOM: Final = 2_000
-"""A picture may leave out the outermost hours, on either side, that hold at most one in this many records."""
+"""A chart may leave out the outermost hours on each side, if they hold at most one in this many records."""
 _WORTH: Final = 4
-"""… if that makes it at least this many times as detailed."""
+"""… if the full range is at least this many times as long as the rest."""
 
 
 class At(NamedTuple):
@@ -27,7 +27,7 @@ class At(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is not older than ``retention_ms``: records and bytes, to the hour."""
+    """The records and bytes not older than ``retention_ms``, to the hour."""
 
     retention_ms: int
     records: int
@@ -36,13 +36,13 @@ class Kept(NamedTuple):
 
 @dataclass(slots=True)
 class Amount:
-    """Records, and their bytes as a consumer sees them."""
+    """A number of records, and their bytes as a consumer sees them."""
 
     records: int = 0
     size_bytes: int = 0
 
     def add(self, row: Row) -> None:
-        """Add a row."""
+        """Add the records and bytes of a row."""
         self.records += row.records
         self.size_bytes += row.size_bytes
 
@@ -51,9 +51,9 @@ class Amount:
 class Summary:
     """One topic. ``hours`` is keyed by the start of the hour in Unix ms; ``kinds`` has the records without an hour.
 
-    ``late`` counts records that are older than an earlier one in their partition; ``late_ms`` is the largest lag of
-    those stamped since 2000. ``late_exact`` is false if ``late`` is "at least". ``furthest`` is the record furthest
-    in the future. ``ancient_from`` is the first record stamped before 2000.
+    ``late`` counts records that are older than an earlier one in their partition; ``late_ms`` is the largest such
+    difference among those stamped since 2000. ``late_exact`` is false if ``late`` is a lower bound. ``furthest`` is
+    the record furthest in the future. ``ancient_from`` is the first record stamped before 2000.
     """
 
     records: int = 0
@@ -72,11 +72,11 @@ class Summary:
     kinds: dict[Kind, Amount] = field(default_factory=dict)
 
     def of_kind(self, kind: Kind) -> Amount:
-        """Return the records without an hour, of one kind."""
+        """Return the amount of one kind of records without an hour."""
         return self.kinds.get(kind, Amount())
 
     def kept(self, now_ms: int, retentions_ms: Sequence[int] = RETENTIONS_MS) -> list[Kept]:
-        """Return what each retention would keep. An hour that the cutoff divides is counted as a whole.
+        """Return what each retention would keep. The hour that contains the cutoff is counted in full.
 
         Records stamped in the future or without a time are kept; those stamped before 2000 are not.
         """
@@ -123,7 +123,7 @@ def _rows(partitions: Mapping[int, PartitionHours]) -> Iterator[tuple[int, Kind,
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """A summary's hours as bins: a value for each ``bin_ms`` from ``start_ms`` on; records left out are counted."""
+    """A summary's hours as bins: a value for each ``bin_ms`` from ``start_ms`` on; ``left_out`` counts records."""
 
     start_ms: int
     bin_ms: int
@@ -132,14 +132,14 @@ class Bins:
 
     @property
     def end_ms(self) -> int:
-        """The end of the last bin."""
+        """The end of the last bin in Unix ms."""
         return self.start_ms + self.bin_ms * len(self.values)
 
 
 def binned(summary: Summary, most: int, *, of_bytes: bool = False) -> Bins | None:
     """Return at most ``most`` bins of equal length over a topic's hours, None if there are no hours.
 
-    A few records far from all the others would flatten the picture: they are left out, and counted.
+    A few records far from all the others would flatten the chart: they are left out, and counted.
     """
     hours = sorted(summary.hours)
     if not hours:
@@ -171,7 +171,7 @@ def _span(summary: Summary, hours: Sequence[int]) -> tuple[int, int]:
 
 
 def _skip(summary: Summary, hours: Sequence[int], spare: int) -> int:
-    """Return how many of these hours hold at most ``spare`` records together, from the first on."""
+    """Return how many of these hours, from the first on, hold at most ``spare`` records together."""
     seen = 0
     for number, hour in enumerate(hours):
         seen += summary.hours[hour].records

@@ -1,6 +1,6 @@
-"""Between a trim's recheck and its deletes: nothing is trimmed beyond what is archived (``archive`` in the policy).
+"""Limit a trim's targets to what is archived, after the recheck and before the deletes (``archive`` in the policy).
 
-Nothing here writes: the archiver does. Without an archiver, topics that must be archived are held.
+Only the archiver writes. Without one, topics that must be archived are held.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from retention_cli.trim.reconcile import Held
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Targets that may be sent, those that must be copied first, and those that are held."""
+    """Targets that may be sent, those that must be copied first (URL, target), and those that are held."""
 
     ready: Mapping[TopicPartition, Target]
     uncopied: Mapping[TopicPartition, tuple[str, Target]]
@@ -27,11 +27,11 @@ class Sorted:
 
 @dataclass(slots=True)
 class ArchivedFirst:
-    """Remembers what this run has copied, and allows no trim beyond that.
+    """Remembers what this run has copied, and limits trims of archived topics to it.
 
     Args:
         archiver: None if nothing can be copied, as in a dry run.
-        told: writes to the audit log. It raises if the log can't record the copies; then nothing more is trimmed.
+        told: records copies in the audit log. It raises if it can't; then nothing more is trimmed.
     """
 
     archiver: Archiver | None
@@ -39,7 +39,7 @@ class ArchivedFirst:
     _copied: dict[TopicPartition, Copied | Reason] = field(default_factory=dict)
 
     def sort(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> Sorted:
-        """Sort targets by whether today's policy (``fresh.archives``) wants them archived, and whether they are."""
+        """Sort targets by whether the current policy (``fresh.archives``) wants them archived, and whether they are."""
         ready: dict[TopicPartition, Target] = {}
         uncopied: dict[TopicPartition, tuple[str, Target]] = {}
         held: dict[TopicPartition, Held] = {}
@@ -65,7 +65,7 @@ class ArchivedFirst:
         return Sorted(ready, uncopied, held)
 
     def copy(self, wanted: Mapping[TopicPartition, tuple[str, Target]], progress: Progress) -> None:
-        """Copy what :meth:`sort` found uncopied, remember the results and report them.
+        """Copy the targets that :meth:`sort` returned as uncopied; remember the results, and record them.
 
         Raises:
             StateError: the audit log can't be written.
@@ -80,7 +80,7 @@ class ArchivedFirst:
 
 
 def rehearsed(tp: TopicPartition, target: Target, fresh: Recheck) -> tuple[Reason, ...]:
-    """Return what a rehearsal says of a partition that a trim would archive first."""
+    """Return the reasons that a dry run reports for a partition: a trim would archive it first; else none."""
     url = fresh.archives.get(tp.topic)
     if url is None:
         return ()
@@ -89,7 +89,7 @@ def rehearsed(tp: TopicPartition, target: Target, fresh: Recheck) -> tuple[Reaso
 
 
 def _limited(tp: TopicPartition, target: Target, url: str, copied: Copied | Reason) -> Target | Held:
-    """Return the target, limited to the end of the copy; held if the copy is of another log or at another URL."""
+    """Return the target limited to the copy's end; Held if the copy is at another URL or does not cover this log."""
     if isinstance(copied, Reason):
         return Held((copied,))
     start = target.decision.log_start

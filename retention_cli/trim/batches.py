@@ -1,6 +1,6 @@
 """Execute a plan: recheck, delete, read back, report (docs/architecture.md, Trim).
 
-A plan alone allows nothing. Each batch is decided again at most :data:`RECHECK_SECONDS` before its request
+A plan alone allows no trim. Each batch is decided again at most :data:`RECHECK_SECONDS` before its request
 is sent; the plan can only narrow what that decision allows.
 """
 
@@ -35,13 +35,13 @@ from retention_cli.trim.wanted import batches_of, requests_of, wanted
 RECHECK_SECONDS: Final = 30.0
 """How old a batch's recheck may be when its request is sent, and when its last answer still counts."""
 SEND_SECONDS: Final = 1.0
-"""How much of a recheck's time must be left to send another batch on it."""
+"""How much of a recheck's time must be left for another batch to be sent."""
 ATTEMPTS: Final = 4
 AGAIN_AFTER_S: Final = (0.5, 1.0, 2.0)
 
 
 class RefusedError(Refusal):
-    """The trim would break a limit of the policy (G6). Nothing was trimmed."""
+    """The trim would exceed a limit of the policy (G6). Nothing was trimmed."""
 
     def __init__(self, reasons: Sequence[Reason]) -> None:
         super().__init__("; ".join(reason.text for reason in reasons))
@@ -49,14 +49,14 @@ class RefusedError(Refusal):
 
 
 RecheckFor = Callable[[Collection[TopicPartition]], Recheck]
-"""Decides these partitions again, with today's policy and facts."""
+"""Decides these partitions again, with the current policy and facts."""
 Limiter = Callable[[Amount], list[Reason]]
-"""Returns the policy's limits that this run would exceed if it trimmed this total."""
+"""Returns a reason for each limit of the policy that this run would exceed if it trimmed this total."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """What was sent and how long it took, for the report: batches that were announced, whether any request went out."""
+    """Figures for the report: batches announced, whether a request was sent, and seconds in rechecks and deletes."""
 
     batches: int = 0
     sent: bool = False
@@ -71,15 +71,15 @@ class Trimmer:
 
     Args:
         plan: the most that may be trimmed.
-        recheck: decides again.
-        limiter: the policy's limits.
+        recheck: decides partitions again.
+        limiter: checks the policy's limits.
         reader: reads log start offsets back.
         deleter: None in a dry run, which thus can't delete.
         journal: None in a dry run.
         run: the run's name.
         max_partitions: trim at most this many partitions, the first ones.
-        archived: holds what the policy wants archived until it is.
-        progress: is told how many partitions are done.
+        progress: called with the number of settled partitions.
+        archived: limits trims to what is archived, where the policy wants that.
     """
 
     plan: Plan
@@ -100,10 +100,10 @@ class Trimmer:
         self._spent.disks = self.plan.disks
 
     def trim(self) -> TrimReport:
-        """Trim what the plan names and today's facts allow.
+        """Trim what both the plan and the current facts allow.
 
-        A Ctrl-C between requests ends the trim; during a request, the request is read back first. Once a batch was
-        announced, any other error ends it the same way: the report says what was done.
+        Ctrl-C between requests ends the trim; during a request, its result is read back first. Once a batch was
+        announced, an error ends the trim too, and is in the report instead of being raised.
 
         Raises:
             RefusedError: the whole trim would exceed a limit; nothing was trimmed.
@@ -153,7 +153,7 @@ class Trimmer:
         )
 
     def _round(self, waiting: Sequence[TopicPartition]) -> None:
-        """Recheck what waits, and trim as much of it as the recheck's time allows."""
+        """Recheck the waiting partitions, and trim as many of them as the recheck's time allows."""
         began = self.reader.clock.monotonic()
         fresh = self.recheck(waiting)
         self._spent.disks = fresh.disks
@@ -180,18 +180,18 @@ class Trimmer:
         for tp, held in sorted_.held.items():
             self._state.end(tp, row_of(tp, "held", reasons=held.reasons), targets[tp].decision)
         self._send_all(sorted_.ready, fresh)
-        if sorted_.uncopied:  # slow, so its results count in the next round, after another recheck
+        if sorted_.uncopied:  # copying is slow, so the results are used in the next round, after another recheck
             self.archived.copy(sorted_.uncopied, self.progress)
 
     def _send_all(self, targets: Mapping[TopicPartition, Target], fresh: Recheck) -> None:
-        """Send as many batches as the recheck's time allows; the others wait for another recheck."""
+        """Send as many batches as the recheck's time allows; leave the others for another recheck."""
         sent = False
         for batch in batches_of(targets, fresh.leaders):
             good_until = fresh.began + RECHECK_SECONDS
             if good_until - self.reader.clock.monotonic() >= SEND_SECONDS:
                 self._send(batch, fresh.leaders, good_until)
                 sent = True
-            elif not sent:  # it was too old for any batch; if the next ones are too, say so
+            elif not sent:  # the recheck was too old for any batch; reported if that happens ATTEMPTS times
                 slow = Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time")
                 for tp in batch:
                     self._try_again(tp, row_of(tp, "failed", targets[tp].offset, reasons=(slow,)))
@@ -207,7 +207,7 @@ class Trimmer:
             RefusedError: they exceed a limit, and nothing was sent yet.
         """
         state = self._state
-        may_go = state.unanswered.may_go(targets)  # an unanswered request may have run, or may still run
+        may_go = state.unanswered.may_go(targets)  # an unanswered request may have been executed, or may yet be
         broken = self.limiter(state.done + total(Amount(one.records, one.size_bytes) for one in may_go))
         if not broken:
             return targets
@@ -223,10 +223,10 @@ class Trimmer:
         leaders: Mapping[TopicPartition, PartitionMetadata],
         good_until: float,
     ) -> None:
-        """Delete one batch and read it back. What may be retried waits for another recheck."""
+        """Delete one batch and read the result back. Retriable failures wait for another recheck."""
         assert self.deleter is not None and self.journal is not None  # noqa: S101, PT018  (never reached in a dry run)
         state, spent = self._state, self._spent
-        self.journal.batch(spent.batches + 1, batch)  # what can't be announced is not sent
+        self.journal.batch(spent.batches + 1, batch)  # a batch that can't be announced is not sent
         spent.batches += 1
         left_s = good_until - self.reader.clock.monotonic()
         if left_s <= 0:  # the disk under the audit log stalled
@@ -240,7 +240,7 @@ class Trimmer:
                 self._try_again(TopicPartition(row.topic, row.partition), row)
             return
         for tp, target in batch.items():
-            # All that can be said until it is read back, even if a second Ctrl-C prevents that.
+            # The result until it is read back, in case a second Ctrl-C prevents that.
             state.rows[tp] = judge(tp, target, None, None)
         said: dict[TopicPartition, Answer] = {}
 
@@ -270,7 +270,7 @@ class Trimmer:
     def _read_back(
         self, batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, int]:
-        """Return the log start offsets that can be read: a delete's success does not prove a change."""
+        """Return the log start offsets that can be read: a successful delete does not prove that the log changed."""
         answers = self.reader.list_offsets([dict.fromkeys(batch, "earliest")], leaders)[0]
         lost = [tp for tp, answer in answers.items() if not isinstance(answer, Found)]
         if lost:  # their leader may have moved: look it up once more

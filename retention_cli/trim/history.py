@@ -1,4 +1,4 @@
-"""Past runs, from the audit logs: of all clusters for display, of one cluster for its limits."""
+"""Read past runs from the audit logs: of all clusters for display, of one cluster for its limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY_MS: Final = 86_400_000
 
 
 def read_history(state_dir: Path) -> list[Run]:
-    """Return all runs that the state directory knows, the oldest first.
+    """Return all runs in the state directory's audit logs, oldest first.
 
     Raises:
         StateError: an audit log can't be read.
@@ -47,7 +47,7 @@ def find_run(runs: Sequence[Run], name: str) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class PastDay:
-    """What was trimmed in the last 24 hours, according to the audit log.
+    """The amount trimmed in the last 24 hours, according to the audit log.
 
     ``broken`` is the first break of the log's chain, as ``file:line: text``; None if the chain is intact.
     """
@@ -59,7 +59,7 @@ class PastDay:
         """Return the amount, for limits per day (G6).
 
         Raises:
-            StateError: there are such limits, and the log is broken: what it says of the day can't be relied on.
+            StateError: there are such limits, and the log's chain is broken, so the amount is not reliable.
         """
         if self.broken is not None and (limits.max_records is not None or limits.max_bytes is not None):
             raise StateError(
@@ -70,7 +70,7 @@ class PastDay:
 
 
 def read_past_day(state_dir: Path, cluster_id: str, now_ms: int) -> PastDay:
-    """Read what was trimmed in the last 24 hours, and whether the log's chain holds.
+    """Read the amount trimmed in the last 24 hours, and check the log's chain.
 
     Raises:
         StateError: the log can't be read.
@@ -80,7 +80,7 @@ def read_past_day(state_dir: Path, cluster_id: str, now_ms: int) -> PastDay:
 
 
 def past_day(state_dir: Path, cluster_id: str, now_ms: int, limits: Limits) -> Amount:
-    """Return what was trimmed in the last 24 hours, for a policy's limits.
+    """Return the amount trimmed in the last 24 hours, for a policy's limits.
 
     Raises:
         StateError: the log can't be read; or there are limits per day, and its chain is broken.
@@ -98,7 +98,7 @@ class Verified:
 
 
 def verify_all(state_dir: Path) -> list[Verified]:
-    """Follow the chain of every audit log under the state directory, by cluster; even if only a head is left.
+    """Verify the chain of every audit log in the state directory, by cluster, even if only its head file is left.
 
     Raises:
         StateError: an audit log can't be read.

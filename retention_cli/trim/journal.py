@@ -39,7 +39,7 @@ class AuditJournal:
         Args:
             plan: the plan to execute.
             source: the plan's file, None if the plan was made in this run.
-            ledger: the ledger that its decisions use, None if nothing is remembered.
+            ledger: the ledger that its decisions use, None without a ledger.
         """
         totals = plan.totals
         self._append(
@@ -61,7 +61,7 @@ class AuditJournal:
         )
 
     def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
-        """Announce a batch, before its requests are sent: what its recheck found, and the target offsets."""
+        """Announce a batch before its requests are sent: the recheck's facts, and the target offsets."""
         rows = [
             {
                 "topic": tp.topic,
@@ -93,7 +93,7 @@ class AuditJournal:
         self._append("result", batch=number, partitions=told)
 
     def archived(self, copies: Copies) -> None:
-        """Record what was archived and where, and what could not be."""
+        """Record which offsets were archived and where, and why others were not."""
         rows = []
         for tp, one in copies.items():
             row: dict[str, Any] = {"topic": tp.topic, "partition": tp.partition}
@@ -106,7 +106,7 @@ class AuditJournal:
         self._append("archive", partitions=rows)
 
     def end(self, report: TrimReport | None, exit_code: int, error: str | None = None) -> None:
-        """Close the run: its exit code and totals, or why it ended before there were any."""
+        """Close the run with its exit code and totals, or with the error that ended it without a report."""
         totals: dict[str, int | None] = {}
         if report is not None:
             totals = {"records": report.trimmed.records, "bytes": report.trimmed.size_bytes}

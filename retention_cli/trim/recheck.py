@@ -1,4 +1,4 @@
-"""Fresh facts and decisions for what is about to be trimmed (docs/architecture.md, Trim)."""
+"""Observe and decide again, right before a trim (docs/architecture.md, Trim)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from retention_cli.plan.make import decide_all, disk_run, managed_records, with_
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection
 
-if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
     from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
 
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """Fresh decisions for some partitions, and what sending to them needs.
+    """Fresh decisions for some partitions, and the leaders to send requests to.
 
     ``began`` is when reading began (on the reader's clock): no fact is older. ``unreadable`` are partitions whose
-    leader is missing or did not answer. ``managed_records`` is the sum of H − S over what was observed. ``archives``
-    gives the URL of each topic that the policy wants archived before it is trimmed. ``disks`` are R6's results,
-    if there are disk rules.
+    leader is missing or did not answer. ``managed_records`` is the sum of H − S over the observed partitions.
+    ``archives`` maps each topic that the policy wants archived before a trim to the archive's URL. ``disks`` are R6's
+    results, if there are disk rules.
     """
 
     began: float
@@ -70,12 +70,12 @@ def recheck(
     inventory: InventoryView | BatchSizes | None = None,
     progress: Progress = silent,
 ) -> Recheck:
-    """Observe and decide again, for these partitions or for all managed ones (None).
+    """Observe and decide again, for the partitions in ``only`` or for all managed ones (None).
 
     If there are disk rules, all partitions are observed: R6 and a topic's size are decided over all of them.
 
-    ``clock`` says why our clock can't be trusted, if it was compared with the brokers' (G8). ``epochs`` are the
-    leader epochs in which the partitions were planned: the leader is asked where those epochs ended (M2).
+    ``clock`` is why this machine's clock can't be trusted, None if it can or was not compared with the brokers' (G8).
+    ``epochs`` are the leader epochs in which the partitions were planned: the leader is asked where those ended (M2).
 
     Raises:
         BrokerError: the cluster's metadata could not be read.

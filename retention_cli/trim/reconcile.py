@@ -1,4 +1,4 @@
-"""Compares a planned row with a fresh decision: what may still be trimmed (docs/plan.md, Saved plans). Pure.
+"""Compare a planned row with a fresh decision, and return what may still be trimmed (docs/plan.md, Saved plans). Pure.
 
 Where the two differ, the narrower one wins. Nothing here can make a trim larger.
 """
@@ -14,7 +14,7 @@ from retention_cli.plan.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """It must not be trimmed now."""
+    """The partition must not be trimmed now."""
 
     reasons: tuple[Reason, ...]
 
@@ -31,13 +31,13 @@ Reconciled = Target | Held | Unchanged
 
 
 def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | None] = None) -> Reconciled:
-    """Return what of a planned trim the fresh facts and today's policy still allow.
+    """Return the part of a planned trim that the current facts and policy still allow.
 
     Args:
         planned: the plan's row; its action is trim.
-        fresh: today's decision, None if the topic or partition is gone or no longer managed.
-        epoch_end: the end of the leader epoch in which it was planned, if that is not today's epoch; None if the leader
-            does not know that epoch (M2).
+        fresh: the current decision, None if the topic or partition no longer exists or is no longer managed.
+        epoch_end: the end offset of the leader epoch in which the row was planned, if that epoch is not the current
+            one; None if the leader does not know that epoch (M2).
     """
     if planned.trim_to is None:
         raise ValueError(f"{planned.tp} has nothing planned")
@@ -72,7 +72,7 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
 
 
 def _other_log(target: int, planned: int | None, now: int | None, epoch_end: Maybe[int | None]) -> Held | None:
-    """Return why the plan may be of another log than today's; None if it is the same log (M1 to M4)."""
+    """Return Held if the plan may be of another log than the current one; None if it is the same log (M1 to M4)."""
     if planned is None or now is None:
         return _held(
             "the plan does not say in which leader epoch it was made, so that it can't be told of which log it is"

@@ -1,4 +1,4 @@
-"""The results of a trim: one row per partition, ``kretain.trim/v1``, and the journal that is told meanwhile."""
+"""The results of a trim: one row per partition, ``kretain.trim/v1``, and the journal that records each batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OutcomeName = Literal["trimmed", "unchanged", "held", "failed", "unverified", "w
 
 @dataclass(frozen=True, slots=True)
 class TrimRow:
-    """The result for one partition. ``target`` is the offset asked for, ``log_start`` as read back."""
+    """The result for one partition. ``target`` is the requested offset; ``log_start`` was read back."""
 
     topic: str
     partition: int
@@ -33,10 +33,10 @@ class TrimRow:
 class TrimReport:
     """The result for every partition of a plan, in its order, and how long rechecks and deletes (with read-back) took.
 
-    ``clock`` says whether our clock was compared with the brokers' (G8). ``disks`` are R6's results at the last
-    recheck. ``audit_problem`` says why the audit log is incomplete: the rows are then the only record.
-    ``audit_broken`` is where the audit log's chain was already broken, None if it was intact. ``sent`` says that a
-    delete request was sent; ``stopped_by`` is the exception that ended the trim after a batch was announced.
+    ``clock`` is whether this machine's clock was compared with the brokers' (G8). ``disks`` are R6's results at the
+    last recheck. ``audit_problem`` is why the audit log is incomplete: the rows are then the only record.
+    ``audit_broken`` is where the audit log's chain was already broken, None if it was intact. ``sent``: a delete
+    request was sent. ``stopped_by`` is the unexpected exception that ended the trim after a batch was announced.
     """
 
     run: str
@@ -55,7 +55,7 @@ class TrimReport:
 
     @property
     def short(self) -> list[Reason]:
-        """Return, for each disk that stays above its ceiling, by how much and why (R6)."""
+        """The reasons for each disk that stays above its ceiling: by how much and why (R6)."""
         return [note for one in self.disks if one.short_bytes for note in one.notes()]
 
     def count(self, outcome: OutcomeName) -> int:
@@ -64,17 +64,17 @@ class TrimReport:
 
     @property
     def trimmed(self) -> Amount:
-        """Return what was trimmed (in a dry run: what would be)."""
+        """The amount that was trimmed (in a dry run: that would be)."""
         return total(
             Amount(row.records, row.size_bytes) for row in self.rows if row.outcome in ("trimmed", "would-trim")
         )
 
 
 class Journal(Protocol):
-    """Records what is about to happen and what the result was. Each call returns once that is on disk."""
+    """Records batches and their results. Each call returns once the line is on disk."""
 
     def batch(self, number: int, targets: Mapping[TopicPartition, Target]) -> None:
-        """Announce a batch, before its requests are sent."""
+        """Announce a batch before its requests are sent."""
         ...
 
     def result(self, number: int, rows: Collection[TrimRow]) -> None:
@@ -91,12 +91,12 @@ def row_of(
     records: int = 0,
     size_bytes: int | None = 0,
 ) -> TrimRow:
-    """Return a row; what is left out counts as nothing."""
+    """Return a partition's row."""
     return TrimRow(tp.topic, tp.partition, outcome, target, log_start, reasons, records, size_bytes)
 
 
 def report_as_json(report: TrimReport) -> dict[str, Any]:
-    """Return the report without its rows: ``kretain.trim/v1``."""
+    """Return the report without its rows, as JSON's own types (``kretain.trim/v1``)."""
     names: tuple[OutcomeName, ...] = ("trimmed", "unchanged", "held", "failed", "unverified", "would-trim")
     gone = report.trimmed
     return {
@@ -118,7 +118,7 @@ def report_as_json(report: TrimReport) -> dict[str, Any]:
 
 
 def row_as_json(row: TrimRow) -> dict[str, Any]:
-    """Return one partition of the report as JSON's own types."""
+    """Return one partition's row as JSON's own types."""
     return {
         "topic": row.topic,
         "partition": row.partition,

@@ -1,4 +1,4 @@
-"""A trim from its plan to its last line in the audit log: checks, lock, limits, journal."""
+"""Run a trim, from its plan to the last line in the audit log: checks, lock, limits, journal."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from retention_cli.trim.journal import AuditJournal, new_run_name
 from retention_cli.trim.recheck import Recheck, recheck
 from retention_cli.trim.report import TrimReport
 
-if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
     from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
 
 RECHECK_PATIENCE_S: Final = 10.0
-"""How long a recheck waits for an answer that has yet to settle: well within the recheck's lifetime."""
+"""How long a recheck retries an answer that is not yet final (s): well below RECHECK_SECONDS."""
 _CLOCK_SLACK_MS: Final = 60_000
 
 ExitCodeFor = Callable[[TrimReport | BaseException], int]
-"""Gives the exit code for a report or an error, for the audit log."""
+"""Returns the exit code for a report or an error, for the audit log."""
 
 
 class PlanRefusedError(Refusal):
-    """A saved plan that must not be executed here and now. Nothing was trimmed."""
+    """The saved plan must not be executed on this cluster, or any longer. Nothing was trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,18 @@ class Orders:
     """How to execute a plan.
 
     Args:
-        selection: gives the policy as it is now; it is asked before every batch.
+        selection: returns the current policy; called at every recheck.
         state_dir: the folder of the audit log and the lock.
-        clock_ms: the time now, Unix ms.
+        clock_ms: returns the current time, Unix ms.
         dry_run: send nothing, and create no object that could.
         max_partitions: trim at most this many partitions, the first ones.
         source: the plan's file, None if the plan was made in this run.
         memories: the ledgers of clusters.
-        inventory: the inventory of segments, or what reads batches for R5, None if neither was given.
-        archiver: creates the archiver; None: this process archives by itself.
-        deleter_for: creates the deleter; called only if the trim is not a dry run.
-        broker_clock_for: creates what compares our clock with the brokers' (G8).
-        on_report: gets the report as soon as there is one, before anything later can fail. Not in a dry run.
+        inventory: the inventory of segments, or the reader of batch sizes for R5; None if neither was given.
+        archiver: creates the archiver; None: this process archives.
+        deleter_for: creates the deleter; not called in a dry run.
+        broker_clock_for: creates the object that compares this machine's clock with the brokers' (G8).
+        on_report: called with the report as soon as it exists, before anything later can fail. Not in a dry run.
     """
 
     selection: Callable[[], Selection]
@@ -80,10 +80,10 @@ class Orders:
 
 
 def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) -> None:
-    """Check what needs no cluster: the plan's age, and the one-off rules it was made with.
+    """Check a saved plan without the cluster: its age, and the one-off rules it was made with.
 
     Raises:
-        PlanRefusedError: it is too old or from the future, or its flags or TOPICs differ.
+        PlanRefusedError: the plan is too old or from the future, or its flags or TOPICs differ.
     """
     age = now_ms - plan.created_at_ms
     if age > max_age_ms:
@@ -103,7 +103,7 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
 
 
 def check_cluster(plan: Plan, cluster_id: str) -> None:
-    """Check that we are connected to the plan's cluster.
+    """Check that the client is connected to the plan's cluster.
 
     Raises:
         PlanRefusedError: it is another cluster.
@@ -115,13 +115,13 @@ def check_cluster(plan: Plan, cluster_id: str) -> None:
 def run_trim(
     reader: ClusterReader, plan: Plan, orders: Orders, exit_code_for: ExitCodeFor, progress: Progress = silent
 ) -> TrimReport:
-    """Execute the plan, or rehearse it (dry run).
+    """Execute the plan, or only rehearse it (dry run).
 
     Raises:
-        trim.RefusedError: a limit of the policy would be broken; nothing was trimmed.
+        trim.RefusedError: a limit of the policy would be exceeded; nothing was trimmed.
         LockedError: another trim of this cluster is running.
         StateError: the audit log can't be read or written, or the policy has limits per day and the log's chain is
-            broken; nothing was trimmed. If it fails later, the report says so, and nothing more is trimmed.
+            broken; nothing was trimmed. A failure after the first batch is in the report instead, and ends the trim.
         BrokerError, PolicyError: nothing could be rechecked, and nothing was trimmed.
     """
     now_ms = orders.clock_ms()
@@ -146,7 +146,7 @@ def run_trim(
             raise
         try:
             journal.end(report, exit_code_for(report))
-        except StateError as error:  # the trim is done: report it, and that the log lacks it
+        except StateError as error:  # the trim is done: report it, and that the log lacks its last line
             report = replace(report, audit_problem=report.audit_problem or str(error))
         return report
 
@@ -170,10 +170,10 @@ def _trimmer(
 
     def again(partitions: Collection[TopicPartition]) -> Recheck:
         nonlocal limits, managed
-        began = reader.clock.monotonic()  # neither the policy nor the brokers' clock is read earlier
+        began = reader.clock.monotonic()  # before the policy and the brokers' clock are read
         selection = orders.selection()
         limits = selection.policy.limits
-        # A limit in percent of all managed records needs all of them counted, once.
+        # A limit in percent needs the number of all managed records, once.
         only = None if limits.max_percent is not None and managed == 0 else partitions
         fresh = recheck(
             reader,

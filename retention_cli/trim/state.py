@@ -1,6 +1,7 @@
 """The state of a trim: planned rows, their outcomes, attempts, and unanswered requests. Pure.
 
-A trim flows state → wanted (:mod:`retention_cli.trim.wanted`) → requests → results; this is both ends of that.
+A trim goes through state → wanted (:mod:`retention_cli.trim.wanted`) → requests → results; this module has the state
+and takes the results.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from retention_cli.trim.verify import Answer, Unanswered, judge
 
 @dataclass(slots=True)
 class State:
-    """How far a trim has come.
+    """The progress of a trim.
 
-    ``planned`` are the rows to trim, ``rows`` the results so far, ``tries`` how many failed attempts each has had.
-    ``unanswered`` are requests that may still be executed, ``done`` is what is known to be trimmed (G6).
+    ``planned`` are the rows to trim, ``rows`` the results so far, ``tries`` the number of failed attempts of each.
+    ``unanswered`` are requests that may still be executed, ``done`` is the amount known to be trimmed (G6).
     """
 
     planned: Mapping[TopicPartition, Decision]
@@ -32,7 +33,7 @@ class State:
 
     @classmethod
     def of(cls, decisions: Sequence[Decision], max_partitions: int | None = None) -> Self:
-        """Return the state before anything is sent: rows that keep, skip, hold or wait for a later run are settled."""
+        """Return the state before anything is sent: rows not to trim, or left for a later run, are settled."""
         planned: dict[TopicPartition, Decision] = {}
         rows: dict[TopicPartition, TrimRow] = {}
         for one in decisions:
@@ -70,16 +71,16 @@ class State:
             self.end(tp, failed)
 
     def late(self, tp: TopicPartition, fresh: Decision | None) -> TrimRow | None:
-        """Return the result of an earlier unanswered request; None if there was none.
+        """Return the result of an earlier unanswered request; None if there is none.
 
-        ``fresh`` is what a recheck found since. A request may still be executed after that.
+        ``fresh`` is a recheck's decision since then. A request may still be executed after that.
         """
         same = fresh is None or fresh.topic_id == self.planned[tp].topic_id
         row = self.unanswered.settle(tp, fresh.log_start if fresh is not None and same else None)
         return self._counted(row)
 
     def judged(self, tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
-        """Return the result of a request, or of an earlier unanswered one: what that one trimmed is ours, too."""
+        """Return the result of a request, or of an earlier unanswered one, whose trim counts as this run's, too."""
         row = judge(tp, target, said, start)
         if row.outcome == "trimmed":
             self.unanswered.forget(tp)

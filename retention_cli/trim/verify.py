@@ -1,7 +1,7 @@
-"""The result for one partition: its leader's answer, compared with the log start that was read back. Pure.
+"""Judge the result for one partition from its leader's answer and the log start that was read back. Pure.
 
-DeleteRecords carries no condition, and success only means that the log starts at the offset or beyond. So records that
-this trim removed are told apart from those that broker retention or another trimmer had already removed.
+DeleteRecords carries no condition, and success only means that the log starts at the offset or beyond. So the result
+distinguishes records that this trim removed from those that broker retention or another trimmer had already removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from retention_cli.plan.target import Target
 from retention_cli.trim.report import OutcomeName, TrimRow, row_of
 
 Answer = int | RequestFailedError | None
-"""The log start offset in a leader's successful answer, the error, or None if no answer was waited for."""
+"""The log start offset in a leader's successful answer, the error, or None if the answer was not awaited."""
 
 _REFUSALS: Final = frozenset(
     {
@@ -29,32 +29,33 @@ _REFUSALS: Final = frozenset(
         "UNSUPPORTED_VERSION",
     }
 )
-"""Errors that a broker answers before it touches its log.
+"""Errors that a broker returns before it changes its log.
 
-Any other error may come later: a leader moves its own log start first, then waits for its followers, and answers
+It may return any other error later: a leader moves its own log start first, then waits for its followers, and returns
 REQUEST_TIMED_OUT or NOT_LEADER_FOR_PARTITION if that takes too long or it is deposed meanwhile.
 """
 
 
 def refused(said: Answer) -> bool:
-    """Return whether a leader's answer proves that it did nothing."""
+    """Return whether a leader's answer proves that it did not change its log."""
     return isinstance(said, RequestFailedError) and said.answered and str(said).partition(" ")[0] in _REFUSALS
 
 
 def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
     """Return a partition's row of the report (docs/plan.md, outcomes).
 
-    ``trimmed`` counts from the recheck's log start to the target: never more than was removed, but perhaps more than
-    this trim removed itself, if broker retention ran in between. ``gone`` (unchanged) and ``failed`` count nothing.
-    If no answer came, a log start exactly at the target counts as ours: only another trimmer with the same target
-    could have moved it there, and the two can't be told apart. Nor can retention that moved the log start on while
-    the leader still waited for this request's followers: that counts as gone.
+    ``trimmed`` counts records from the recheck's log start to the target: never more than were removed, but perhaps
+    more than this trim removed itself, if broker retention ran in between. ``gone`` (unchanged) and ``failed`` count
+    none. If no answer came, a log start exactly at the target counts as this trim's: only another trimmer with the
+    same target could have moved it there, and the two can't be distinguished. If retention moves the log start
+    further while the leader still waits for this request's followers, that can't be distinguished from retention
+    alone, and counts as ``gone``.
 
     Args:
         tp: the partition.
-        target: the offset asked for, and the decision behind it.
-        said: its leader's answer.
-        start: its log start offset as read back, None if it could not be.
+        target: the requested offset, and the decision behind it.
+        said: the leader's answer.
+        start: the log start offset that was read back, None if it could not be read.
     """
     wanted = target.offset
     reached = start is not None and start >= wanted
@@ -72,7 +73,7 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
             return _row(tp, target, "failed", start, Reason("verify", text))
         if said > wanted and start > wanted:
             return _row(tp, target, "unchanged", start, Reason("gone", _told_start(start)))
-    if start == wanted or (reached and said == wanted):  # whatever moved it after the answer does not matter
+    if start == wanted or (reached and said == wanted):  # moves after the answer don't matter
         return _row(tp, target, "trimmed", start)
     if reached:
         text = (
@@ -89,7 +90,7 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
 
 @dataclass(slots=True)
 class Unanswered:
-    """A run's requests that may or may not have been executed: they may be, even after the read-back."""
+    """A run's requests with an unknown outcome: they may be executed even after the read-back."""
 
     _sent: dict[TopicPartition, list[tuple[Target, Answer]]] = field(default_factory=dict)
 
@@ -102,7 +103,7 @@ class Unanswered:
         self._sent.pop(tp, None)
 
     def may_go(self, targets: Mapping[TopicPartition, Target]) -> Collection[Target]:
-        """Return the farthest target per partition, of these and of requests that may still be executed (G6)."""
+        """Return each partition's largest target, of these and of requests that may still be executed (G6)."""
         found = dict(targets)
         for tp, sent in self._sent.items():
             mine = [found[tp]] if tp in found else []
@@ -110,10 +111,10 @@ class Unanswered:
         return found.values()
 
     def settle(self, tp: TopicPartition, start: int | None) -> TrimRow | None:
-        """Return the result of a partition's requests, given its log start now; None if there is nothing to report.
+        """Return the result of a partition's requests, given its current log start; None if there is none to report.
 
         Of several requests, the one whose target equals the log start counts, otherwise the last one. A request
-        that was not executed after all is nothing to report.
+        that was not executed has no result to report.
         """
         sent = self._sent.get(tp)
         if not sent:

@@ -1,4 +1,4 @@
-"""Waits after a trim until the brokers' log dirs have shrunk by what was trimmed (``trim --wait``)."""
+"""Wait after a trim until the brokers' log dirs have shrunk by what was trimmed (``trim --wait``)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from retention_cli.disks.solve.room import Disk, Room, disks_of, excess_bytes, s
 from retention_cli.policy.settings import DiskRules
 
 _ENOUGH_PERCENT: Final = 90
-"""Brokers count only records, an inventory also indexes, and producers keep writing: this share counts as all."""
+"""This share of the expected bytes suffices: brokers don't count indexes, as an inventory does, and writes go on."""
 _ENOUGH_ESTIMATED_PERCENT: Final = 70
-"""Without an inventory segment ends are unknown: the rest of the segment that holds S stays on disk, too."""
+"""Likewise without an inventory: segment ends are unknown, and the segment that contains S stays on disk."""
 _PAUSE_S: Final = 1.0
 
 
@@ -33,19 +33,20 @@ def wait_for_space(
 ) -> list[Reason]:
     """Wait until each disk's replicas have shrunk by what was trimmed, or until the deadline (``time.monotonic``).
 
-    Then wait until the volume has that much more room, or until ``delay_s`` has passed, when files must be deleted.
+    Then wait until the volume has that much more free space, or until ``delay_s`` has passed, when the files must
+    have been deleted.
 
     Args:
-        reader: asks the brokers.
-        outcomes: those of the trim's last recheck; their sizes are the baseline.
-        rules: the policy's disk rules, for which dirs are on one disk.
+        reader: the cluster, read-only.
+        outcomes: R6's results at the trim's last recheck; their sizes are the baseline.
+        rules: the policy's disk rules, which name the dirs that are on one disk.
         deadline: when to give up.
-        progress: is told how many MiB of the total have been freed.
-        pause: waits this many seconds between two looks.
+        progress: called with how many MiB of the total have been freed.
+        pause: sleeps this many seconds between two requests for sizes.
         delay_s: how long deleted files stay on disk, though brokers no longer count them (``file.delete.delay.ms``).
 
     Returns:
-        What was not freed, disk by disk; empty if all was.
+        A reason for each disk that freed too little or is still above its ceiling; empty if there is none.
     """
     waiting = {one.disk.name: one for one in outcomes if one.unknown is None and one.going_bytes > 0}
     total = sum(one.going_bytes for one in waiting.values())
@@ -84,7 +85,7 @@ def wait_for_space(
 
 @dataclass(slots=True)
 class _Seen:
-    """What a disk freed between looks, per replica, so that new writes do not offset it."""
+    """The bytes that a disk has freed, summed over each replica's decreases, so that new writes do not offset them."""
 
     last: Disk
     back_bytes: int = 0
@@ -99,16 +100,16 @@ class _Seen:
 
 
 def _has_room(one: DiskOutcome, seen: _Seen, now: Maybe[Room] | None) -> bool:
-    """Return whether a disk has as much more room as was trimmed; True if unknown, as then waiting is pointless."""
+    """Return whether a disk's free space grew by what was trimmed; True if unknown, as then waiting is pointless."""
     if now is None or isinstance(now, Unknown) or isinstance(one.disk.room, Unknown):
         return True
     return 100 * seen.room_bytes >= _enough(one) * one.going_bytes
 
 
 def _above(outcomes: Iterable[DiskOutcome], now: Mapping[str, Disk], files: Collection[str] = ()) -> list[Reason]:
-    """Return the disks that freed what was trimmed but are still above their ceilings.
+    """Return a reason for each disk that freed what was trimmed but is still above its ceiling.
 
-    ``files`` names those whose deleted segments are still on the disk.
+    ``files`` are the names of disks that still hold their deleted segments.
     """
     found = []
     for one in outcomes:

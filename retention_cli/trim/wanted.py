@@ -1,4 +1,4 @@
-"""What a recheck leaves of the planned rows, and the batches to send it in. Pure."""
+"""Determine the targets that a recheck leaves of a plan, and cut them into batches. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTITIONS_A_LEADER: Final = 1_000
 
 
 class Led(Protocol):
-    """The part of a partition's metadata that is needed here."""
+    """The part of a partition's metadata that batches need."""
 
     @property
     def leader(self) -> int | None:
@@ -24,11 +24,11 @@ class Led(Protocol):
 
 
 class Fresh(Protocol):
-    """What a recheck found (:class:`retention_cli.trim.recheck.Recheck`)."""
+    """A recheck's results (:class:`retention_cli.trim.recheck.Recheck`)."""
 
     @property
     def decisions(self) -> Mapping[TopicPartition, Decision]:
-        """Today's decisions."""
+        """The current decisions."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class Wanted:
 
 
 def wanted(planned: Mapping[TopicPartition, Decision], waiting: Sequence[TopicPartition], fresh: Fresh) -> Wanted:
-    """Return what the fresh decisions leave of what was planned, partition by partition."""
+    """Return what the fresh decisions still allow of the plan, partition by partition."""
     targets: dict[TopicPartition, Target] = {}
     ended: dict[TopicPartition, TrimRow] = {}
     failed: dict[TopicPartition, TrimRow] = {}
@@ -85,7 +85,7 @@ def batches_of(
 def requests_of(
     batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, Led]
 ) -> dict[int, dict[TopicPartition, int]]:
-    """Return a batch's offsets by the leader that gets the request."""
+    """Return a batch's target offsets by leader (broker id). Partitions without a leader are left out."""
     found: dict[int, dict[TopicPartition, int]] = {}
     for tp, target in batch.items():
         if (leader := leaders[tp].leader) is not None:

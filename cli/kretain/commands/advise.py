@@ -18,7 +18,7 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
 
 def byte_count(text: str) -> int:
-    """Read a size such as ``50GiB`` from the command line."""
+    """Parse a size on the command line, such as ``50GiB``; return bytes."""
     from retention_cli.core.units import UnitError, parse_bytes
 
     try:

@@ -23,7 +23,7 @@ WIDTH = 96
 
 
 class DemoError(Exception):
-    """A command of the tour did not do what it should have."""
+    """A command of the demo did not have the expected result."""
 
 
 def demo(
@@ -56,7 +56,7 @@ def _run(*, keep: bool) -> Exit:
     with EmbeddedKafka(1, progress=_tell) as kafka:
         load(kafka, _tell)
         run_groups(kafka, _tell)
-        # Beside the broker's own files, which are removed at the end in any case.
+        # In the folder of the broker's files, which is removed at the end in any case.
         policy, config = kafka.directory / "policy.yaml", kafka.directory / "config.yaml"
         policy.write_text(POLICY, encoding="utf-8")
         config.write_text("", encoding="utf-8")
@@ -95,7 +95,7 @@ def _kretain() -> str:
 
 
 class _Guide:
-    """Runs the real commands, one after the other, and explains what one sees."""
+    """Runs the real commands, one after the other, and explains their output."""
 
     def __init__(self, policy: Path, variables: dict[str, str]) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")}
@@ -158,7 +158,7 @@ class _Guide:
         return Exit.DONE
 
     def _trim(self) -> bool:
-        """Trim, and return whether that was wanted."""
+        """Trim, after asking if there is a terminal; return whether it was done."""
         if not self._asks:
             self._step(
                 "The trim",

@@ -63,7 +63,7 @@ def offsets(
 
 
 def _selection(policy: Path | None, topics: list[str] | None) -> Any:
-    """The policy is optional: without one, every topic that is named (or all) is shown."""
+    """Return the selection. The policy is optional: without one, every named topic (or all) is shown."""
     from retention_cli.policy.model import Entry, Policy
     from retention_cli.policy.selection import Selection
     from retention_cli.policy.settings import OneOff

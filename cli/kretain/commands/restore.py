@@ -112,7 +112,7 @@ def restore(
 
 
 def _confirm(job: Job, bootstrap: str, *, yes: bool) -> None:
-    """Ask the user, or refuse if there is nobody to ask."""
+    """Ask the user to confirm; refuse if stdin or stderr is not a terminal."""
     from kretain.render.archive import question
 
     if yes:

@@ -204,7 +204,7 @@ def trim(
 
 
 def _read_plan(path: Path, cluster: str | None) -> Plan:
-    """Read a saved plan: a cluster's own, or one cluster's out of a fleet's."""
+    """Read a saved plan: a cluster's own, or one cluster's from a fleet's."""
     if cluster is not None:
         from retention_cli.engines.fleet.saved import read_one
 

@@ -1,6 +1,6 @@
-"""Topic and group names for shell completion, live from the cluster: within a second, or silently none.
+"""Complete topic and group names from the live cluster: within a second, or silently with none.
 
-``KRETAIN_COMPLETION_TIMEOUT`` (a duration) gives a cluster that is far away more time.
+``KRETAIN_COMPLETION_TIMEOUT`` (a duration) gives a distant cluster more time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import typer
 from kretain import BEGAN
 
 WHOLE_S = 0.75
-"""From the start of the process to the answer, so that a TAB costs less than a second."""
+"""The time from the process's start to the answer (s), so that a TAB takes less than a second."""
 LEAST_S = 0.45
-"""The cluster's minimum share of that, if starting alone takes long."""
+"""The cluster's minimum share of that (s), even if start-up took long."""
 
 
 def complete_topics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics that begin with what was typed."""
+    """Return the topics that begin with the typed text."""
 
     def topics(reader: Any) -> list[str]:
         return sorted(name for name, topic in reader.metadata().topics.items() if not topic.internal)
@@ -45,12 +45,12 @@ def complete_partitions(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the groups that begin with what was typed."""
+    """Return the groups that begin with the typed text."""
     return _names(ctx, incomplete, lambda reader: sorted(one.name for one in reader.list_groups(reader.brokers())))
 
 
 def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the groups that this machine remembers and that no longer exist."""
+    """Return the groups that this machine's ledger remembers and that no longer exist."""
     from retention_cli.observe.floors.consumers import plain_name
 
     def gone(reader: Any) -> list[str]:
@@ -79,7 +79,7 @@ def complete_contexts(incomplete: str) -> list[str]:
 
 
 def complete_clusters(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the clusters of the fleet file that the line names."""
+    """Return the clusters of the fleet file on the command line."""
     try:
         from pathlib import Path
 
@@ -100,7 +100,7 @@ def _names(ctx: typer.Context, incomplete: str, ask: Callable[[Any], list[str]])
             with _reader(ctx) as reader:
                 names = [name for name in ask(reader) if name.startswith(incomplete)]
             found.extend(name for name in names if name.isprintable())  # the shell takes each line as a name
-        except Exception:  # noqa: BLE001  (see above: unreachable is silence)
+        except Exception:  # noqa: BLE001  (see above: an unreachable cluster has no names)
             found.clear()
 
     # A name server or a broker that hangs must not block the shell: the thread is abandoned.

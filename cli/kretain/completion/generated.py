@@ -18,7 +18,7 @@ COMPLETIONS = {"bash": "kretain.bash", "zsh": "_kretain", "fish": "kretain.fish"
 
 
 def completion(shell: str) -> str:
-    """Return the script that the command itself prints for a shell."""
+    """Return the completion script that the command itself prints for a shell."""
     said = subprocess.run(
         [sys.executable, "-c", "from kretain.__main__ import main; main()"],
         env={**os.environ, "_KRETAIN_COMPLETE": f"source_{shell}"},
@@ -49,7 +49,7 @@ def wanted(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def main() -> None:
-    """Write or check them, in the project's folder."""
+    """Write or check the generated files, in the project's folder."""
     stale = []
     for path, text in wanted(Path.cwd()):
         if not path.exists() or path.read_text(encoding="utf-8") != text:

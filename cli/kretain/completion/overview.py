@@ -1,4 +1,4 @@
-"""What ``kretain --help`` shows: the commands in groups. Light, as it is the first thing that people wait for."""
+"""Print ``kretain --help``: the commands in groups. It imports little, as it is the first output users wait for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = (
 
 
 def print_overview(usage: str, commands: Mapping[str, tuple[str, str, str]], epilog: str) -> None:
-    """Print usage, what kretain is, the commands by panel, and first steps."""
+    """Print usage, a description of kretain, the commands by panel, and first steps."""
     console = Console(highlight=False)
     console.print(Padding(Text(usage, style="bold"), (1, 1, 0, 1)))
     console.print(Padding(_ABOUT, (1, 1, 0, 1)))

@@ -1,8 +1,8 @@
-"""The scripts that make a shell complete ``kretain``, in place of Typer's own.
+"""The shell scripts that complete ``kretain``, in place of Typer's own.
 
-Names come live from a cluster, and a consumer group may have any name: the shell evaluates and splits none of
-them. bash splits words at colons, which TOPIC:PARTITION contains. One call answers a TAB, so that a cluster that
-can't be reached costs its second only once.
+Names come from a live cluster, and a consumer group may have any name: the scripts neither evaluate nor split names.
+bash splits words at colons, which TOPIC:PARTITION contains. Each TAB makes one call, so that an unreachable cluster
+costs its second only once.
 
 All three ask in Typer's format for fish: the line up to the cursor in, ``value<TAB>help`` lines out.
 """

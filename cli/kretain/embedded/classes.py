@@ -1,4 +1,4 @@
-"""A broker's classes, parsed once: the JVM maps them from an archive (AppCDS) and starts in two thirds of the time."""
+"""An archive of a broker's parsed classes (AppCDS): with it a JVM starts in two thirds of the time."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from kretain.embedded import jars
 from kretain.embedded.java import Java
 
 KEPT = 3
-"""How many archives of other versions, Javas and environments are kept; each has about 50 MB."""
+"""How many archives of other versions, Javas and environments are kept; each takes about 50 MB."""
 
 
 def archive_of(lib: Path, java: Java) -> Path:
-    """Return where the archive of these jars and this Java is, or would be. A JVM that can't use it runs without."""
+    """Return the path of the archive for these jars and this Java. A JVM that can't use it runs without it."""
     parts = [java.executable.resolve(), lib, *jars.logging_jars()]
     told = "\0".join(map(str, parts)).encode()
     return jars.cache_dir() / "classes" / f"{lib.name}-{hashlib.sha256(told).hexdigest()[:16]}.jsa"
 
 
 def options(lib: Path, java: Java) -> list[str]:
-    """Return the JVM's options that use the archive if there is one."""
+    """Return the JVM options that use the archive, if it exists."""
     archive = archive_of(lib, java)
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"] if archive.exists() else []
 
 
 def options_to_make(part: Path) -> list[str]:
-    """Return the JVM's options that write an archive when the broker shuts down cleanly."""
+    """Return the JVM options that write an archive when the broker shuts down cleanly."""
     return [f"-XX:ArchiveClassesAtExit={part}", "-Xlog:cds=off"]
 
 
 def keep(part: Path, archive: Path) -> None:
-    """Put a finished archive in its place, and remove the oldest of others."""
+    """Move a finished archive to its path, and remove the oldest other ones."""
     if part.exists():
         part.replace(archive)
     others = sorted(archive.parent.glob("*.jsa"), key=os.path.getmtime)

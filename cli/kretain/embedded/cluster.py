@@ -35,7 +35,7 @@ _DEFAULTS = {
 
 
 _formatted: dict[tuple[object, ...], list[dict[str, bytes]]] = {}
-"""What formatting left in a node's log dirs, by version, number of dirs and settings."""
+"""The files that formatting wrote to a node's log dirs, by version, number of dirs and settings."""
 
 
 def _silent(_line: str) -> None:
@@ -47,15 +47,15 @@ class EmbeddedKafka:
 
     Args:
         nodes: the number of nodes.
-        version: of Apache Kafka, as published to Maven.
-        log_dirs: folders for partitions, per node; a number makes that many inside ``directory``.
-        settings: any broker settings, which override ours.
+        version: the version of Apache Kafka, as published to Maven.
+        log_dirs: folders for partitions, per node; a number creates that many inside ``directory``.
+        settings: broker settings, which override the defaults here.
         secure_protocol: SSL, SASL_PLAINTEXT or SASL_SSL: each node gets a second listener, named
             ``SECURE`` (its settings start with ``listener.name.secure.``), see ``secure_bootstrap``.
-        ports: of the plaintext listeners; free ones by default.
-        heap_mb: of each broker.
-        directory: the folder of everything; by default a temporary one, removed at the end.
-        progress: is told, in one line, about slow steps.
+        ports: the ports of the plaintext listeners; free ones by default.
+        heap_mb: the heap of each broker, MiB.
+        directory: the folder for all files; by default a temporary one, removed at the end.
+        progress: called with one line before each slow step.
 
     Raises:
         EmbeddedError: no Java, no network on first use, a port taken, a broker that died.
@@ -93,7 +93,7 @@ class EmbeddedKafka:
 
     @property
     def directory(self) -> Path:
-        """The folder of everything. A temporary one is removed with the cluster, with everything that was put there."""
+        """The folder for all files. A temporary one is removed with the cluster, including any other files in it."""
         folder = self._directory or self._scratch
         if folder is None:
             raise EmbeddedError("this Kafka does not run: it has no folder")
@@ -130,15 +130,15 @@ class EmbeddedKafka:
             for node in self.nodes:
                 self.start_node(node)
             self.wait_until_ready()
-        except BaseException:  # Ctrl-C, too: nothing of ours may remain
+        except BaseException:  # including Ctrl-C: no process or file may remain
             self.stop()
             raise
         return self
 
     def archive_classes(self) -> None:
-        """Start and shut down cleanly once, which leaves an archive of a broker's classes for all later starts.
+        """Start and shut down cleanly once, to create an archive of a broker's classes for all later starts.
 
-        Does nothing if there is one.
+        Does nothing if the archive exists.
         """
         java = find_java()
         lib = jars.resolve("kafka_2.13", self.version, java, self._progress)
@@ -159,7 +159,7 @@ class EmbeddedKafka:
                 part.unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """Kill every node and remove the temporary folder. Harmless when repeated."""
+        """Kill every node and remove the temporary folder. May be called repeatedly."""
         for node in self.nodes:
             with contextlib.suppress(OSError):
                 node.kill()  # the data is removed, too: no need to shut down cleanly
@@ -174,7 +174,7 @@ class EmbeddedKafka:
             self._scratch = None
 
     def node(self, node_id: int) -> Node:
-        """Return the node with that id (they count from 1)."""
+        """Return the node with this id (from 1)."""
         return self.nodes[node_id - 1]
 
     def start_node(self, node: Node) -> None:
@@ -185,10 +185,10 @@ class EmbeddedKafka:
             self._reaper.stdin.flush()
 
     def wait_until_ready(self, seconds: float = READY_SECONDS) -> None:
-        """Ask every running node for the cluster until each names all running nodes.
+        """Wait until every running node reports all running nodes.
 
         Raises:
-            EmbeddedError: a node died, or it took longer than ``seconds``.
+            EmbeddedError: a node died, or this took longer than ``seconds``.
         """
         deadline = time.monotonic() + seconds
         running = [node for node in self.nodes if node.process is not None]
@@ -208,7 +208,7 @@ class EmbeddedKafka:
     def _format(self) -> None:
         """Format one node with Kafka's tool, and copy the result to the others, and to clusters with the same settings.
 
-        What the tool writes depends on the version and the settings; the only thing specific to a node is its ids.
+        The tool's output depends on the version and the settings; only ids are specific to a node.
         """
         like = (self.version, len(self.nodes[0].log_dirs), tuple(sorted(self._settings.items())))
         for node in self.nodes:
@@ -219,7 +219,7 @@ class EmbeddedKafka:
                 _formatted[like] = node.formatted()
 
     def _prepare(self, java: Java, lib: Path) -> None:
-        self.nodes.clear()  # of an earlier start
+        self.nodes.clear()  # from an earlier start
         if self._directory is None:
             self._scratch = Path(tempfile.mkdtemp(prefix="kretain-kafka-"))
         root = self.directory
@@ -280,7 +280,7 @@ class EmbeddedKafka:
 
 
 def _brokers_seen_by(address: str) -> int:
-    """Return how many brokers the node at ``address`` names, 0 if it doesn't answer yet."""
+    """Return how many brokers the node at ``address`` reports, 0 if it does not answer yet."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 

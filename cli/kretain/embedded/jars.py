@@ -23,13 +23,13 @@ KAFKA = "org.apache.kafka"
 RESOLVE_SECONDS = 600
 
 SETTINGS_VARIABLE = "KRETAIN_IVY_SETTINGS"
-"""Names a settings file for Ivy, for when a mirror serves the jars."""
+"""The variable that names a settings file for Ivy, to use a mirror for the jars."""
 
 _SCRATCH = ".resolving-"
 _LOGGING = ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")
 
 Progress = Callable[[str], None]
-"""Takes one line for people that says what is being waited for."""
+"""Called with one line for display before a slow step."""
 
 
 def cache_dir() -> Path:
@@ -41,10 +41,10 @@ def cache_dir() -> Path:
 def resolve(
     artifact: str, version: str, java: Java, progress: Progress, *, cache: Path | None = None, group: str = KAFKA
 ) -> Path:
-    """Return a folder that holds ``group:artifact:version`` and all it needs, as jars.
+    """Return a folder with the jars of ``group:artifact:version`` and its dependencies.
 
-    Downloads on first use; afterwards it only checks the disk. Safe for several processes at once. Ivy asks its
-    default repository (Maven Central), or what the settings file in ``KRETAIN_IVY_SETTINGS`` says.
+    They are downloaded on first use; later calls only check the disk. Several processes may call this at once. Ivy uses
+    its default repository (Maven Central), or those in the settings file that ``KRETAIN_IVY_SETTINGS`` names.
 
     Raises:
         EmbeddedError: no PySpark (its wheel carries Ivy), no network, or no such version.
@@ -56,7 +56,7 @@ def resolve(
     root.mkdir(parents=True, exist_ok=True)
     with locked(root / ".lock"):
         if not target.is_dir():
-            for left in root.glob(f"{_SCRATCH}*"):  # left by a killed process: we hold the lock, so nobody uses it
+            for left in root.glob(f"{_SCRATCH}*"):  # left by a killed process: we have the lock, so none is in use
                 shutil.rmtree(left, ignore_errors=True)
             progress(f"downloading {_called(group, artifact)} {version} (once, about 45 MB) …")
             _download(group, artifact, version, java, root, target)
@@ -95,7 +95,7 @@ def _download(group: str, artifact: str, version: str, java: Java, root: Path, t
 
 
 def _ivy_reason(said: str) -> str:
-    """Return Ivy's line that says why, and what to do about it."""
+    """Return the line of Ivy's output that has the cause, and what to do about it."""
     lines = [" ".join(line.strip(" :\t").split()) for line in said.splitlines()]
     for line in lines:
         if "SSLHandshake" in line or "certification path" in line:
@@ -114,7 +114,7 @@ def _ivy_reason(said: str) -> str:
 
 
 def ivy_jar() -> Path:
-    """Return Ivy, out of the wheel of PySpark."""
+    """Return the path of the Ivy jar in PySpark's wheel."""
     found = sorted(_pyspark_jars().glob("ivy-*.jar"))
     if not found:
         raise EmbeddedError(f"no ivy-*.jar in {_pyspark_jars()}: reinstall PySpark")
@@ -122,10 +122,10 @@ def ivy_jar() -> Path:
 
 
 def logging_jars() -> list[Path]:
-    """Return what a broker's jars lack to log anything at all: a logger behind SLF4J, which prints errors."""
+    """Return the jars that a broker lacks to log anything: a backend for SLF4J, which prints errors."""
     try:
         folder = _pyspark_jars()
-    except EmbeddedError:  # the broker runs without, though its errors are then not shown
+    except EmbeddedError:  # the broker runs without it, but its errors are not shown
         return []
     return [jar for name in _LOGGING for jar in sorted(folder.glob(f"{name}-[0-9]*.jar"))[-1:]]
 
@@ -139,7 +139,7 @@ def _pyspark_jars() -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes of this user out while this is held."""
+    """Hold a lock against other processes of this user."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

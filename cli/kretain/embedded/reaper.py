@@ -1,9 +1,8 @@
 """Kills the brokers of a parent that died without stopping them itself (SIGKILL, a crash).
 
-Run as a child with a pipe for stdin: each line names a process as ``pid start-time``. When the pipe
-closes, the parent is dead or done, and whatever still runs under those pids is killed. The start
-time keeps a recycled pid from being mistaken for ours. A temporary folder, given as the argument,
-is then removed.
+It runs as a child with a pipe as stdin: each line identifies a process by ``pid start-time``. When the pipe closes,
+the parent has ended, and the processes that still run are killed. The start time distinguishes them from others that
+have reused a pid. The temporary folder given as the argument is then removed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 
 
 def start_time(pid: int) -> str:
-    """Return a text that two processes of the same pid do not share, or "" if it is unknown."""
+    """Return a process's start time as a text, which no other process with the same pid has; "" if unknown."""
     try:
         # Fields after the command's closing parenthesis; the 20th of them is the start time in ticks.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -39,7 +38,7 @@ def start_time(pid: int) -> str:
 
 def main() -> None:
     """Read pids until the pipe closes, then kill those that still run."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C in the terminal is for the parent to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles a Ctrl-C in the terminal
     started: dict[int, str] = {}
     for line in sys.stdin:
         pid, _, began = line.strip().partition(" ")

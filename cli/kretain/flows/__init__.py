@@ -1,1 +1,1 @@
-"""What commands share."""
+"""Code that several commands share."""

@@ -1,4 +1,4 @@
-"""Which archive is meant: a typed URL, or those that the policy names."""
+"""Determine the archives that a command uses: a typed URL, or those in the policy."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def archive_url(text: str) -> str:
 
 
 def split(where: Sequence[str], policy: Path | None) -> tuple[list[str], list[str]]:
-    """Return the URLs and the topics that are meant. Anything with a slash is a URL, as topic names have none.
+    """Return the URLs and the topics among arguments. One with a slash is a URL, as topic names have none.
 
     Raises:
-        UsageError: no URL is given, and no policy names one.
-        PolicyError: the policy is wrong.
+        UsageError: no URL is given, and no policy has one.
+        PolicyError: the policy is invalid.
     """
     urls = [archive_url(one) for one in where if "/" in one]
     topics = [one for one in where if "/" not in one]
@@ -35,11 +35,11 @@ def split(where: Sequence[str], policy: Path | None) -> tuple[list[str], list[st
 
 
 def in_policy(policy: Path | None, topic: str | None = None) -> list[str]:
-    """Return the URLs that a policy names, for one topic or for all.
+    """Return the URLs in a policy, for one topic or for all.
 
     Raises:
-        UsageError: there is no policy, or it names none.
-        PolicyError: the policy is wrong.
+        UsageError: there is no policy, or it has no URL.
+        PolicyError: the policy is invalid.
     """
     from retention_cli.policy.archive_url import NONE
     from retention_cli.policy.load import load_policy

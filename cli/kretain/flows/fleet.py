@@ -1,4 +1,4 @@
-"""Several clusters from the command line: ``--fleet FILE``, or a ``--context`` that is a glob; and planning them."""
+"""Select several clusters on the command line (``--fleet FILE``, or a ``--context`` that is a glob), and plan them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kretain.flows.spark import SharedSpark, SparkFlags, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Common, OptionGroup, PlanOutput, option
 
-if TYPE_CHECKING:  # --help must not wait for the brokers' client
+if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from kretain.config import Resolved
     from retention_cli.engines.fleet.plan import Failure, FleetPlan
     from retention_cli.engines.fleet.planning import Member
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # --help must not wait for the brokers' client
 
 @dataclass(frozen=True, slots=True)
 class FleetFlags(OptionGroup):
-    """The options that choose among several clusters."""
+    """The options that select among several clusters."""
 
     fleet: Annotated[
         Path | None,
@@ -50,12 +50,12 @@ class Fleet:
     clusters: dict[str, Resolved]
 
     def members(self, topics: list[str] | None, one_off: OneOff) -> list[Member]:
-        """Return the clusters as the engine takes them, after reading every policy and every client file once.
+        """Return the clusters as the engine's members, after reading every policy and every client file once.
 
         Raises:
-            UsageError: one of them has no policy, and there is no one-off rule.
-            PolicyError, SettingsError: a policy or a connection's settings are wrong.
-            SameClusterError: two of them have the same address.
+            UsageError: a cluster has no policy, and there is no one-off rule.
+            PolicyError, SettingsError: a policy or a connection's settings are invalid.
+            SameClusterError: two clusters have the same address.
         """
         from retention_cli.brokers.errors import SettingsError
         from retention_cli.engines.fleet.planning import Member, check_addresses
@@ -79,11 +79,11 @@ class Fleet:
 
 
 def chosen(common: Common, flags: FleetFlags) -> Resolved | Fleet:
-    """Return the cluster that a command is about, or the fleet.
+    """Return the cluster that the options select, or the fleet.
 
     Raises:
-        UsageError: the options name clusters in more than one way, or --cluster names none of them.
-        FleetFileError, ConfigError: a file is wrong, or no context matches.
+        UsageError: the options select clusters in more than one way, or --cluster matches none.
+        FleetFileError, ConfigError: a file is invalid, or no context matches.
     """
     from kretain.config import resolve
 

@@ -1,4 +1,4 @@
-"""Trimming several clusters one after the other, after one question; one failure does not stop the others."""
+"""Trim several clusters one after the other, after one question; a failed cluster does not stop the others."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def trim_each(
             if stopped:
                 yield member.name, Failure("interrupted before its turn", KeyboardInterrupt())
                 continue
-            sent: list[TrimReport] = []  # this cluster's report, once something was sent to it
+            sent: list[TrimReport] = []  # this cluster's report, once a request was sent to it
             try:
                 report = trim_one(member, chosen.plans[member.name](), flags, sent)
             except KeyboardInterrupt as error:
@@ -111,7 +111,7 @@ def trim_each(
 
 
 def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport]) -> TrimReport:
-    """Trim one cluster as planned; what was sent is added to ``sent``."""
+    """Trim one cluster as planned; add its report to ``sent`` if a request was sent."""
     from kretain.render.kit.progress import shown_by_name
     from kretain.render.kit.screen import warn
     from retention_cli.engines.fleet.trimming import trim_member
@@ -156,7 +156,7 @@ def _saved(fleet: Fleet, topics: list[str] | None, one_off: OneOff, path: Path, 
     """Read a fleet's saved plan.
 
     Raises:
-        SavedPlanError: it can't be executed.
+        SavedPlanError: the plan can't be executed.
         PlanRefusedError, RefusedError: it is too old, made with other rules, or has clusters that the fleet lacks.
     """
     from kretain.render.fleet_trim import print_saved_fleet

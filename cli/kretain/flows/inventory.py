@@ -1,4 +1,4 @@
-"""The options ``--inventory`` and ``--exact-bytes``, and reading what they name."""
+"""The options ``--inventory`` and ``--exact-bytes``, and reading the inventory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from kretain.errors import UsageError
 from kretain.options.common import option
 
-if TYPE_CHECKING:  # numpy and pyarrow come with an inventory, and not before
+if TYPE_CHECKING:  # importing these imports numpy and pyarrow, which only an inventory needs
     from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
     from retention_cli.policy.model import Policy
@@ -34,7 +34,7 @@ ExactBytes = Annotated[
 
 
 def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False) -> None:
-    """Refuse, for several clusters, options about the disks of one cluster.
+    """Check that no option for the disks of one cluster was given, for a command on several clusters.
 
     Raises:
         UsageError: one was given.
@@ -45,9 +45,9 @@ def check_one(paths: list[Path] | None, *, exact_bytes: bool, wait: bool = False
 
 
 class InventoryOption:
-    """The inventory named by ``--inventory``, else by the policy: its files, and what this process reads of them.
+    """The inventory of ``--inventory``, else of the policy: its files, and its content if this process reads it.
 
-    ``batches`` reads logs instead, if there is no inventory and ``--exact-bytes`` asks for it.
+    ``batches`` reads logs instead, if there is no inventory and ``--exact-bytes`` is given.
 
     Raises:
         InventoryError: the policy names files that do not exist.
@@ -63,10 +63,10 @@ class InventoryOption:
         self._view: InventoryView | None = None
 
     def view(self) -> InventoryView | BatchSizes | None:
-        """Return the inventory; if none is named, what reads batches, or None.
+        """Return the inventory; if there is none, the reader of batch sizes, or None.
 
         Raises:
-            InventoryError: it can't be read.
+            InventoryError: the inventory can't be read.
             MissingPartError: pyarrow or numpy is not installed.
         """
         if self._view is None and self.paths:

@@ -17,10 +17,10 @@ _MINIMUM = "log.retention.min.timestamp"
 
 
 def read_pairs(pairs: list[str]) -> dict[str, Any]:
-    """Return KEY=VALUE pairs as JSON types: numbers, true or false if they look like it, else text.
+    """Return KEY=VALUE pairs with values as JSON types: numbers, true or false where they parse as such, else text.
 
     Raises:
-        UsageError: one has no =, or a key is given twice.
+        UsageError: a pair has no =, or a key is given twice.
     """
     found: dict[str, Any] = {}
     for pair in pairs:
@@ -40,7 +40,7 @@ def _scalar(text: str) -> Any:
 
 
 def warn_of(done: Changed, new: Mapping[str, Any], policy: Policy, *, there: bool) -> None:
-    """Warn about settings that may not be what was meant."""
+    """Warn about settings that may not have the intended effect."""
     for text in done.corrected:
         warn(f"replaced: {text}")
     if not there:

@@ -68,7 +68,7 @@ class SparkFlags(OptionGroup):
     ] = None
 
     def check(self) -> None:
-        """Refuse Spark's options without Spark.
+        """Check that Spark's options are valid, and given only with ``--spark``.
 
         Raises:
             UsageError: ``--spark`` is missing, or a setting is not KEY=VALUE.
@@ -78,7 +78,7 @@ class SparkFlags(OptionGroup):
         self.conf()
 
     def conf(self) -> dict[str, str]:
-        """Return the given settings of Spark."""
+        """Return the given Spark settings."""
         found = {}
         for one in self.spark_conf or ():
             key, equals, value = one.partition("=")
@@ -113,7 +113,7 @@ class OpenSpark:
 
 @contextmanager
 def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
-    """Open Spark, check what executors have, and stop it at the end.
+    """Open Spark, check that executors have what they need, and stop Spark at the end.
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
@@ -137,7 +137,7 @@ def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
 
 
 class SharedSpark:
-    """One session for everything in a command, opened at first use. A context manager.
+    """One session for all of a command's work, opened at first use. A context manager.
 
     Raises:
         UsageError: Spark's options don't go together.
@@ -167,7 +167,7 @@ class SharedSpark:
         return self._open
 
     def archiver(self) -> ArchiverFor | None:
-        """Return what creates an archiver over this session, None without ``--spark``."""
+        """Return the function that creates an archiver over this session, None without ``--spark``."""
         return self._archiver if self.flags.spark else None
 
     def _archiver(self, reader: ClusterReader, cluster_id: str) -> Archiver:
@@ -193,7 +193,7 @@ def plan_one(
     memories: Memories | None,
     progress: Progress,
 ) -> Plan:
-    """Return one cluster's plan with its rows, as :func:`retention_cli.plan.make.make_plan` does."""
+    """Return one cluster's plan with its rows, like :func:`retention_cli.plan.make.make_plan`."""
     from dataclasses import replace
 
     from retention_cli.engines.spark.engine import make_plans
@@ -214,7 +214,7 @@ def plan_one(
 
 @contextmanager
 def fleet_engine(shared: SharedSpark, *, quiet: bool) -> Iterator[Engine]:
-    """Give the engine for several clusters: this process by itself, or Spark."""
+    """Yield the engine for several clusters: this process, or Spark."""
     if not shared.flags.spark:
         from retention_cli.engines.fleet.planning import LocalEngine
 
@@ -239,11 +239,11 @@ def positions_of(
     *,
     quiet: bool,
 ) -> Iterator[Positions]:
-    """Give where consumers stand, read by this process or over Spark; Spark's rows are collected on access.
+    """Yield consumers' positions, read by this process or over Spark; Spark's rows are collected on access.
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
-        BrokerError, NothingMatchesError: as :func:`retention_cli.reports.offsets.read_positions`.
+        BrokerError, NothingMatchesError: see :func:`retention_cli.reports.offsets.read_positions`.
     """
     from kretain.render.kit.progress import shown
 
@@ -270,7 +270,7 @@ def positions_of(
 def record_reader(
     flags: SparkFlags, reader: ClusterReader, found: Profile, progress: Progress
 ) -> Iterator[Read | None]:
-    """Give the reader of a profile's records: Spark's, or None for this process by itself.
+    """Yield the reader of a profile's records: Spark's, or None for this process.
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
@@ -288,7 +288,7 @@ def maker(shared: SharedSpark, inventory: InventoryOption) -> Callable[..., Plan
     """Return the function that makes a plan: in this process, or over Spark.
 
     Raises:
-        InventoryError: this process must read it, and can't.
+        InventoryError: this process must read the inventory, and can't.
     """
     if not shared.flags.spark:
         from retention_cli.plan.make import make_plan

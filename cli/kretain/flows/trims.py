@@ -1,4 +1,4 @@
-"""What trims of one cluster and of a fleet share: the question, the clock and the exit code."""
+"""Code that trims of one cluster and of a fleet share: the question, the clock and the exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def now_ms() -> int:
-    """Return our clock, Unix ms."""
+    """Return this machine's time in Unix ms."""
     return time.time_ns() // 1_000_000
 
 
@@ -52,7 +52,7 @@ def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
 
 
 def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
-    """Record what a trim (of a cluster) has deleted, in one line that needs no report beside it."""
+    """Record what a trim (of cluster ``of``) has deleted, in one self-contained line."""
     if not report.sent:
         return
     from kretain.render.kit.text import count
@@ -64,7 +64,7 @@ def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
 
 
 def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
-    """Warn about the audit log (of a cluster): its chain was broken before, or it lacks a part of this run."""
+    """Warn about the audit log (of cluster ``of``): its chain was broken before, or it lacks a part of this run."""
     before, there = (f"{of}: ", " there") if of else ("", "")
     if (broken := report.audit_broken) is not None and not quiet:
         tell(f"kretain: {before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
@@ -75,7 +75,7 @@ def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
 def waited(
     reader: ClusterReader, report: TrimReport, selection: Callable[[], Selection], at_most_ms: int, progress: Progress
 ) -> list[Reason]:
-    """Wait for the space, and return what was not freed."""
+    """Wait until the brokers have freed the space; return the reasons if they have not, or if this could not wait."""
     from retention_cli.core.model import Reason
     from retention_cli.disks.replica_sizes import longest_delay_ms
     from retention_cli.trim.wait import wait_for_space

@@ -1,7 +1,7 @@
 """The options that every command shares, and how a command is run.
 
-``command`` adds them to a function's own, so that each is defined once, has its ``KRETAIN_…`` variable
-and may come before or after the arguments; it also maps errors to exit codes.
+``command`` adds them to a function's own options, so that each is defined once, has its ``KRETAIN_…`` variable, and
+may be given before or after the arguments; it also maps errors to exit codes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def option(*names: str, help: str, panel: str | None = None, **more: Any) -> Any
 
 
 def time_ms(text: str) -> int:
-    """Read a moment such as ``2026-11-01T00:00:00Z`` or Unix ms from the command line."""
+    """Parse a moment on the command line, such as ``2026-11-01T00:00:00Z`` or Unix ms; return Unix ms."""
     from retention_cli.core.units import UnitError, parse_time_ms
 
     try:
@@ -65,7 +65,7 @@ def time_ms(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Read a duration such as ``3d`` from the command line."""
+    """Parse a duration on the command line, such as ``3d``; return milliseconds."""
     from retention_cli.core.units import UnitError, parse_duration_ms
 
     try:
@@ -76,9 +76,9 @@ def duration_ms(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """The options of every command. ``given_by`` says where each value came from: flag, variable or default.
+    """The options of every command. ``given_by`` is the source of each value: flag, variable or default.
 
-    ``deeds`` is where a command that deletes records what it has deleted.
+    A command that deletes records its deletes in ``deeds``.
     """
 
     bootstrap_server: str | None = None
@@ -183,8 +183,8 @@ def command(
 ) -> Callable[[Callable[..., Exit | None]], Any]:
     """Register a function as a command: its first parameter is :class:`Common`, the rest are its own options.
 
-    A parameter that is an :class:`OptionGroup` stands for all of its options. ``callback``: the function is what a
-    command with subcommands does when none is given.
+    A parameter that is an :class:`OptionGroup` stands for all of its options. ``callback``: the function runs a
+    command with subcommands when none is given.
     """
 
     def register(function: Callable[..., Exit | None]) -> Callable[..., None]:
@@ -247,8 +247,8 @@ def guarded(
 ) -> Exit:
     """Run a command and return its exit code; report an error, or a result that was not printed, in one line.
 
-    At the deadline it is asked to stop, as by SIGTERM. Once something was deleted, any later failure is partial (5),
-    and what was deleted is said on stderr.
+    At the deadline the command is asked to stop, as by SIGTERM. Once something was deleted, any later failure is
+    partial (5), and what was deleted is printed to stderr.
     """
     deeds = Deeds() if deeds is None else deeds  # not "or": an empty one is false, but may still be filled
     signal.signal(signal.SIGTERM, _as_interrupt)

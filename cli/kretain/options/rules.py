@@ -1,4 +1,4 @@
-"""The TOPIC argument and the one-off rules, and the selection that they and the policy file make."""
+"""The TOPIC argument and the one-off rules, and the selection from them and the policy file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kretain.options.common import OptionGroup, duration_ms, option, time_ms
 from retention_cli.policy.settings import OneOff
 from retention_cli.policy.shown import shown
 
-if TYPE_CHECKING:  # --help must not wait for the brokers' client
+if TYPE_CHECKING:  # importing these is slow, and --help must be fast
     from retention_cli.policy.selection import Selection
 
 ONE_OFF = "One-off rules (in place of the policy file's; its guards and limits stay)"
@@ -23,14 +23,14 @@ _LAST_MS = 2**63 - 1
 
 
 class Unconsumed(StrEnum):
-    """What to do with records that nobody has read."""
+    """What to do with records that a counting consumer has not read."""
 
     hold = "hold"
     trim = "trim"
 
 
 def patterns(given: list[str] | None) -> list[str] | None:
-    """Check names, globs and ``re:`` expressions of the command line: the callback of each argument that has them."""
+    """Check names, globs and ``re:`` expressions on the command line: the callback of each argument with patterns."""
     from retention_cli.policy.patterns import PatternError, compiled
 
     for pattern in given or ():
@@ -105,7 +105,7 @@ class RuleFlags(OptionGroup):
     ] = None
 
     def for_topics(self, topics: list[str] | None) -> OneOff:
-        """Return the flags as the engine takes them.
+        """Return the flags as the engine's value.
 
         Raises:
             UsageError: --before is a time that Kafka can't represent.
@@ -135,11 +135,11 @@ GroupsOption = Annotated[
 
 
 def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff) -> Selection:
-    """Return the policy overridden by the flags, and the chosen topics.
+    """Return the policy overridden by the flags, and the selected topics.
 
     Raises:
         UsageError: there is neither a policy file nor a one-off rule with a TOPIC.
-        PolicyError: the file is wrong.
+        PolicyError: the file is invalid.
     """
     from retention_cli.policy.selection import Selection
 
@@ -160,7 +160,7 @@ def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff)
 
 
 def flags_alone(flags: OneOff) -> Any:
-    """Return a policy that consists of the flags alone."""
+    """Return a policy that consists of only the flags."""
     import hashlib
     import json
 

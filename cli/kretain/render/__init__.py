@@ -1,1 +1,1 @@
-"""How results look: tables for people, and JSON, YAML, CSV for scripts. Nothing here decides anything."""
+"""Print results: tables for the terminal, and JSON, YAML, CSV for scripts. Nothing here decides anything."""

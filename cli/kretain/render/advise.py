@@ -1,4 +1,4 @@
-"""Advice on the screen: a line per topic, then what endangers it, then what to type."""
+"""Print advice: a line per topic, then the dangers, then the commands to type."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _print_settings(found: Sequence[Advice], bootstrap: str, command_config: str
 
 
 def _print_policy(found: Sequence[Advice], *, every_row: bool) -> None:
-    """Print one document that kretain takes as a policy; topics with the same settings share an entry."""
+    """Print one document that is a valid policy; topics with the same settings share an entry."""
     import yaml
 
     grouped: dict[tuple[tuple[str, str], ...], list[str]] = {}
@@ -251,7 +251,7 @@ def _in_short(one: Advice) -> str:
 
 
 def _then(one: Advice) -> str:
-    """Say how long data is kept with the advised settings."""
+    """Return how long data is kept with the advised settings, as a text."""
     before, then = _at_most(one.at_most), _at_most(one.then_at_most)
     words = [f"kept at most {then} instead of {before}"] if before != then else []
     changed, number = one.topic.changed(one.changes).settings, len(one.topic.partitions)

@@ -1,4 +1,4 @@
-"""What archives hold, and what a restore has done, on the screen and for scripts."""
+"""Print archives' contents, and the results of a restore, on the screen and for scripts."""
 
 from __future__ import annotations
 

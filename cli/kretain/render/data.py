@@ -54,7 +54,7 @@ def print_yaml(value: Any) -> None:
 def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Print a heading and one line per row; lists of reasons become text, absent values empty cells.
 
-    Unprintable characters are escaped, and what a spreadsheet would take for a formula is prefixed with ``'``.
+    Unprintable characters are escaped, and a cell that a spreadsheet would treat as a formula is prefixed with ``'``.
     """
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)

@@ -94,7 +94,7 @@ def _print_table(outcomes: Sequence[DiskOutcome]) -> None:
 
 
 _NARROW = 110
-"""A terminal with fewer columns than this has no room for numbers that the bar shows already."""
+"""In a terminal with fewer columns than this, numbers that the bar shows, too, are left out."""
 
 
 def _columns(width: int | None, *, ceilings: bool) -> list[Column]:
@@ -146,7 +146,7 @@ def _growth(grows: Maybe[Growth] | None) -> str:
 
 
 def bar(one: DiskOutcome, width: int = WIDTH) -> str:
-    """Return a disk as a bar: what Kafka uses, what others use, what is free, and where the ceiling is."""
+    """Return a disk as a bar: the bytes that Kafka uses, that others use, and that are free, and the ceiling."""
     room = one.disk.room
     if isinstance(room, Unknown):
         return ""

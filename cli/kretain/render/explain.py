@@ -1,4 +1,4 @@
-"""A partition's log as a picture: what may be trimmed, what is kept, and where each consumer stands."""
+"""Print a partition's log as a picture: the records to trim, those kept, and each consumer's position."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _asked(bound: Weighed, start: int | None) -> str:
 
 
 def picture(start: int, end: int, trim_to: int | None, marks: Sequence[Marker], width: int) -> list[str]:
-    """Return the log as a bar from S to H, what is trimmed shaded, with a line for each marker under it."""
+    """Return the log as a bar from S to H, with the trimmed part shaded, and a line for each marker under it."""
     cells = max(20, width - 4)
 
     def cell(offset: int) -> int:
@@ -168,7 +168,7 @@ def _as_json(one: Explained) -> dict[str, Any]:
 
 
 def _before(cutoff: int | None) -> str | None:
-    """Return a cutoff as JSON's time; None if there is none, or no calendar covers it (``--older-than 99999999d``)."""
+    """Return a cutoff as JSON's time; None if there is none, or if no calendar has it (``--older-than 99999999d``)."""
     try:
         return None if cutoff is None else timestamp(cutoff)
     except (ValueError, OverflowError, OSError):

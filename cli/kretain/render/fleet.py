@@ -22,7 +22,7 @@ COLUMNS = ("cluster", *NAMES)
 
 
 def print_fleet_plan(fleet: FleetPlan, output: PlanOutput, *, every_row: bool) -> None:
-    """Print the plan as asked. Rows for scripts have a first column, ``cluster``: the cluster's name."""
+    """Print the plan in the wanted format. Rows for scripts have a first column, ``cluster``: the cluster's name."""
     match output:
         case PlanOutput.json:
             data.write_json(fleet_lines(fleet))
@@ -110,7 +110,7 @@ def _by_topic(cluster: str, one: Plan) -> Iterator[_Topic]:
     for row in one.decisions:
         topics.setdefault(row.topic, []).append(row)
     for name, rows in topics.items():
-        if name.startswith("__") and all(row.action == "skip" for row in rows):  # as for one cluster: nothing new
+        if name.startswith("__") and all(row.action == "skip" for row in rows):  # left out, as for one cluster
             continue
         by = Counter(part for row in rows for part in plan.held_back_by(row).split(", ") if part)
         most = [part for part, _ in sorted(by.items(), key=lambda item: (-item[1], item[0]))]

@@ -1,4 +1,4 @@
-"""The trim of a fleet: the question that is asked before it, and its results, on the screen and for scripts."""
+"""Print the trim of a fleet: the question before it, and its results, on the screen and for scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS = ("cluster", *trim.COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What would be trimmed of a cluster's plan: enough for the question, without its rows."""
+    """The amounts that a cluster's plan would trim: enough for the question, without its rows."""
 
     name: str
     partitions: int
@@ -34,7 +34,7 @@ class Share:
 
 
 def fleet_share(name: str, one: Plan, limited_to: int | None) -> Share:
-    """Return what of a plan would be trimmed, in its first ``limited_to`` rows that trim, or in all (None)."""
+    """Return the amounts that a plan would trim in its first ``limited_to`` rows that trim, or in all (None)."""
     rows = [row for row in one.decisions if row.action == "trim"][:limited_to]
     topics = len({row.topic for row in rows})
     return Share(name, len(rows), topics, sum(row.records for row in rows), sum(row.unconsumed for row in rows))

@@ -18,7 +18,7 @@ COLUMNS = (
     *("lag", "lag_bytes", "alone_bytes"),
 )
 NAMED = 3
-"""How many of those that hold most back are named."""
+"""How many of the groups that hold the most are named."""
 
 
 def print_groups(found: GroupList, output: Output) -> None:
@@ -92,6 +92,6 @@ def _bytes(size: int | None) -> str:
 
 
 def _most(found: GroupList) -> str:
-    """Name the groups that hold most back which no other group has yet to read."""
+    """Return a text that names the groups that hold the most records which no other group has yet to read."""
     holding = sorted((-one.alone_bytes, one.name) for one in found.groups if one.alone_bytes)
     return ", ".join(f"{format_bytes(-size)} by {name}" for size, name in holding[:NAMED])

@@ -1,4 +1,4 @@
-"""Columns over time, drawn with block characters, or in ASCII if the stream can't show those."""
+"""Draw columns over time with block characters, or in ASCII if the stream can't show those."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def takes_blocks() -> bool:
 
 
 def columns(values: Sequence[int], width: int, *, blocks: bool, height: int = HEIGHT) -> list[str]:
-    """Return lines, the top first, in which each value is a column; all are equally wide, together at most ``width``.
+    """Return lines, the top first, in which each value is a column of equal width; together at most ``width`` wide.
 
-    A value above zero always shows.
+    A value above zero is always visible.
     """
     signs = _BLOCKS if blocks else _ASCII
     most = max(values, default=0)
@@ -39,5 +39,5 @@ def columns(values: Sequence[int], width: int, *, blocks: bool, height: int = HE
 
 
 def axis(left: str, right: str, width: int) -> str:
-    """Return a line with a text under each end of the columns; if there is no room, the right one just follows."""
+    """Return a line with a text under each end of the columns; if it is too narrow, the right text follows the left."""
     return left + " " * max(2, width - len(left) - len(right)) + right

@@ -1,4 +1,4 @@
-"""What the ledger has of a topic, on the screen and for scripts."""
+"""Print the ledger's records of a topic, on the screen and for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where consumers stand, on the screen and for scripts."""
+"""Print consumers' positions, on the screen and for scripts."""
 
 from __future__ import annotations
 

@@ -112,14 +112,14 @@ def held_back_by(one: Decision) -> str:
         return one.limited_by
     if one.min_commit is None or one.min_commit_by is None or one.min_commit == one.high_watermark:
         return ""
-    # A trim beyond the floor is forced: nobody holds it back. A floor below the log start has a note of its own.
+    # A trim beyond the floor is forced: no consumer holds it back. A floor below the log start has a note of its own.
     at_floor = one.min_commit == (one.log_start if one.trim_to is None else one.trim_to)
     lost = one.trim_to is None and any(reason.code in ("F5", "G2") for reason in one.reasons)
     return one.min_commit_by.removeprefix("group:") if at_floor or lost else ""
 
 
 def _print_totals(plan: Plan, *, markdown: bool) -> None:
-    """Print what would be trimmed, whose unread records, and why trim would refuse. Markdown separates paragraphs."""
+    """Print the totals, which groups would lose unread records, and why trim would refuse. Markdown has paragraphs."""
     totals = plan.totals
     counts = [
         f"{amount:,} {word}"
@@ -169,7 +169,7 @@ def _as_typed(name: str, value: int | str) -> str:
 
 
 def given_back(space: Space | None) -> str:
-    """Return what disk space brokers give back, and when; without disk rules, how they do it."""
+    """Return how much disk space brokers free, and when, as a text; without disk rules, how they free it."""
     if space is None:
         return (
             "Brokers free whole segments, at their next retention check (log.retention.check.interval.ms), and "

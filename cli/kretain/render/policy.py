@@ -1,4 +1,4 @@
-"""A topic's effective settings, with the origin of each."""
+"""Print a topic's effective settings, with the origin of each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DEFAULTS = {
 def print_settings(
     topic: str, origins: Mapping[str, Origin], settings: Settings, policy: Policy, output: Output
 ) -> None:
-    """Print a row per key: its value, and the file and line, flag or default that it comes from."""
+    """Print a row per key: its value, and its origin: file and line, flag or default."""
     rows = [{"key": key, **_shown(origin, policy, topic)} for key, origin in origins.items() if key != "match"]
     given = {row["key"] for row in rows}
     rows += [{"key": key, "value": value, "origin": "default"} for key, value in _DEFAULTS.items() if key not in given]
@@ -67,7 +67,7 @@ def print_settings(
 
 
 def print_changed(done: Changed, output: Output) -> None:
-    """Print what a topic's message says now, and its offset in the policy topic."""
+    """Print the content of a topic's new message, and its offset in the policy topic."""
     row = {"topic": done.topic, "partition": done.partition, "offset": done.offset}
     match output:
         case Output.json:
@@ -87,7 +87,7 @@ def print_changed(done: Changed, output: Output) -> None:
 
 
 def print_live(cluster_id: str, bootstrap: str, found: LiveList, output: Output) -> None:
-    """Print a row per setting of the policy topic, and what is wrong in it."""
+    """Print a row per setting in the policy topic, and its problems."""
     rows = [
         {
             "topic": one.topic,
@@ -140,7 +140,7 @@ def _plain(value: Any) -> str:
 
 
 def _shown(origin: Origin, policy: Policy, topic: str) -> dict[str, Any]:
-    """Return a setting's value and where it comes from; one in the policy topic may have none."""
+    """Return a setting's value and its origin; a setting in the policy topic may have no value."""
     if origin.value is not LIVE:
         return {"value": origin.value, "origin": origin.place}
     if policy.live.unread is not None:

@@ -58,7 +58,7 @@ def _width() -> int:
 
 
 def picture(summary: Summary, width: int, *, of_bytes: bool, blocks: bool) -> list[str]:
-    """Return a topic's hours as columns over an axis, within a width; empty if there are none."""
+    """Return a topic's hours as columns over an axis, at most ``width`` wide; empty if there are no hours."""
     room = width - 4
     bins = binned(summary, room, of_bytes=of_bytes)
     if bins is None:
@@ -146,7 +146,7 @@ def _at(topic: TopicHours, record: At) -> str:
 
 
 def _unit(record: At, topic: TopicHours) -> str:
-    """Guess what a time that is far off was meant to be."""
+    """Return a guess at the unit in which an implausible time was written."""
     now = topic.frame.now_ms
     for factor, unit in ((1_000, "microseconds"), (1_000_000, "nanoseconds")):
         if now / 4 < record.time_ms / factor < now * 4:
@@ -159,7 +159,7 @@ def _windowed(found: Profile) -> bool:
 
 
 def kept_of(found: Profile, topic: TopicHours, summary: Summary) -> list[Kept]:
-    """Return what retentions would keep, as far as the records read show it."""
+    """Return what each retention would keep, as far as the records that were read show it."""
     wanted = found.wanted
     since = wanted.now_ms
     if topic.by_event_time:  # R2's clock is the newest event time

@@ -1,4 +1,4 @@
-"""The results of a scan of log dirs, and the content of inventories, on the screen and for scripts."""
+"""Print the results of a scan of log dirs, and inventories' contents, on the screen and for scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 20
 
 
 def print_scan(report: ScanReport, output: Output, out: str | None, *, quiet: bool) -> None:
-    """Print a row per log dir; what is unknown, and what was odd, goes to stderr."""
+    """Print a row per log dir; print problems and oddities to stderr."""
     about = {**report.as_json(), "format": SCAN_FORMAT, "seconds": round(report.seconds, 3), "out": out}
     dirs = about.pop("dirs")
     match output:
@@ -95,7 +95,7 @@ def _warn(report: ScanReport) -> None:
 
 
 def print_inventory(inventory: Inventory, output: Output, now_ms: int, *, quiet: bool) -> None:
-    """Print a row per log dir, and the topics that take most."""
+    """Print a row per log dir, and the largest topics."""
     topics = by_topic(inventory)
     dirs = by_dir(inventory)
     total = {key: sum(row[key] for row in dirs) for key in ("partitions", "segments", "bytes")}

@@ -86,7 +86,7 @@ def reasons_of(report: TrimReport, outcome: OutcomeName) -> list[tuple[TopicPart
 
 
 def gone_before(report: TrimReport) -> list[tuple[TopicPartition, tuple[Reason, ...]]]:
-    """Return the partitions whose records were removed by somebody else before this trim, with the reason ``gone``."""
+    """Return the partitions whose records another process removed before this trim, with the reason ``gone``."""
     return [
         (tp, reasons)
         for tp, reasons in reasons_of(report, "unchanged")
@@ -108,7 +108,7 @@ def _print_totals(report: TrimReport) -> None:
         )
     if report.interrupted:
         screen.say("Interrupted: what was not reached is unchanged.", "bold red")
-    if any(report.count(name) for name in ("trimmed", "failed", "unverified")):  # a dry run has no run to look up
+    if any(report.count(name) for name in ("trimmed", "failed", "unverified")):  # a dry run is not in the audit log
         screen.say(f"Run {report.run}, clock {report.clock}.", "dim")
 
 

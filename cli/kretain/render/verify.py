@@ -1,4 +1,4 @@
-"""Whether audit logs are intact, on the screen and for scripts."""
+"""Print whether audit logs are intact, on the screen and for scripts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 20
 
 
 def print_verified(found: Sequence[Verified], output: Output) -> None:
-    """Print one line per intact log, and one line per break otherwise: ``file:line: what it means``."""
+    """Print one line per intact log, otherwise one line per break: ``file:line: what it means``."""
     rows = [_row(one) for one in found]
     match output:
         case Output.json:

@@ -1,1 +1,1 @@
-"""Files, streams and signals of the machine it runs on."""
+"""Files, streams and signals of the operating system."""

@@ -1,4 +1,4 @@
-"""Writing files atomically: readers see the old one or the new one, never half of it."""
+"""Write files atomically: readers see the old file or the new one, never a part of it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 class FileError(Exception):
-    """A file that could not be written."""
+    """The file could not be written."""
 
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path``, and move the file to ``path`` once all of it was written.
+    """Yield a temporary path in the folder of ``path``, and move the file to ``path`` once it was written completely.
 
     Raises:
         FileError: it can't be written.
@@ -38,7 +38,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, parts: Iterable[str]) -> None:
-    """Write a text to a temporary file beside ``path`` and move it there.
+    """Write a text to a temporary file in the folder of ``path``, and move it to ``path``.
 
     Raises:
         FileError: it can't be written.

@@ -1,4 +1,4 @@
-"""A Ctrl-C that stops work cleanly: what is done by then is kept. A second one stops it at once."""
+"""Let a Ctrl-C stop work cleanly, keeping what was done until then. A second one stops it at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retention_cli.core.units import format_duration
 
 @contextlib.contextmanager
 def ended_after(milliseconds: int | None) -> Iterator[None]:
-    """Ask this process to stop, as SIGTERM does, if the block takes longer; None: it may take any time."""
+    """Ask this process to stop, like SIGTERM, if the block takes longer than ``milliseconds``; None: no limit."""
     if milliseconds is None:
         yield
         return
@@ -32,7 +32,7 @@ def ended_after(milliseconds: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Give a function that returns whether somebody asked us to stop (SIGINT or SIGTERM)."""
+    """Yield a function that returns whether SIGINT or SIGTERM was received."""
     asked = False
 
     def ask(_number: int, _frame: object) -> None:
@@ -43,7 +43,7 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # whoever started us wants it ignored
+        if handler != signal.SIG_IGN:  # the parent process has the signal ignored
             signal.signal(number, ask)
     try:
         yield lambda: asked

@@ -1,7 +1,7 @@
-"""stdin, stdout and stderr that always exist, and whose failures wait until the work is done.
+"""Standard streams that always exist, and whose failures are reported only when the work is done.
 
-A result that can't be printed is no reason to stop half-way, nor to change the exit code of what was done. So a failed
-write is remembered, and later output is dropped; at the end the command asks whether everything was printed.
+A result that can't be printed must not stop the work half-way, nor change the exit code of what was done. So a failed
+write is remembered, and later output is dropped; at the end the command checks whether everything was printed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Channel(io.FileIO):
     failure: OSError | None = None
 
     def write(self, some: Any, /) -> int:
-        """Write some of it, and return how much; if it can't be written, drop all of it."""
+        """Write some of the data, and return how much; if that fails, drop all of it."""
         if self.failure is None:
             try:
                 while (written := super().write(some)) is None:  # a pipe that was set to non-blocking
@@ -37,15 +37,15 @@ class _Channel(io.FileIO):
 
 
 def prepare() -> None:
-    """Install our streams, once, before anything else is opened.
+    """Install these streams, once, before any other file is opened.
 
-    If the caller has closed a descriptor, its number is taken: otherwise a ledger could get the number 2, and whatever
-    a library prints would overwrite it. A character that an encoding lacks is written as its escape.
+    If the parent process has closed a descriptor, its number is occupied: otherwise a ledger could get the number 2,
+    and a library's output would overwrite it. A character that an encoding lacks is written as its escape.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
-        except OSError:  # this is the lowest free number; opened for reading, it fails like a closed stdout
+        except OSError:  # open takes this, the lowest free number; 1, opened for reading, fails like a closed stdout
             os.open(os.devnull, flags)
     if sys.stdin is None:
         sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)))
@@ -70,7 +70,7 @@ def _failure() -> OSError | None:
 
 
 def unprinted() -> str | None:
-    """Return why stdout could not take all of the result. None if it did, or if its reader stopped reading early."""
+    """Return why stdout did not accept all of the result, None if it did, or if its reader stopped reading early."""
     sys.stdout.flush()
     failure = _failure()
     if failure is None or failure.errno == errno.EPIPE:
@@ -79,7 +79,7 @@ def unprinted() -> str | None:
 
 
 def while_heard(parts: Iterable[T]) -> Iterator[T]:
-    """Yield parts of a long result as long as stdout takes them, so that rows that nobody reads are not made."""
+    """Yield parts of a long result as long as stdout accepts them, so that no rows are made for a closed pipe."""
     for part in parts:
         yield part
         if _failure() is not None:

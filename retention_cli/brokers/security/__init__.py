@@ -1,1 +1,1 @@
-"""How to reach a cluster and as whom: client files, stores, settings."""
+"""Connection settings and credentials: client files, key stores, settings."""

@@ -1,8 +1,8 @@
-"""Connection settings as people have them: librdkafka's keys and a Java client's, in a file as it is.
+"""Read connection settings from existing client files: librdkafka's keys and a Java client's.
 
-A file may hold either kind, or both: where they mean the same they come to the same. What bears on the
-connection and can't be carried over is an error that names the key and what to write instead; what only
-tunes a producer or a consumer is left out, and listed.
+A file may have either kind, or both: keys with the same meaning have the same effect. A key that concerns the
+connection and can't be translated is an error that names the key and what to write instead; a key that only tunes a
+producer or a consumer is left out, and listed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _LEFT_OUT: Final = re.compile(
     r"|session\.timeout\..*|socket\.(?!blocking).*|sasl\.(kerberos\.(min|ticket).*|login\.(connect|read|refresh|retry).*)"
     r"|schema\..*|basic\.auth\..*|specific\.avro\..*|statistics\..*|transaction.*|value\.(de)?serializer)"
 )
-"""Keys that every client's file may carry and that change nothing in what we do."""
+"""Keys that clients' files often have, and that have no effect on kretain."""
 
 _TLS: Final = ("ssl.protocol", "ssl.enabled.protocols")
 _A_SETTING: Final = re.compile(r"[a-z][a-z0-9-]*([._][a-z0-9-]+)+", re.IGNORECASE)
@@ -103,19 +103,20 @@ _USERINFO: Final = re.compile(r"\S*:\S*@")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One given value and where it came from (a file, ``KRETAIN_…``, a flag)."""
+    """A setting's value, and its origin (a file, ``KRETAIN_…``, a flag)."""
 
     value: str
     origin: str
 
 
 def read_properties(path: Path) -> dict[str, Setting]:
-    """Read ``key=value`` lines: a Java client's ``.properties`` or librdkafka's keys, the same syntax.
+    """Read ``key=value`` lines: a Java client's ``.properties`` or librdkafka's keys, which have the same syntax.
 
-    What looks like no setting may be a password whose line lacks its backslash: it is refused, and never quoted.
+    A line that is not a setting may be the rest of a password whose line lacks its backslash: it is refused, and never
+    quoted.
 
     Raises:
-        SettingsError: the file can't be read or holds an escape or a line that is none.
+        SettingsError: the file can't be read, or has an invalid escape or a line that is not a setting.
     """
     import javaproperties
 
@@ -130,13 +131,13 @@ def read_properties(path: Path) -> dict[str, Setting]:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"{path} is not a properties file: it is not UTF-8 text") from None
-    except ValueError:  # its text quotes what may be a password
+    except ValueError:  # the error's text quotes the value, which may be a password
         raise SettingsError(f"{path} is not a properties file: it has a \\u that no four digits follow") from None
     return {key: Setting(value.strip(), str(path)) for key, value in parsed.items() if key}
 
 
 def masked(key: str, value: str) -> str:
-    """Return a setting's value as it may be shown: no secret, no value of a key that we don't know, no userinfo."""
+    """Return a setting's value for display, with secrets, values of unknown keys and userinfo masked."""
     return MASK if is_secret(key) or not _is_known(key) else _USERINFO.sub(f"{MASK}@", value)
 
 
@@ -153,10 +154,10 @@ def _check_key(key: str, value: str, where: str) -> None:
 
 
 def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
-    """Return what the given keys come to.
+    """Return the connection settings that the keys specify.
 
     Raises:
-        SettingsError: a key that can't be carried over, is unknown, or contradicts another.
+        SettingsError: a key can't be translated, is unknown, or contradicts another.
     """
     left_out = []
     for key, setting in given.items():
@@ -221,7 +222,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
 
 
 def _check_addresses(bootstrap: str) -> None:
-    if "@" in bootstrap or "://" in bootstrap:  # never quoted: a password may stand there
+    if "@" in bootstrap or "://" in bootstrap:  # never quoted: it may contain a password
         raise SettingsError(
             "bootstrap.servers: write HOST:PORT alone, without a user or a scheme; the user is sasl.username and "
             "sasl.password in a file (-c), the scheme its security.protocol"
@@ -259,11 +260,11 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str, str]:
 
 
 def _jaas(text: str, mechanism: str, origin: str) -> tuple[str, str]:
-    """Read ``org.apache.kafka…PlainLoginModule required username="…" password="…";``. Never quoted in errors."""
+    """Return user and password of ``…PlainLoginModule required username="…" password="…";``. Errors never quote it."""
     module, rest = (*text.split(None, 1), "", "")[:2]
     wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
     where = f"{origin}: sasl.jaas.config"
-    if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # whatever stands there may be the password
+    if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # not quoted: it may be the password
         raise SettingsError(f"{where}: it names no login module; write sasl.username and sasl.password instead")
     name = module.rpartition(".")[2]
     if name not in ("PlainLoginModule", "ScramLoginModule"):
@@ -294,7 +295,7 @@ def _pem_file(path: str, setting: str) -> str:
 
 
 def _store(text: Any, kind: str) -> JavaStore | str | None:
-    """Return a Java store, or the text of one that is PEM, or None where none is named."""
+    """Return a Java store, the text of a PEM store, or None if no store is configured."""
     setting = f"ssl.{kind}store.location"
     location = text(setting)
     if location is None:
@@ -332,7 +333,7 @@ def _own_key(text: Any) -> tuple[str | None, str | None]:
             if store.key is None:
                 raise SettingsError(f"ssl.keystore.location: {text('ssl.keystore.location')} holds no private key")
             return store.chain, store.key
-        chain = key = store  # a PEM store holds both
+        chain = key = store  # a PEM store has both
     if (chain is None) != (key is None):
         raise SettingsError("a client certificate needs both: ssl.certificate.location and ssl.key.location")
     return chain, key

@@ -1,8 +1,8 @@
 """Java trust and key stores (JKS, PKCS12) as PEM text, for clients that are not Java.
 
-PKCS12 is read by the cryptography library. JKS, the older default of keytool, has no reader that is
-kept and installs without a compiler; its format has been frozen since Java 1.2, so it is read here:
-certificates as they stand, private keys through Sun's key protector (SHA-1 keystream).
+PKCS12 is read by the cryptography library. For JKS, the older default of keytool, there is no maintained reader that
+installs without a compiler. Its format has been frozen since Java 1.2, so it is read here: certificates are stored
+plainly, private keys are encrypted by Sun's key protector (SHA-1 keystream).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIGEST_BYTES = 20
 
 @dataclass(frozen=True, slots=True)
 class JavaStore:
-    """What a store holds, as PEM text: trusted certificates, and the first private key with its chain."""
+    """A store's content as PEM text: trusted certificates, and the first private key with its chain."""
 
     certificates: str
     key: str | None
@@ -31,13 +31,13 @@ class JavaStore:
 
 
 def read_java_store(path: Path, password: str | None, key_password: str | None, setting: str) -> JavaStore:
-    """Read a JKS or PKCS12 file, told apart by their first bytes.
+    """Read a JKS or PKCS12 file; the first bytes determine which.
 
     Args:
         path: the store.
-        password: of the store; None is tried as no password at all.
-        key_password: of the private key, where it has one of its own.
-        setting: the key that names the store, for error texts.
+        password: the store's password; None: try without a password.
+        key_password: the private key's password, if it has one of its own.
+        setting: the setting that names the store, for error texts.
 
     Raises:
         SettingsError: the file can't be read, the password is wrong, or it is another kind of store.
@@ -113,7 +113,7 @@ def _read_jks(raw: bytes, password: str, key_password: str | None) -> JavaStore:
     for _ in range(reader.number()):
         kind = reader.number()
         reader.text()  # the alias
-        reader.take(8)  # when it was made
+        reader.take(8)  # the creation date
         if kind == 2:
             trusted.append(reader.certificate(version))
         elif kind == 1:
@@ -131,7 +131,7 @@ def _read_jks(raw: bytes, password: str, key_password: str | None) -> JavaStore:
 
 
 def _unseal(sealed: bytes, password: str) -> bytes:
-    """Undo sun.security.provider.KeyProtector: 20 bytes of salt, the key XOR a SHA-1 keystream, a digest."""
+    """Decrypt the format of sun.security.provider.KeyProtector: 20 bytes of salt, key XOR SHA-1 keystream, digest."""
     protected = _der_octets(sealed)
     secret = _utf16(password)
     salt, body, digest = protected[:20], protected[20:-20], protected[-20:]

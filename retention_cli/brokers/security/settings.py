@@ -1,4 +1,4 @@
-"""How to reach a cluster and as whom: one value, as each of our two clients takes it."""
+"""Connection settings as one value, and in the form of each of the two Kafka clients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """How to reach a cluster and who we are there, once translated.
+    """A cluster's addresses, and the protocol and credentials to connect with.
 
-    ``left_out`` names keys that were given and change nothing here.
+    ``left_out`` are the given keys that have no effect on kretain.
     """
 
     bootstrap: str
@@ -43,7 +43,7 @@ class ConnectionSettings:
         return self.protocol.endswith("SSL")
 
     def for_librdkafka(self) -> dict[str, str | int | bool]:
-        """Return the settings as confluent-kafka takes them."""
+        """Return the settings for confluent-kafka."""
         conf: dict[str, str | int | bool] = {
             "bootstrap.servers": self.bootstrap,
             "client.id": self.client_id,
@@ -68,10 +68,10 @@ class ConnectionSettings:
         return conf
 
     def for_kafka_python(self) -> dict[str, Any]:
-        """Return the settings as kafka-python takes them.
+        """Return the settings for kafka-python.
 
         Raises:
-            SettingsError: a certificate or key that the TLS library doesn't take.
+            SettingsError: the TLS library does not accept a certificate or key.
         """
         conf: dict[str, Any] = {
             "bootstrap_servers": [one.strip() for one in self.bootstrap.split(",") if one.strip()],
@@ -91,7 +91,7 @@ class ConnectionSettings:
 
     def _ssl_context(self) -> ssl.SSLContext:
         try:
-            # Bundles have comments in all languages; the ssl module takes ASCII alone.
+            # Bundles may have comments in any language, but the ssl module accepts only ASCII.
             trusted = None if self.ca_pem is None else self.ca_pem.encode("ascii", "replace").decode()
             context = ssl.create_default_context(cadata=trusted)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -99,7 +99,7 @@ class ConnectionSettings:
             if not self.verify_certificate:
                 context.verify_mode = ssl.CERT_NONE
             if self.certificate_pem is not None:
-                # The ssl module loads a key from a file alone; this one lives, for us only, as long as that takes.
+                # The ssl module loads a key only from a file; this one is private and exists only meanwhile.
                 with tempfile.NamedTemporaryFile("w", suffix=".pem") as pem:
                     pem.write(self.certificate_pem + "\n" + (self.key_pem or ""))
                     pem.flush()

@@ -1,8 +1,8 @@
-"""Headers of record batches in a log file: reading them one after the other, doubting each.
+"""Read the headers of record batches in a log file one after the other, and validate each.
 
 The format is that of KIP-98 (magic 2; bytes 0–60) and of the messages before it (magic 0 and 1). Checksums are not
-verified: that would read every byte. What is verified is that each header makes sense and that the next one begins
-where it says, to the end of the file.
+verified, as that would read every byte. What is verified is that each header is plausible and that the next one begins
+where it should, to the end of the file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 id and epoch, base sequence, records."""
 HEADER_BYTES: Final = HEADER.size
 MAX_TIMESTAMP_AT: Final = 35
-"""Where in a header the largest timestamp stands."""
+"""The position of the largest timestamp in a header."""
 OVERHEAD: Final = 12
-"""Base offset and length are not counted in the length."""
+"""The bytes of base offset and length, which the length does not include."""
 
-_OLD: Final = struct.Struct(">qiIbbq")  # offset, size, checksum, magic, attributes, timestamp (magic 1 alone)
+_OLD: Final = struct.Struct(">qiIbbq")  # offset, size, checksum, magic, attributes, timestamp (only in magic 1)
 _USED: Final = struct.Struct(">qi4xb4xhiqq14xi")
-"""What is used of a header: offset, length, magic, attributes, delta, base and max timestamp, records."""
+"""The fields of a header that are used: offset, length, magic, attributes, delta, base and max timestamp, records."""
 _MAGIC_AT: Final = 16
 _SMALL, _LARGE = 4096, 65536
 _MOST_BATCHES: Final = 1_000_000
@@ -45,8 +45,8 @@ class Stop(Enum):
     found = "what was looked for"
 
 
-class Batch(NamedTuple):  # a tuple: a walk makes many
-    """What a header says. Timestamps are Unix ms, None where the batch carries none, or none that can be told."""
+class Batch(NamedTuple):  # a tuple, as a walk makes many
+    """A batch's header. Timestamps are Unix ms, None if the batch has none, or if they are unknown."""
 
     base_offset: int
     last_offset: int
@@ -56,7 +56,7 @@ class Batch(NamedTuple):  # a tuple: a walk makes many
 
 
 class Walked(NamedTuple):
-    """Batches one after the other: how many whole ones, what they say, the byte after them, and why it ended."""
+    """The result of a walk: the number of complete batches, their facts, the byte after them, and why it ended."""
 
     batches: int
     last_offset: int | None
@@ -66,14 +66,14 @@ class Walked(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether all that was written whole has been seen."""
+        """Whether the walk saw every batch that was written completely."""
         return self.stop in (Stop.end, Stop.torn, Stop.zeros)
 
 
 def first_timestamp(attributes: int, base: int, largest: int) -> int | None:
-    """Return a batch's first timestamp, None where its header doesn't say.
+    """Return a batch's first timestamp (Unix ms), None if its header does not have it.
 
-    With LogAppendTime every record has the largest. A cleaned batch may carry its delete horizon in that place.
+    With LogAppendTime every record has the largest timestamp. A cleaned batch may have its delete horizon in the field.
     """
     if attributes & LOG_APPEND_TIME:
         base = largest
@@ -83,9 +83,9 @@ def first_timestamp(attributes: int, base: int, largest: int) -> int | None:
 
 
 def parse(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
-    """Return the batch whose header begins at ``at``; what doesn't fit is garbage, what is too short is torn.
+    """Return the batch whose header begins at ``at``; garbage if it is implausible, torn if it is too short.
 
-    ``floor`` is the smallest base offset that may come, ``base`` that of the segment.
+    ``floor`` is the smallest base offset that the batch may have, ``base`` the segment's base offset.
     """
     left = len(data) - at
     if left >= HEADER_BYTES:
@@ -111,7 +111,7 @@ def parse(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
 
 
 def _parse_old(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
-    """Return a message, or a compressed set of them, of before KIP-98. Its offset is that of the last in it."""
+    """Return a message, or a compressed set of messages, from before KIP-98. Its offset is the last message's."""
     if len(data) - at < _OLD.size:
         return Stop.torn if any(data[at:]) else Stop.zeros
     offset, length, checksum, magic, attributes, stamp = _OLD.unpack_from(data, at)
@@ -121,7 +121,7 @@ def _parse_old(data: bytes, at: int, floor: int, base: int) -> Batch | Stop:
     if not sane or attributes & 7 > 3 or (magic == 1 and stamp < -1):
         return Stop.garbage
     told = magic == 1 and stamp >= 0
-    alone = told and attributes & 7 == 0  # the stamp of a compressed set is its largest
+    alone = told and attributes & 7 == 0  # a compressed set's timestamp is its largest
     return Batch(offset, offset, stamp if alone else None, stamp if told else None, OVERHEAD + length)
 
 
@@ -134,9 +134,9 @@ def walk(
     most: int = _MOST_BATCHES,
     until: int | None = None,
 ) -> Walked:
-    """Walk from the batch that begins at byte ``start`` to byte ``end``, or to the batch that holds offset ``until``.
+    """Walk from the batch at byte ``start`` to byte ``end``, or to the batch that contains offset ``until``.
 
-    ``read(size, at)`` gives bytes of the file. With ``until`` the largest timestamp is that of the last batch alone.
+    ``read(size, at)`` returns bytes of the file. With ``until``, the largest timestamp is the last batch's only.
     """
     at, floor, count = start, base, 0
     last: int | None = None
@@ -170,6 +170,6 @@ def walk(
 
 
 def _only_zeros(read: Callable[[int, int], bytes], at: int, end: int) -> Stop:
-    """Tell preallocated space (``log.preallocate``) from garbage that begins with zeros: its first and last bytes."""
+    """Return zeros if the rest is preallocated (``log.preallocate``), by its first and last bytes, else garbage."""
     looked = read(min(_LARGE, end - at), at) + read(min(_LARGE, end - at), max(at, end - _LARGE))
     return Stop.garbage if any(looked) else Stop.zeros

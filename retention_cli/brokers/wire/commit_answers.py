@@ -1,8 +1,8 @@
-"""OffsetFetch answers, decoded in blocks of rows.
+"""Decode OffsetFetch answers in blocks of rows.
 
-A large cluster's answer is some hundred thousand rows of twenty bytes. The client's decoder makes an object of each,
-which was half of what a plan took; here ``struct`` reads a topic's rows at once, and only rows that carry metadata
-(Kafka Streams writes it) are walked one by one. tests/unit/brokers/test_commit_answers.py holds both decoders together.
+A large cluster's answer has hundreds of thousands of rows of twenty bytes. The client's decoder makes an object of
+each, which was half of a plan's time; here ``struct`` reads a topic's rows at once, and only rows with metadata (Kafka
+Streams writes it) are decoded one by one. tests/unit/brokers/test_commit_answers.py checks that both decoders agree.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kafka.protocol.consumer import OffsetFetchRequest, OffsetFetchResponse
 from retention_cli.brokers.wire.response_bytes import after_tags, decoded_by, length, short, string, whole
 
 STABLE_VERSION: Final = 7
-"""The first version that can ask for stable offsets alone."""
+"""The first version that can ask for only stable offsets."""
 BATCHED_VERSION: Final = 8
-"""The first version that takes several groups. Later ones name topics by id, not by name."""
+"""The first version that accepts several groups. Later ones have topic ids instead of names."""
 
 Commit = tuple[int, int, int | None]
-"""Partition, committed offset, and the leader epoch of the record before it (None: the commit carries none)."""
+"""Partition, committed offset, and the leader epoch of the record before it (None: the commit has none)."""
 
 _START: Final = Struct(">iqi")
 _ROW: Final = Struct(">iqi4x")
@@ -31,11 +31,10 @@ _OFFSET: Final = Struct(">iq8x")
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """One group's answer; ``group`` is None where one alone was asked.
+    """One group's answer; ``group`` is None if only one group was asked for.
 
-    ``error_code`` is the protocol's, 0 for none. ``commits`` has each topic's rows with an offset, of ``rows`` that
-    came in all. ``failed`` is the first row that carries an error instead: its topic, its partition and the
-    protocol's code.
+    ``error_code`` is the protocol's, 0 for none. ``commits`` has each topic's rows with an offset, ``rows`` is the
+    number of all rows. ``failed`` is the first row with an error: its topic, partition and the protocol's code.
     """
 
     group: str | None
@@ -47,7 +46,7 @@ class GroupAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A broker's answer, of one group alone in version 7."""
+    """A broker's answer; in version 7 it has only one group."""
 
     throttle_time_ms: int
     groups: list[GroupAnswer]
@@ -57,13 +56,13 @@ def decode(data: bytes, version: int) -> Answer:
     """Decode the body of an OffsetFetch response of version 7 or 8.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is malformed.
     """
     return whole("OffsetFetch", data, partial(_answer, version=version))
 
 
 def request(names: list[str] | str) -> Any:
-    """Ask for all offsets of groups (topics: null), stable ones only; of one group alone where it is no list."""
+    """Return a request for all stable offsets (topics: null) of a list of groups, or of one group given by name."""
     if isinstance(names, str):
         return _Request(group_id=names, topics=None, require_stable=True, **_exactly(STABLE_VERSION))
     groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
@@ -96,7 +95,7 @@ def _answer(data: bytes, version: int) -> tuple[Answer, int]:
 
 
 def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, int]:
-    """Read a group's topics and its error, with the tags behind them."""
+    """Decode a group's topics, error and tags; return also the position after them."""
     count, position = length(data, position)
     commits: dict[str, list[Commit]] = {}
     all_rows, failed = 0, None
@@ -108,20 +107,20 @@ def _group(data: bytes, position: int, group: str | None) -> tuple[GroupAnswer, 
         if wrong is not None and failed is None:
             failed = (name, *wrong)
         position = after_tags(data, position)
-    if len(commits) < count:  # rows of the one would hide the other's
+    if len(commits) < count:  # one topic's rows would hide the other's
         raise ValueError("an OffsetFetch response names a topic twice")
     error, position = short(data, position)
     return GroupAnswer(group, error, commits, all_rows, failed), after_tags(data, position)
 
 
 def _rows(data: bytes, position: int, count: int) -> tuple[list[Commit], tuple[int, int] | None, int]:
-    """Read a topic's rows: partition, offset, leader epoch, metadata, error, tags."""
+    """Decode a topic's rows: partition, offset, leader epoch, metadata, error, tags."""
     end = position + count * _ROW.size
     if end > len(data):
         return _rows_one_by_one(data, position, count)
     block = data[position:end]
     masks = _masks(count)
-    bits = int.from_bytes(block, "big")  # one look at all rows, where one at each would cost more than they do
+    bits = int.from_bytes(block, "big")  # tests all rows at once: testing each would cost more than decoding it
     if bits & masks.not_plain:
         return _rows_one_by_one(data, position, count)
     if not bits & masks.absent:
@@ -132,11 +131,11 @@ def _rows(data: bytes, position: int, count: int) -> tuple[list[Commit], tuple[i
 
 
 class _Masks(NamedTuple):
-    """Bits of so many rows, read as one number.
+    """Bit masks for a number of rows, as one integer each.
 
-    Those of ``not_plain`` are set where a row has metadata, an error or tags: without them all are of one size, and
-    each row found so says where the next one begins. ``absent`` has the signs of offsets and epochs, which are −1
-    where there is none, ``no_epoch`` those of epochs.
+    ``not_plain`` has the bits that are set if a row has metadata, an error or tags: if none is set, all rows have the
+    same size. ``absent`` has the sign bits of offsets and epochs, which are −1 if there is none; ``no_epoch`` has those
+    of epochs.
     """
 
     not_plain: int

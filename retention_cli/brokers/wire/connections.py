@@ -1,7 +1,7 @@
 """One client's connections to a cluster, and requests over them (kafka-python's connection manager).
 
-Everything here is a coroutine on the client's own event loop, in its own thread; :meth:`Wire.run` is the
-way in. No request is repeated here: who sends it knows whether that would be safe.
+Requests are coroutines on the client's own event loop, in its own thread; :meth:`Wire.run` starts one. No request is
+repeated here: only the caller knows whether that is safe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections
 
 IN_FLIGHT: Final = 4
-"""Requests under way per broker: the client allows five on a connection."""
+"""Requests in flight per broker: the client allows five on a connection."""
 
 _NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
 
@@ -46,14 +46,14 @@ _REFUSED = (
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[J]):
-    """A request for one broker, and what it was about."""
+    """A request for one broker, and the caller's data for handling its reply."""
 
     request: Any
     about: J
 
 
 class Pending(Generic[T]):
-    """Work that was begun on a client's loop."""
+    """A coroutine that was started on a client's loop."""
 
     def __init__(self, future: Any, bootstrap: str) -> None:
         self._future = future
@@ -62,7 +62,7 @@ class Pending(Generic[T]):
         future.add_both(lambda _: self._done.set())
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Wait for what it returns; see :meth:`Wire.run`."""
+        """Wait for the coroutine's result; see :meth:`Wire.run`."""
         if not self._done.wait(timeout_s):
             raise UnreachableError(f"{self._bootstrap} did not answer within {timeout_s:g} s")
         if self._future.exception is not None:
@@ -74,15 +74,15 @@ class Wire:
     """Open connections to the brokers of one cluster. Close it, or use it as a context manager.
 
     Args:
-        settings: where and as whom.
-        timeout_s: for one request, and for reaching the cluster at all.
+        settings: the connection settings.
+        timeout_s: the time-out of a request, and of connecting to the cluster.
     """
 
     def __init__(self, settings: ConnectionSettings, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._settings = settings
         self._heard = _Heard()
-        # The client logs each failed connection; we say it once, in our own words.
+        # The client logs each failed connection; kretain reports it once, in its own words.
         logger = logging.getLogger("kafka")
         logger.addHandler(self._heard)
         logger.setLevel(logging.WARNING)
@@ -105,11 +105,11 @@ class Wire:
         self.close()
 
     def open(self) -> None:
-        """Reach one broker and learn the others.
+        """Connect to one broker and learn the others.
 
         Raises:
-            UnreachableError: none answered within the time-out.
-            UnauthorizedError: the cluster refused our name, password, certificate or mechanism.
+            UnreachableError: no broker answered within the time-out.
+            UnauthorizedError: the cluster refused the user, password, certificate or mechanism.
         """
         self._net.start()
         if not self._bootstrapped():
@@ -119,7 +119,7 @@ class Wire:
             said = self._heard.last or "no answer"
             if said == _NO_ANSWER:
                 said += f"; is it a listener for {self._settings.protocol}?"
-            if said == "socket disconnected":  # all that is seen of a refusal, where the broker hangs up right after it
+            if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
                 said += f"; is it a listener for {self._settings.protocol}"
                 said += ", and are name and password right?" if self._settings.mechanism else "?"
             raise UnreachableError(
@@ -127,7 +127,7 @@ class Wire:
             )
 
     def _bootstrapped(self) -> bool:
-        """Reach one of the brokers that are named. One that hangs costs a share of the time, and another is tried."""
+        """Connect to one of the bootstrap brokers. A broker that hangs only takes a share of the time-out."""
         deadline = time.monotonic() + self.timeout_s
         share_s = self.timeout_s / max(1, self._settings.bootstrap.count(",") + 1)
         while (left_s := deadline - time.monotonic()) > 0:
@@ -135,50 +135,50 @@ class Wire:
             done = threading.Event()
             attempt.add_both(lambda _, done=done: done.set())
             while not done.wait(0.05):
-                # A refusal is final: the client itself would try again until the time-out.
-                # A name server that doesn't answer blocks the loop itself.
+                # A refusal is final, though the client would retry until the time-out.
+                # A name server that does not answer blocks the loop itself.
                 if self._heard.refusal is not None or time.monotonic() > deadline + 1:
                     return False
             if not isinstance(attempt.exception, kafka_errors.KafkaTimeoutError):
-                return bool(attempt.succeeded())  # it is done, or no other attempt would end otherwise
+                return bool(attempt.succeeded())  # done, or another attempt would fail likewise
         return False
 
     def close(self) -> None:
-        """End the connections. Harmless when repeated."""
+        """Close the connections. May be called repeatedly."""
         logging.getLogger("kafka").removeHandler(self._heard)
         loop: threading.Thread | None = self._net._io_thread  # noqa: SLF001  (nothing else says whether it has ended)
         with contextlib.suppress(RuntimeError, OSError, kafka_errors.KafkaError):
             self._net.call_soon_threadsafe(self._manager.close)
             self._net.stop(timeout_ms=2000)
-            if loop is None or not loop.is_alive():  # a name server may still hold it up
+            if loop is None or not loop.is_alive():  # a name server may still block it
                 self._net.close()
 
     def run(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any, timeout_s: float | None = None) -> T:
-        """Run a coroutine on the client's loop and return what it returns; Ctrl-C gets through.
+        """Run a coroutine on the client's loop and return its result; Ctrl-C interrupts the wait.
 
         Raises:
-            UnreachableError: it was not done within ``timeout_s``, where one is given.
+            UnreachableError: it did not finish within ``timeout_s``, if that is given.
         """
         return self.start(work, *args).result(timeout_s)
 
     def start(self, work: Callable[..., Coroutine[Any, Any, T]], *args: Any) -> Pending[T]:
-        """Begin a coroutine on the client's loop, beside what else runs there, and return at once."""
+        """Start a coroutine on the client's loop, concurrently with others, and return at once."""
         return Pending(self._manager.call_soon(work, *args), self._settings.bootstrap)
 
     def brokers(self) -> list[int]:
-        """Return the ids of the brokers that the cluster named last."""
+        """Return the ids of the brokers in the latest metadata."""
         return sorted(broker.node_id for broker in self._manager.cluster.brokers())
 
     async def ask(self, request: Any, node: int | None = None, timeout_s: float | None = None) -> Any:
-        """Send one request and return its response; without a ``node``, to any broker that will take it.
+        """Send one request and return its response; without a ``node``, to any available broker.
 
         Raises:
-            RequestFailedError: it was not sent, or not answered. The response's own error codes are the caller's.
+            RequestFailedError: it was not sent, or not answered. The caller handles the response's own error codes.
         """
         return await self.settle(self.send(request, node, timeout_s))
 
     def send(self, request: Any, node: int | None, timeout_s: float | None = None) -> Awaitable[Any]:
-        """Put a request on its way. Await it with :meth:`settle`."""
+        """Send a request, and return its future response. Await it with :meth:`settle`."""
         limit_ms = int((self.timeout_s if timeout_s is None else timeout_s) * 1000)
         try:
             return self._manager.send(request, node, request_timeout_ms=limit_ms)  # type: ignore[no-any-return]
@@ -193,11 +193,11 @@ class Wire:
             raise _translated(error) from None
 
     async def ask_any(self, request_for: Callable[[], Any], deadline: float) -> Any:
-        """Ask brokers in turn until one answers. ``request_for`` makes the request anew for each.
+        """Ask brokers in turn until one answers. ``request_for`` creates the request anew for each.
 
         Raises:
-            UnreachableError: none had answered at the deadline (of ``time.monotonic``).
-            BrokerError: the cluster does not know this request.
+            UnreachableError: no broker had answered at the deadline (of ``time.monotonic``).
+            BrokerError: the cluster does not support this request.
         """
         while True:
             try:
@@ -218,10 +218,10 @@ class Wire:
         in_flight: int = IN_FLIGHT,
         timeout_s: float | None = None,
     ) -> None:
-        """Send each broker its jobs, some in flight together, and hand over each reply as it comes.
+        """Send each broker its jobs, a few in flight at once, and call ``on_reply`` with each reply as it arrives.
 
-        A job that fails is handed over as its error: one broker's end is not the others'. Replies of one
-        broker come in the order of its jobs; ``on_reply`` is never called twice at a time.
+        For a job that fails, the reply is the error, and the other brokers' jobs continue. A broker's replies are in
+        the order of its jobs; calls of ``on_reply`` never overlap.
         """
 
         async def serve(node: int, jobs: Iterable[Job[J]]) -> None:
@@ -246,7 +246,7 @@ class Wire:
             await one
 
     async def together(self, *work: Coroutine[Any, Any, Any]) -> list[Any]:
-        """Run coroutines at the same time and return what they return, in order."""
+        """Run coroutines concurrently and return their results, in order."""
         running = [self._manager.call_soon(one) for one in work]
         return [await one for one in running]
 
@@ -255,15 +255,15 @@ class Wire:
         await self._net.sleep(seconds)
 
     async def learn_brokers(self) -> None:
-        """Ask the cluster for its brokers again: leaders may be on ones that have come since."""
+        """Ask the cluster for its brokers again: leaders may be on new ones."""
         with contextlib.suppress(kafka_errors.KafkaError):
             await self._manager.cluster.refresh_metadata()
 
     async def api_versions(self, node: int) -> Mapping[int, tuple[int, int]]:
-        """Return what one broker understands: API key to (lowest, highest) version.
+        """Return the versions that one broker supports: API key to (lowest, highest) version.
 
         Raises:
-            RequestFailedError: it could not be connected to.
+            RequestFailedError: it could not be reached.
         """
         try:
             connection = await self._manager.get_connection(node)
@@ -273,7 +273,7 @@ class Wire:
 
 
 class _Heard(logging.Handler):
-    """Listens to the client's log for why it can't connect, and prints none of it."""
+    """Keeps from the client's log why it can't connect, and prints nothing."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -283,14 +283,14 @@ class _Heard(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         errors = [arg for arg in (record.args if isinstance(record.args, tuple) else ()) if isinstance(arg, Exception)]
         for error in errors:
-            if "Unable to bootstrap" not in str(error):  # that is what we say ourselves; the cause came before it
+            if "Unable to bootstrap" not in str(error):  # kretain reports that itself; the cause was logged before
                 self.last = _sentence(error)
             if isinstance(error, _REFUSED):
                 self.refusal = self.last
 
 
 def _sentence(error: BaseException) -> str:
-    """Return a client's error as one short sentence, without its class's clutter."""
+    """Return a client's error as one short sentence, without class names."""
     text = " ".join(str(error).split())
     text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
     for noise in ("KafkaConnectionError: ", "SaslAuthenticationFailedError: ", f"{type(error).__name__}: "):
@@ -317,7 +317,7 @@ async def _failed(error: Exception) -> Any:
 
 
 def error_named(code: int, message: str | None = None) -> RequestFailedError | None:
-    """Return a response's error code as an error with the protocol's name for it, None for 0."""
+    """Return the error for a response's error code, with the protocol's name for it; None for 0."""
     if code == 0:
         return None
     kind = kafka_errors.for_code(code)

@@ -1,8 +1,8 @@
-"""How long a response may be, by what was asked for (kafka-python allows every frame the same).
+"""Limit the size of responses by their requests (kafka-python has one limit for every frame).
 
-The client takes a frame's length of memory before any of it has come, so a length that no honest broker would send is
-refused first. An answer with a row for each row of its request is limited by that request; one that grows with
-the cluster (metadata, configs, log dirs, listings, commits, records) by :data:`MAX_RESPONSE_BYTES` alone.
+The client allocates a frame's length before any of it has arrived, so a length that no honest broker would send is
+refused first. A response with a row for each row of its request is limited by the request's size; one that grows with
+the cluster (metadata, configs, log dirs, listings, commits, records) only by :data:`MAX_RESPONSE_BYTES`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.protocol.parser import KafkaProtocol
 
 MAX_RESPONSE_BYTES: Final = 128 << 20
-"""For any response. Requests are cut so that answers stay far below it: 1,000 partitions, some 20,000 commits."""
+"""The limit of any response. Requests are cut so that responses stay far below: 1,000 partitions, 20,000 commits."""
 
 _ROW_FOR_ROW: Final = {
     0: "Produce",
@@ -31,11 +31,11 @@ _ROW_FOR_ROW: Final = {
 }
 _ROOM_BYTES: Final = 1 << 20
 _GROWTH: Final = 64
-"""A coordinator's key of a few bytes is answered with a host name and an error message."""
+"""Bytes of response per byte of request: for a coordinator's key of a few bytes, a host name and an error message."""
 
 
 def longest_answer(api_key: int | None, request_bytes: int) -> int:
-    """Return how many bytes the answer to a request of so many bytes may have."""
+    """Return how many bytes the response to a request of this size may have."""
     if api_key in _ROW_FOR_ROW:
         return min(MAX_RESPONSE_BYTES, _ROOM_BYTES + _GROWTH * request_bytes)
     return MAX_RESPONSE_BYTES
@@ -45,7 +45,7 @@ class BoundedConnections(KafkaConnectionManager):  # type: ignore[misc]
     """The client's connections, each with a :class:`BoundedProtocol`."""
 
     def get_connection(self, node_id: int | str | None, *args: Any, **options: Any) -> Any:
-        """Return the connection to a node, made if there is none yet."""
+        """Return the connection to a node, creating it if there is none."""
         connection = super().get_connection(node_id, *args, **options)
         if isinstance(connection, KafkaConnection) and connection.transport is None:
             _bound(connection)
@@ -63,14 +63,14 @@ def _bound(connection: Any) -> None:
 
 
 class BoundedProtocol(KafkaProtocol):  # type: ignore[misc]
-    """Refuses a frame that is longer than an answer to the oldest open request can be, before memory is taken."""
+    """Refuses a frame that is longer than a response to the oldest open request can be, before allocating memory."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
         self._limits: deque[int] = deque()
 
     def send_request(self, request: Any, correlation_id: int | None = None) -> Any:
-        """Encode and queue a request; its answer is the next but those that are open."""
+        """Encode and queue a request; responses arrive in the order of requests."""
         sent = super().send_request(request, correlation_id)
         if request.expect_response():
             api_key = getattr(request, "API_KEY", None)

@@ -1,7 +1,7 @@
-"""ListOffsets, rows written and read in blocks: a plan asks for every partition five times.
+"""Encode and decode ListOffsets rows in blocks: a plan looks up every partition five times.
 
-The client encodes and decodes row by row. Headers, and all but the topics, stay the client's;
-tests/unit/brokers/test_offset_answers.py holds both together.
+The client would encode and decode row by row. It still handles headers, and all fields but the topics;
+tests/unit/brokers/test_offset_answers.py checks that both agree.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from retention_cli.brokers.wire.response_bytes import (
 )
 
 ROWS_VERSION: Final = 4
-"""From here on a request's row is partition, leader epoch and time."""
+"""The first version whose request has rows of partition, leader epoch and time."""
 FIXED_VERSION: Final = 5
-"""The last version without tags on every row; what came later is MAX_TIMESTAMP, and is about tiered data."""
+"""The last version without tags on every row; later ones add only MAX_TIMESTAMP and tiered data."""
 MAX_TIMESTAMP_VERSION: Final = 7
-"""Before 3.0 a broker answers MAX_TIMESTAMP with the first record, in silence."""
+"""The first version with MAX_TIMESTAMP. Brokers before 3.0 would silently return the first record instead."""
 
 Row = tuple[int, int, int, int]
 """Partition, the protocol's error code, timestamp (Unix ms) and offset; −1 for none."""
@@ -42,7 +42,7 @@ _TAGGED: Final = Struct(">ihqq4xx")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A broker's answer: each topic with its rows."""
+    """A broker's answer: each topic's name and rows."""
 
     throttle_time_ms: int
     topics: list[tuple[str, Iterable[Row]]]
@@ -52,7 +52,7 @@ def decode(data: bytes, version: int) -> Answer:
     """Decode the body of a ListOffsets response of version 4, 5 or 7.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is malformed.
     """
     return whole("ListOffsets", data, _tagged if version == MAX_TIMESTAMP_VERSION else _fixed)
 
@@ -71,7 +71,7 @@ _Request: Final[Any] = decoded_by(
 
 
 class Request(_Request, init=False):  # type: ignore[call-arg,misc]
-    """Asks for ``asked``, read_committed or not; in a version that has MAX_TIMESTAMP where that is wanted."""
+    """A request for the look-ups in ``asked``. ``committed``: read_committed; ``timed``: they are MAX_TIMESTAMP."""
 
     def __init__(self, asked: Asked, *, committed: bool = False, timed: bool = False) -> None:
         super().__init__(
@@ -84,7 +84,7 @@ class Request(_Request, init=False):  # type: ignore[call-arg,misc]
         self.asked = asked
 
     def encode(self, version: int | None = None, header: bool = False, framed: bool = False) -> bytes:
-        """Put the topics at the end of what the client makes without them."""
+        """Return the client's encoding without topics, followed by the topics."""
         empty: bytes = super().encode(version, header, framed)
         if self.API_VERSION == MAX_TIMESTAMP_VERSION:
             message = empty[: -len(b"\1\0")] + _tagged_topics(self.asked)
@@ -134,7 +134,7 @@ def _tagged(data: bytes) -> tuple[Answer, int]:
         name, position = string(data, position)
         number, position = length(data, position)
         rows: list[Row] = []
-        for _ in range(number):  # tags may stand behind any row
+        for _ in range(number):  # any row may be followed by tags
             rows += _TAGGED.iter_unpack(_cut(data, position, position + _TAGGED.size))
             position = after_tags(data, position + _ROW.size)
         topics.append((name, rows))

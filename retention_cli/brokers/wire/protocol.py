@@ -1,7 +1,7 @@
-"""Kafka's own definitions of the calls that kafka-python lacks, as kafka-python's message classes.
+"""Kafka's own definitions of the APIs that kafka-python lacks, as kafka-python's message classes.
 
-The JSON files in ``schemas/`` are Apache Kafka 4.3.0's, unchanged; the client builds its encoders from
-such files for every call it has.
+The JSON files in ``schemas/`` are Apache Kafka 4.3.0's, unchanged; the client builds its encoders from such files for
+every API it supports.
 """
 
 # mypy: disable-error-code="misc,call-arg"
@@ -39,7 +39,7 @@ class StreamsGroupDescribeResponse(ApiMessage, load_json=schemas):
 
 
 class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=schemas):
-    """API 90: where share groups stand."""
+    """API 90: the start offsets of share groups."""
 
 
 class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas):

@@ -1,7 +1,7 @@
-"""Responses of a million rows, decoded in blocks instead of by the client, which makes an object of each row.
+"""Decode responses of a million rows in blocks, instead of by the client, which makes an object of each row.
 
-Only the body is ours: the request, its header, and the response's header stay the client's. Kafka's protocol guide
-names the types.
+Only the body is decoded here: the client handles the request, its header, and the response's header. Kafka's protocol
+guide defines the types.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _INT16: Final = Struct(">h")
 
 
 def decoded_by(request: Any, response: Any, decoders: Mapping[int, Callable[[bytes], Any]]) -> Any:
-    """Return the client's request class with its response's body decoded by these functions, one for each version."""
+    """Return the client's request class, with its response's body decoded by these functions, one per version."""
     bodies = {version: _Body(response[version].parse_header, decode) for version, decode in decoders.items()}
 
     class Header(RequestHeader, init=False):  # type: ignore[call-arg,misc]
@@ -29,7 +29,7 @@ def decoded_by(request: Any, response: Any, decoders: Mapping[int, Callable[[byt
 
 
 class _Body:
-    """Stands where the client looks for a response's class."""
+    """Takes the place of the response's class in the client."""
 
     def __init__(self, parse_header: Callable[[Any], Any], decode: Callable[[bytes], Any]) -> None:
         self.parse_header = parse_header
@@ -40,10 +40,10 @@ class _Body:
 
 
 def whole(name: str, data: bytes, read: Callable[[bytes], tuple[T, int]]) -> T:
-    """Return what ``read`` makes of the body; it also returns where it ended.
+    """Return the body decoded by ``read``, which also returns the position after it.
 
     Raises:
-        ValueError: that is not the body's end.
+        ValueError: that position is not the body's end.
     """
     try:
         answer, position = read(data)
@@ -55,7 +55,7 @@ def whole(name: str, data: bytes, read: Callable[[bytes], tuple[T, int]]) -> T:
 
 
 def varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read an UNSIGNED_VARINT; return it and where it ends, as all of these do."""
+    """Decode an UNSIGNED_VARINT; return it and the position after it, as do all functions below."""
     value = shift = 0
     while (byte := data[position]) & 0x80:
         value |= (byte & 0x7F) << shift
@@ -67,7 +67,7 @@ def varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def length(data: bytes, position: int) -> tuple[int, int]:
-    """Read the length of a compact string or array; of none at all it is 0."""
+    """Decode the length of a compact string or array; 0 for null."""
     byte = data[position]
     if byte >= 0x80:
         byte, position = varint(data, position)
@@ -76,16 +76,16 @@ def length(data: bytes, position: int) -> tuple[int, int]:
 
 
 def string(data: bytes, position: int) -> tuple[str, int]:
-    """Read a COMPACT_STRING."""
+    """Decode a COMPACT_STRING."""
     size = data[position]
-    if 0 < size < 0x80 and position + size <= len(data):  # nearly all
+    if 0 < size < 0x80 and position + size <= len(data):  # nearly all strings
         return data[position + 1 : position + size].decode(), position + size
     size, position = length(data, position)
     return characters(data, position, size)
 
 
 def characters(data: bytes, position: int, size: int) -> tuple[str, int]:
-    """Read a string of so many bytes."""
+    """Decode a string of ``size`` bytes."""
     end = position + size
     if not position <= end <= len(data):
         raise IndexError
@@ -93,14 +93,14 @@ def characters(data: bytes, position: int, size: int) -> tuple[str, int]:
 
 
 def short(data: bytes, position: int) -> tuple[int, int]:
-    """Read an INT16."""
+    """Decode an INT16."""
     if position + _INT16.size > len(data):
         raise IndexError
     return _INT16.unpack_from(data, position)[0], position + _INT16.size
 
 
 def after_tags(data: bytes, position: int) -> int:
-    """Return where tagged fields end: none of them is known to us (KIP-482 has them skipped)."""
+    """Return the position after tagged fields: none of them is known here, so all are skipped (KIP-482)."""
     if not data[position]:
         return position + 1
     count, position = varint(data, position)

@@ -1,4 +1,4 @@
-"""Batches that follow each other in a log, put together to runs. Pure."""
+"""Merge consecutive batches of a log into runs. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _UNDATED: Final = -1
 
 @dataclass(slots=True)
 class Runs:
-    """Batches of one log that follow each other, put together to runs, in the order of offsets.
+    """Runs of consecutive batches of one log, in offset order.
 
-    ``base_offset`` of run n is that of its first batch, ``next_offset`` that of the first batch behind it (of the last
-    run: where reading ended), ``size_bytes`` what its batches take in the log, ``largest_timestamp`` the largest of
-    their records' (Unix ms, −1 where none is told). ``moved``: the log began later than where reading did.
+    A run's ``base_offset`` is that of its first batch, ``next_offset`` that of the first batch after it (for the last
+    run: where reading ended), ``size_bytes`` the size of its batches in the log, ``largest_timestamp`` the largest of
+    its records (Unix ms, −1 if unknown). ``moved``: the log start had moved beyond where reading began.
     """
 
     base_offset: array[int] = field(default_factory=lambda: array("q"))
@@ -27,7 +27,7 @@ class Runs:
     moved: bool = False
 
     def add(self, batch: Batch, run_bytes: int) -> None:
-        """Take the next batch: into the last run, where that has less than ``run_bytes``, or into one of its own."""
+        """Add the next batch: to the last run if that has less than ``run_bytes``, otherwise to a new one."""
         newest = _UNDATED if batch.max_timestamp is None else batch.max_timestamp
         if self.size_bytes and self.size_bytes[-1] < run_bytes:
             self.size_bytes[-1] += batch.size
@@ -41,7 +41,7 @@ class Runs:
         self.next_offset[-1] = batch.last_offset + 1
 
     def follow(self, other: Runs) -> None:
-        """Take the runs of the piece that follows on this one. Where the log began later there, these are gone."""
+        """Add the runs of the next piece. If the log start had moved into it, drop the runs before it."""
         if other.moved:
             self.base_offset, self.next_offset, self.size_bytes, self.largest_timestamp = (array("q") for _ in range(4))
         self.moved = self.moved or other.moved
@@ -53,6 +53,6 @@ class Runs:
         self.largest_timestamp.extend(other.largest_timestamp)
 
     def end_at(self, offset: int) -> None:
-        """Note that nothing lies between the last run and this offset."""
+        """Extend the last run to this offset: there is no batch in between."""
         if self.next_offset:
             self.next_offset[-1] = max(self.next_offset[-1], offset)

@@ -1,7 +1,7 @@
 """The rules that limit bounds, G1 to G9: one small pure module each.
 
-:data:`GUARDS` limit single bounds. ``untouchable`` (G5) and ``frozen`` (G7) speak of whole topics before
-any trigger is asked, ``limits`` (G6) of a whole plan.
+:data:`GUARDS` limit single bounds. ``untouchable`` (G5) and ``frozen`` (G7) apply to whole topics, before any trigger
+is asked; ``limits`` (G6) apply to a whole plan.
 """
 
 from retention_cli.decide.guards.frozen import frozen
@@ -15,6 +15,6 @@ from retention_cli.decide.guards.untouchable import untouchable
 from retention_cli.decide.guards.wall_clock import WallClock
 
 GUARDS: tuple[Guard, ...] = (LogEnd(), Unconsumed(), WallClock(), Future(), OurClock(), OldStamps())
-"""In the rules' order: of two that come to the same limit, the first is named."""
+"""In the rules' order: of two guards with the same limit, the decision names the first."""
 
 __all__ = ["GUARDS", "Guard", "frozen", "untouchable"]

@@ -7,5 +7,5 @@ from retention_cli.policy.settings import Settings
 
 
 def frozen(settings: Settings) -> Reason | None:
-    """Return the reason of the freeze, or None."""
+    """Return the reason for the freeze, None if the topic is not frozen."""
     return None if settings.hold is None else Reason("G7", f"on hold: {settings.hold}")

@@ -9,17 +9,17 @@ from retention_cli.policy.settings import Settings
 
 
 class Future(Guard):
-    """Stops R2 where maxEventTime lies further ahead of now than ``retention.timestamp.max.ahead.ms``."""
+    """Stops R2 if maxEventTime is more than ``retention.timestamp.max.ahead.ms`` ahead of now."""
 
     code: GuardCode = "G4"
 
     def applies(self, trigger: str, settings: Settings) -> bool:
-        """Return whether it is R2."""
+        """Return whether the trigger is R2."""
         del settings
         return trigger == "R2"
 
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
-        """Return the bound, or unknown, naming the record."""
+        """Return the bound; unknown, naming the record, if its time is too far ahead."""
         newest = facts.newest
         if isinstance(newest, Unknown):
             return newest
@@ -34,6 +34,6 @@ class Future(Guard):
         )
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
-        """Say what is ahead."""
+        """Return the text for a limit by this guard."""
         del facts, settings
         return "the largest event time lies in the future"

@@ -1,4 +1,4 @@
-"""What a guard is: a rule that limits the bounds of some triggers, or of all (docs/rules.md, Words)."""
+"""The guard interface: a guard limits the bounds of some or all triggers (docs/rules.md, Words)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from retention_cli.policy.settings import Settings
 
 
 class Guard(Protocol):
-    """A pure limit. It is asked only about bounds beyond the log start offset."""
+    """A pure limit, called only with bounds beyond the log start offset."""
 
     code: GuardCode
 
@@ -18,14 +18,14 @@ class Guard(Protocol):
         ...
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return the times (Unix ms) whose ``offset_at`` the guard wants to know: none, for most."""
+        """Return the times (Unix ms) whose ``offset_at`` the guard needs; most guards need none."""
         del facts, settings, now_ms
         return ()
 
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
-        """Return how far a bound may go: ``bound`` itself, less, or unknown, which stops the trigger."""
+        """Return the limit for a bound: ``bound`` itself, a smaller offset, or unknown, which stops the trigger."""
         ...
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
-        """Return, for people, what the limit is: ``group:billing has read up to 700``."""
+        """Return the limit as a text for display: ``group:billing has read up to 700``."""
         ...

@@ -1,4 +1,4 @@
-"""G6: how much may go in a day, and in a run. Speaks of a whole plan."""
+"""G6: how much may be trimmed in a day, and in a run. Applies to a whole plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from retention_cli.policy.settings import Limits
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Records and their bytes; None where the bytes can't be told."""
+    """A number of records, and their bytes (None: unknown)."""
 
     records: int = 0
     size_bytes: int | None = 0
@@ -23,7 +23,7 @@ class Amount:
 
 
 def total(amounts: Iterable[Amount]) -> Amount:
-    """Return the sum; its bytes are unknown where one's are."""
+    """Return the sum; its bytes are unknown if those of any amount are."""
     records, size_bytes = 0, 0
     known = True
     for amount in amounts:
@@ -36,13 +36,13 @@ def total(amounts: Iterable[Amount]) -> Amount:
 
 
 def over_limits(run: Amount, past_day: Amount, managed_records: int, limits: Limits) -> list[Reason]:
-    """Return which limits a run would exceed, none where it stays within all.
+    """Return a reason for each limit that a run would exceed.
 
     Args:
-        run: what the run trims.
-        past_day: what other runs trimmed in the last 24 hours, as the audit log has it.
+        run: the amount that the run trims.
+        past_day: the amount that other runs trimmed in the last 24 hours, from the audit log.
         managed_records: the sum of H − S over the managed partitions.
-        limits: the policy's.
+        limits: the policy's limits.
     """
     found: list[Reason] = []
     both = run + past_day
@@ -68,5 +68,5 @@ def over_limits(run: Amount, past_day: Amount, managed_records: int, limits: Lim
 
 
 def _percent(share: float, most: float) -> str:
-    """Return a share as short as it can be without looking like no more than ``most``."""
+    """Return a share in percent with as few digits as show that it is more than ``most``."""
     return next((text for digits in (0, 1) if float(text := f"{share:.{digits}f}") > most), f"{share:g}")

@@ -13,7 +13,7 @@ class LogEnd(Guard):
     code: GuardCode = "G1"
 
     def applies(self, trigger: str, settings: Settings) -> bool:
-        """Return True: all are guarded."""
+        """Return True: all triggers are guarded."""
         del trigger, settings
         return True
 
@@ -27,7 +27,7 @@ class LogEnd(Guard):
         return bound
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
-        """Name the end that limits."""
+        """Return the text for a limit by this guard: the end that limits."""
         del settings
         high, stable = facts.high_watermark, facts.last_stable_offset
         if not isinstance(high, Unknown) and not isinstance(stable, Unknown) and stable < high:

@@ -1,6 +1,6 @@
-"""G9: a record stamped before 2000-01-01 at the front is a producer that writes seconds.
+"""G9: a record at the front stamped before 2000-01-01 suggests a producer that writes seconds.
 
-Where event times are read out of records, R2 looks at those by itself (triggers/event_time.py).
+If event times are read from records, R2 checks these itself (triggers/event_time.py).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _SECONDS: Final = "a producer that writes seconds for milliseconds? If the times
 
 
 class OldStamps(Guard):
-    """Stops the rules that go by time where the front of the log carries a time that can't be one."""
+    """Stops time-based rules if the first record's timestamp is implausibly old."""
 
     code: GuardCode = "G9"
 
     def applies(self, trigger: str, settings: Settings) -> bool:
-        """Return whether the trigger goes by time and the policy doesn't vouch for old stamps."""
+        """Return whether the trigger is time-based and the policy does not allow old timestamps."""
         return trigger in _GUARDED and not settings.allow_ancient
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return 2000-01-01, where old stamps are not vouched for."""
+        """Return 2000-01-01, or nothing if the policy allows old timestamps."""
         del facts, now_ms
         return () if settings.allow_ancient else (ANCIENT_MS,)
 
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
-        """Return the bound, or unknown where ``offset_at(2000-01-01)`` lies beyond the log start.
+        """Return the bound; unknown if ``offset_at(2000-01-01)`` is beyond the log start.
 
-        It does so only where the first record at or after S was read, and is as old: a gap is no record.
+        That is only so if the first record at or after S was read and is that old: a gap is not a record.
         """
         del settings, now_ms
         answer = facts.lookups.get(ANCIENT_MS)
@@ -52,6 +52,6 @@ class OldStamps(Guard):
         return bound
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
-        """Say what stands at the front."""
+        """Return the text for a limit by this guard."""
         del facts, settings
         return "records stamped before 2000-01-01"

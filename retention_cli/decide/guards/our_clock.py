@@ -1,4 +1,4 @@
-"""G8: where our clock and the brokers' differ, no rule that goes by time may ask."""
+"""G8: if this machine's clock and the brokers' differ, no time-based rule may ask for a bound."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ _GUARDED = frozenset({"R1", "R2", "R3", "R4", "R7"})  # R7 is R1 and R4 with sho
 
 
 class OurClock(Guard):
-    """Stops the rules that know a now. Where the brokers' time can't be had it doesn't apply, and the plan says so."""
+    """Stops rules that use the current time. Without the brokers' time it does not apply, and the plan notes that."""
 
     code: GuardCode = "G8"
 
     def applies(self, trigger: str, settings: Settings) -> bool:
-        """Return whether the trigger has a now: its own, or that of G4 and ``allow.empty``; R5 has that of G3."""
+        """Return whether the trigger uses the current time: itself, or in G4 and ``allow.empty``; R5 does in G3."""
         return trigger in _GUARDED or (trigger == "R5" and settings.min_wallclock_ms is not None)
 
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
-        """Return the bound, or unknown where the clocks were seen to differ."""
+        """Return the bound; unknown if the clocks differ."""
         del settings, now_ms
         return bound if facts.clock is None else facts.clock
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
-        """Say what differs."""
+        """Return the text for a limit by this guard."""
         del facts, settings
         return "our clock and the brokers' differ"
 
 
 def compare_clocks(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> Unknown | None:
-    """Return why the clocks can't be trusted, None where the brokers' lies within 60 s of ours (G8).
+    """Return why the clocks can't be trusted, None if they differ by at most 60 s (G8).
 
-    ``theirs_ms`` was stamped by a broker between the two readings of our clock.
+    A broker stamped ``theirs_ms`` between the two readings of this machine's clock (all in Unix ms).
     """
     lag = lag_ms(ours_before_ms, theirs_ms, ours_after_ms)
     if abs(lag) <= MAX_SKEW_MS:
@@ -42,10 +42,10 @@ def compare_clocks(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> U
 
 
 def lag_ms(ours_before_ms: int, theirs_ms: int, ours_after_ms: int) -> int:
-    """Return how far our clock lags behind the brokers' at the least; negative where it is ahead."""
+    """Return the least lag of this machine's clock behind the brokers' (ms); negative if it is ahead."""
     return max(theirs_ms - ours_after_ms, 0) or min(theirs_ms - ours_before_ms, 0)
 
 
 def apart(lag: int) -> str:
-    """Return a lag (ms) in words: ``90 s behind the brokers'``."""
+    """Return a lag (ms) as text: ``90 s behind the brokers'``."""
     return f"{abs(lag) // 1000:,} s {'behind' if lag > 0 else 'ahead of'} the brokers'"

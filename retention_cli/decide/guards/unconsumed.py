@@ -1,4 +1,4 @@
-"""G2: what nobody has read stays, unless the policy says otherwise."""
+"""G2: records that a counting consumer has not read are kept, unless the policy allows trimming them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _GUARDED = frozenset({"R2", "R3", "R5", "R6", "R7"})
 
 
 class Unconsumed(Guard):
-    """Limits to the floor; an unknown floor stops. R1 has the floor built in, R4 is forced by definition.
+    """Limits bounds to the floor; an unknown floor stops the trigger.
 
-    R7 is guarded: what a watermark adds is not what the file's own number forced.
-    R4 as a one-off flag is guarded too: forced only where a file says so (R4).
+    R1 uses the floor itself, and R4 is forced by definition. R7 is guarded: the trim that a watermark adds is not
+    forced by the policy file's own number. R4 as a one-off flag is guarded, too: only a file can force it (R4).
     """
 
     code: GuardCode = "G2"
 
     def applies(self, trigger: str, settings: Settings) -> bool:
-        """Return whether ``unconsumed: hold`` stands and the trigger is one that it guards."""
+        """Return whether ``unconsumed`` is ``hold`` and the trigger is guarded."""
         guarded = trigger in _GUARDED or (trigger == "R4" and settings.forced_age_guarded)
         return guarded and settings.unconsumed == "hold"
 
@@ -29,7 +29,7 @@ class Unconsumed(Guard):
         return facts.floor if isinstance(facts.floor, Unknown) else min(bound, facts.floor.offset)
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
-        """Name the consumer that is furthest behind."""
+        """Return the text for a limit by this guard: the consumer that is furthest behind."""
         del settings
         if isinstance(facts.floor, Unknown):
             return "the floor is unknown"

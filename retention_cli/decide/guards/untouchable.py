@@ -1,4 +1,4 @@
-"""G5: topics that are never touched, or only where an entry says so in so many words."""
+"""G5: topics that are never trimmed, or only if an entry explicitly allows it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STREAMS = ("-changelog", "-repartition")
 
 
 def untouchable(topic: TopicFacts, settings: Settings) -> Reason | Unknown | None:
-    """Return why the topic is skipped, None where it may be trimmed, unknown where that can't be told."""
+    """Return why the topic is skipped, None if it may be trimmed, unknown if its cleanup policy is unknown."""
     if topic.internal:
         return Reason("G5", "an internal topic is never touched")
     if topic.name.startswith("_") and not settings.named_in_full:

@@ -1,4 +1,4 @@
-"""G3: what was written less than W ago stays, whatever its timestamp says."""
+"""G3: records written less than W ago are kept, whatever their timestamps."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from retention_cli.policy.settings import Settings
 
 
 class WallClock(Guard):
-    """Limits every trigger but R6 to the offsets that were surely written at or before ``now − W``."""
+    """Limits every trigger but R6 to the offsets known to have been written at or before ``now − W``."""
 
     code: GuardCode = "G3"
 
     def applies(self, trigger: str, settings: Settings) -> bool:
-        """Return whether ``retention.min.wallclock.ms`` is set and the trigger is one that it guards."""
+        """Return whether ``retention.min.wallclock.ms`` is set and the trigger is not R6."""
         return settings.min_wallclock_ms is not None and trigger != "R6"
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return ``now − W`` where the broker stamps append times; else the ledger knows, or nobody."""
+        """Return ``now − W`` if the broker stamps append times; otherwise only the ledger has write times."""
         if settings.min_wallclock_ms is None or facts.topic.timestamp_type != "LogAppendTime":
             return ()
         return (now_ms - settings.min_wallclock_ms,)
 
     def limit(self, bound: int, facts: PartitionFacts, settings: Settings, now_ms: int) -> int | Unknown:
-        """Return min(bound, the offset up to which all was written at or before ``now − W``)."""
+        """Return min(bound, the offset below which every record was written at or before ``now − W``)."""
         wait_ms = settings.min_wallclock_ms
         if wait_ms is None:
             return bound
@@ -35,7 +35,7 @@ class WallClock(Guard):
         return written if isinstance(written, Unknown) else min(bound, written)
 
     def holds_back(self, facts: PartitionFacts, settings: Settings) -> str:
-        """Say what is too young."""
+        """Return the text for a limit by this guard."""
         del facts
         return f"the records behind were written less than {format_duration(settings.min_wallclock_ms or 0)} ago"
 
@@ -51,7 +51,7 @@ def _written_by(facts: PartitionFacts, settings: Settings, now_ms: int, wait_ms:
     if isinstance(facts.log_start, Unknown):
         return facts.log_start
     watched = 0
-    if facts.log_start < facts.stamped_below:  # it was CreateTime once: that far, only what was watched counts
+    if facts.log_start < facts.stamped_below:  # the topic was CreateTime: up to there only the ledger's samples count
         seen = _watched(facts, now_ms, wait_ms)
         if isinstance(seen, Unknown) or seen < facts.stamped_below:
             return seen
@@ -61,7 +61,7 @@ def _written_by(facts: PartitionFacts, settings: Settings, now_ms: int, wait_ms:
 
 
 def _watched(facts: PartitionFacts, now_ms: int, wait_ms: int) -> int | Unknown:
-    """Return up to where all was written at or before ``now − W``, by the high watermarks that the ledger saw."""
+    """Return the offset below which every record was written at or before ``now − W``, by the ledger's samples."""
     if isinstance(facts.samples, Unknown):
         return facts.samples
     known = written_by(facts.samples, now_ms - wait_ms)
@@ -81,15 +81,15 @@ def _to_the_second(time_ms: int) -> str:
 
 
 def telling(samples: Sequence[Sample], time_ms: int) -> int | None:
-    """Return the index of the sample that tells what was written at or before ``time_ms``: the last one so old."""
+    """Return the index of the last sample at or before ``time_ms`` (Unix ms), None if there is none."""
     return next((n for n in range(len(samples) - 1, -1, -1) if samples[n].wall_ms <= time_ms), None)
 
 
 def written_by(samples: Sequence[Sample], time_ms: int) -> int | None:
-    """Return the largest offset below which all was written at or before ``time_ms``, None where no sample tells.
+    """Return the largest offset below which every record was written at or before ``time_ms``, None if unknown.
 
-    ``samples`` are sorted by time. Where the high watermark fell, none counts for more than any later one: other
-    records may stand at those offsets by now (G3).
+    ``samples`` are sorted by time. If the high watermark fell, a sample counts only up to the smallest later one: the
+    offsets above may belong to other records now (G3).
     """
     index = telling(samples, time_ms)
     return None if index is None else min(sample.high_watermark for sample in samples[index:])

@@ -1,4 +1,4 @@
-"""The rules that ask for a bound, R1 to R5 and R7: small pure modules. R6 speaks of whole disks: ``disks/``."""
+"""The rules that ask for a bound, R1 to R5 and R7: one small pure module each. For R6, see ``disks/``."""
 
 from retention_cli.decide.triggers.consumed import Consumed
 from retention_cli.decide.triggers.event_time import EventTime
@@ -17,6 +17,6 @@ TRIGGERS: tuple[Trigger, ...] = (
     PressedConsumed(),
     PressedAge(),
 )
-"""In the rules' order: of two that come to the same bound, the first is named."""
+"""In the rules' order: of two triggers with the same bound, the decision names the first."""
 
 __all__ = ["TRIGGERS", "Ask", "Bound", "NotAsked", "Trigger"]

@@ -1,4 +1,4 @@
-"""R1: what every consumer has read, after a time (KIP-68)."""
+"""R1: trim records that every consumer has read, after a time (KIP-68)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from retention_cli.policy.settings import Settings
 
 
 class Consumed(Trigger):
-    """Asks for ``min(floor, offset_at(now - T))``. A floor that is unknown makes the bound unknown."""
+    """Asks for ``min(floor, offset_at(now - T))``. An unknown floor makes the bound unknown."""
 
     rule: Rule = "consumed"
     code = "R1"
@@ -20,7 +20,7 @@ class Consumed(Trigger):
         return settings.consumed_after_ms is not None
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return ``now - T`` where R1 is on and the floor lies beyond the log start: else no time matters."""
+        """Return ``now - T`` if R1 is on and the floor is beyond the log start; otherwise no time matters."""
         if (
             settings.consumed_after_ms is None
             or isinstance(facts.floor, Unknown)
@@ -30,7 +30,7 @@ class Consumed(Trigger):
         return () if facts.floor.offset <= facts.log_start else (now_ms - settings.consumed_after_ms,)
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
-        """Return R1's bound; unknown also where T is longer than the forced retention (R1)."""
+        """Return R1's bound; unknown also if T is longer than the forced retention (R1)."""
         after_ms = settings.consumed_after_ms
         if after_ms is None:
             return NotAsked()
@@ -41,7 +41,7 @@ class Consumed(Trigger):
             return facts.floor
         floor = Bound(facts.floor.offset, facts.floor.notes)
         if not isinstance(facts.log_start, Unknown) and floor.offset <= facts.log_start:
-            return floor  # whatever the look-up says, the smaller of the two is not beyond S
+            return floor  # whatever the look-up returns, the smaller of the two is not beyond S
         old = offset_at(facts, now_ms - after_ms, settings, now_ms)
         if isinstance(old, Unknown):
             return old
@@ -49,7 +49,7 @@ class Consumed(Trigger):
 
 
 def forced_retention_conflict(after_ms: int, live_ms: int | Unknown, forced_age_ms: int | None) -> Unknown | None:
-    """Return why T can't stand beside the forced retention, or None where it can (R1).
+    """Return the error if T is longer than the forced retention, None if it is not; unknown if ``live_ms`` is (R1).
 
     ``live_ms`` is the topic's own ``retention.ms`` (−1 for infinite), ``forced_age_ms`` R4's A.
     """

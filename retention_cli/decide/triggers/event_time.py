@@ -1,4 +1,4 @@
-"""R2: how old a record is in event time (KIP-870)."""
+"""R2: trim records by their age in event time (KIP-870)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EventTime(Trigger):
         return settings.event_time_ms is not None
 
     def data_cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return ``maxEventTime − E`` where the broker's own timestamps are the event times."""
+        """Return ``maxEventTime − E`` if timestamps are the event times."""
         del now_ms
         if settings.event_time_ms is None or isinstance(facts.newest, Unknown) or facts.newest is None:
             return ()
@@ -31,7 +31,7 @@ class EventTime(Trigger):
         return (facts.newest.time_ms - settings.event_time_ms,)
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
-        """Return R2's bound. Time never moves an idle partition: ``now`` plays no part in it."""
+        """Return R2's bound. It does not depend on ``now``: time never moves the bound of an idle partition."""
         keep_ms = settings.event_time_ms
         if keep_ms is None:
             return NotAsked()
@@ -54,7 +54,7 @@ class EventTime(Trigger):
 
 
 def source_of(facts: PartitionFacts, settings: Settings) -> EventSource | Unknown:
-    """Return where the topic's event times are; unknown where the broker overwrites them and no source is named."""
+    """Return where the topic's event times are; unknown if the broker overwrites them and no source is configured."""
     if settings.event_source is not None:
         return settings.event_source
     kind = facts.topic.timestamp_type
@@ -70,7 +70,7 @@ def source_of(facts: PartitionFacts, settings: Settings) -> EventSource | Unknow
 
 
 def _read_prefix(facts: PartitionFacts, settings: Settings) -> Bound | Unknown:
-    """Return the bound that was read out of records; unknown where a time in it lies before 2000 (G9)."""
+    """Return the bound that was read from records; unknown if an event time below it is before 2000 (G9)."""
     prefix = facts.event_prefix
     if isinstance(prefix, Unknown):
         return prefix

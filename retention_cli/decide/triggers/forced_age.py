@@ -1,4 +1,4 @@
-"""R4: the forced level of KIP-68, exact also where the broker waits for a segment."""
+"""R4: the forced level of KIP-68, exact to the record where a broker waits for a whole segment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ForcedAge(Trigger):
         return settings.forced_age_ms is not None
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return ``now - A`` where R4 is on."""
+        """Return ``now - A`` if R4 is on."""
         del facts
         return () if settings.forced_age_ms is None else (now_ms - settings.forced_age_ms,)
 

@@ -1,4 +1,4 @@
-"""What a trigger is: a rule that asks for a bound (docs/rules.md, Words)."""
+"""The trigger interface: a trigger asks for a bound (docs/rules.md, Words)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from retention_cli.policy.settings import Settings
 
 
 class Bound(NamedTuple):
-    """Every record with an offset below ``offset`` may go. ``notes`` say what is worth knowing of it."""
+    """Every record with an offset below ``offset`` may be trimmed. ``notes`` are remarks on the bound."""
 
     offset: int
     notes: tuple[Reason, ...] = ()
@@ -19,7 +19,7 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NotAsked:
-    """The policy doesn't turn this trigger on for the topic."""
+    """The policy does not turn this trigger on for the topic."""
 
 
 Ask = Bound | NotAsked | Unknown
@@ -32,19 +32,19 @@ class Trigger(Protocol):
     code: str
 
     def on(self, facts: PartitionFacts, settings: Settings) -> bool:
-        """Return whether the rule may ask for anything at all. Where it may not, it asks for no times either.
+        """Return whether the rule may ask for a bound. If not, it needs no look-ups either.
 
-        Most rules are off for most topics: this is asked first, and is quick.
+        Most rules are off for most topics: this is called first, and is fast.
         """
         ...
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return the times whose ``offset_at`` the trigger wants, in Unix ms, given what is known already."""
+        """Return the times (Unix ms) whose ``offset_at`` the trigger needs, given the facts known so far."""
         del facts, settings, now_ms
         return ()
 
     def data_cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return the times for which only a data record will do as an answer, no transaction marker (R2, R3)."""
+        """Return the times (Unix ms) whose answer must be a data record, not a transaction marker (R2, R3)."""
         del facts, settings, now_ms
         return ()
 
@@ -56,12 +56,12 @@ class Trigger(Protocol):
 def offset_at(
     facts: PartitionFacts, time_ms: int, settings: Settings, now_ms: int, *, data: bool = False
 ) -> Bound | Unknown:
-    """Return the look-up's answer as a bound (docs/rules.md, Look-ups), unknown where it wasn't read.
+    """Return the look-up's answer as a bound (docs/rules.md, Look-ups); unknown if it was not read.
 
-    ``data`` asks for the answer that stands at a data record. A record in the future that ends the prefix is
-    named, as what blocks trimming (G4).
+    ``data``: the answer must be at a data record. A record in the future that ends the prefix is noted, as it blocks
+    trimming (G4).
     """
-    if time_ms <= 0:  # no record is older than that; and below zero Kafka's own signs begin
+    if time_ms <= 0:  # no record is older; negative times have special meanings in ListOffsets
         return Bound(0)
     answer = (facts.data_lookups if data else facts.lookups).get(time_ms)
     if answer is None:

@@ -9,7 +9,7 @@ from retention_cli.policy.settings import Settings
 
 
 class MinTimestamp(Trigger):
-    """Asks for ``offset_at(M)``: what is older than the application says it needs."""
+    """Asks for ``offset_at(M)``: records older than the application's minimum are trimmed."""
 
     rule: Rule = "min-timestamp"
     code = "R3"
@@ -20,7 +20,7 @@ class MinTimestamp(Trigger):
         return settings.min_timestamp_ms is not None
 
     def data_cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return M where it is set and may be used."""
+        """Return M if it is set and may be used."""
         del facts
         minimum = settings.min_timestamp_ms
         if minimum is None or _in_future(minimum, settings, now_ms):
@@ -28,7 +28,7 @@ class MinTimestamp(Trigger):
         return (minimum,)
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
-        """Return R3's bound; unknown where M lies in the future and ``allow.empty`` isn't set."""
+        """Return R3's bound; unknown if M is in the future and ``allow.empty`` is not set."""
         minimum = settings.min_timestamp_ms
         if minimum is None:
             return NotAsked()

@@ -1,4 +1,4 @@
-"""R5: a partition, or a topic, that is larger than it may be."""
+"""R5: trim a partition, or a topic, that is larger than its limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from retention_cli.policy.settings import Settings
 
 
 class Size(Trigger):
-    """Asks for the smallest offset whose tail fits, worked out beforehand (``disks/tails.py``)."""
+    """Asks for the smallest offset whose tail fits, calculated beforehand (``disks/solve/tails.py``)."""
 
     rule: Rule = "size"
     code = "R5"
@@ -20,7 +20,7 @@ class Size(Trigger):
         return settings.max_bytes is not None or settings.max_topic_bytes is not None
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
-        """Return the larger of the partition's bound and the topic's; unknown where neither is known."""
+        """Return the larger of the partition's bound and the topic's; unknown if neither is known."""
         del now_ms
         wanted = (
             ("retention.bytes", settings.max_bytes, "the partition's size"),

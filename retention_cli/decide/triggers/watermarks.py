@@ -1,6 +1,6 @@
-"""R7: where a disk has reached a watermark, R1's T and R4's A count as less (dynamic retention).
+"""R7: if a disk has reached a watermark, R1's T and R4's A are shortened (dynamic retention).
 
-Both are rules of their own beside R1 and R4: what they add beyond the unscaled time is guarded by G2.
+Both are separate rules in addition to R1 and R4: the trim beyond the unscaled time is guarded by G2.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from retention_cli.policy.settings import Settings
 
 
 def scaled_ms(time_ms: int, mark: Watermark) -> int:
-    """Return ``time_ms`` × factor, never below the watermark's minimum, and never longer than it was."""
+    """Return ``time_ms`` × factor, at least the watermark's minimum, and at most ``time_ms``."""
     return min(time_ms, max(int(time_ms * Fraction(str(mark.factor))), mark.minimum_ms))
 
 
 class PressedConsumed(Trigger):
-    """R1 with the shorter T. The floor stands as it does."""
+    """R1 with the shorter T. The floor still applies."""
 
     rule: Rule = "consumed"
     code = "R7"
@@ -32,14 +32,14 @@ class PressedConsumed(Trigger):
         return facts.usage is not None and settings.consumed_after_ms is not None
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return ``now − T × factor`` where R1 is on and a watermark shortens it."""
+        """Return ``now − T × factor`` if R1 is on and a watermark shortens it."""
         shorter = _shorter(facts, settings.consumed_after_ms)
         if shorter is None or isinstance(shorter, Unknown):
             return ()
         return Consumed().cutoffs(facts, replace(settings, consumed_after_ms=shorter[0]), now_ms)
 
     def ask(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> Ask:
-        """Return R1's bound with the shorter T; unknown also where R1 itself is, by its own time."""
+        """Return R1's bound with the shorter T; unknown also if R1 is, by its unscaled T."""
         after_ms = settings.consumed_after_ms
         shorter = _shorter(facts, after_ms)
         if after_ms is None or shorter is None:
@@ -54,7 +54,7 @@ class PressedConsumed(Trigger):
 
 
 class PressedAge(Trigger):
-    """R4 with the shorter A: no longer forced by the file's own number, so guarded by G2."""
+    """R4 with the shorter A: it is not forced by the policy file's own number, so it is guarded by G2."""
 
     rule: Rule = "forced-age"
     code = "R7"
@@ -64,7 +64,7 @@ class PressedAge(Trigger):
         return facts.usage is not None and settings.forced_age_ms is not None
 
     def cutoffs(self, facts: PartitionFacts, settings: Settings, now_ms: int) -> tuple[int, ...]:
-        """Return ``now − A × factor`` where R4 is on and a watermark shortens it."""
+        """Return ``now − A × factor`` if R4 is on and a watermark shortens it."""
         shorter = _shorter(facts, settings.forced_age_ms)
         return () if shorter is None or isinstance(shorter, Unknown) else (now_ms - shorter[0],)
 
@@ -81,7 +81,7 @@ class PressedAge(Trigger):
 
 
 def _shorter(facts: PartitionFacts, time_ms: int | None) -> tuple[int, Usage] | Unknown | None:
-    """Return the shorter time and why, None where nothing shortens it."""
+    """Return the shortened time and the usage that causes it, None if nothing shortens it."""
     if time_ms is None or facts.usage is None:
         return None
     if isinstance(facts.usage, Unknown):

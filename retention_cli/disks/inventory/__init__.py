@@ -1,1 +1,1 @@
-"""The inventory of what lies on a broker's disks: read beside a running broker, kept as Parquet."""
+"""The inventory of the segments on a broker's disks: scanned while the broker runs, stored as Parquet."""

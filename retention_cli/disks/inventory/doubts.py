@@ -1,4 +1,4 @@
-"""What no scan writes into an inventory: rows doubted one by one, and beside the row before them."""
+"""Checks for rows that no scan writes into an inventory: each row alone, and compared with the row before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GAP: Final = "begins behind where the one before it ends"
 
 
 def lacking(table: Any) -> str | None:
-    """Say which column has nulls that must have none."""
+    """Return an error text for the first column with nulls that may have none; None if there is no such column."""
     for name, _, null in COLUMNS:
         if not null and table[name].null_count:
             return f"{table[name].null_count:,} rows have no {name}"
@@ -21,11 +21,11 @@ def lacking(table: Any) -> str | None:
 
 
 def wrong(table: Any, broker: Any) -> tuple[int, str] | None:
-    """Return the number of a row that can't be, and what is wrong with it.
+    """Return the number of an impossible row, and what is wrong with it; None if there is none.
 
     Args:
-        table: rows that lack nothing.
-        broker: whose they are; of each row, where it is an array.
+        table: rows without forbidden nulls (:func:`lacking`).
+        broker: the broker id that the rows must have; an array has one per row.
     """
     import numpy as np
 
@@ -51,11 +51,11 @@ def wrong(table: Any, broker: Any) -> tuple[int, str] | None:
 
 
 def disordered(table: Any, begins: Any) -> tuple[int, str] | None:
-    """Return the number of a row that does not fit behind the one before it, and what is wrong with it.
+    """Return the number of a row that can't follow the row before it, and what is wrong; None if there is none.
 
     Args:
-        table: rows that are not wrong by themselves.
-        begins: the numbers of those that begin a replica.
+        table: rows that are possible by themselves (:func:`wrong`).
+        begins: the numbers of the rows that begin a replica.
     """
     import numpy as np
 
@@ -63,7 +63,7 @@ def disordered(table: Any, begins: Any) -> tuple[int, str] | None:
     following, known = _ends(table)
     inside = np.ones(len(base), dtype=bool)
     inside[begins] = False
-    same = np.flatnonzero(inside)  # rows that have one of the same replica before them
+    same = np.flatnonzero(inside)  # rows that follow a row of the same replica
     if (bad := same[base[same] <= base[same - 1]]).size:
         return int(bad[0]), DISORDER
     if (bad := same[known[same - 1] & (following[same - 1] > base[same])]).size:
@@ -74,7 +74,7 @@ def disordered(table: Any, begins: Any) -> tuple[int, str] | None:
 
 
 def starts(table: Any) -> Any:
-    """Return the numbers of the rows that begin another dir, topic or partition. Texts are dictionaries."""
+    """Return the numbers of the rows that begin another dir, topic or partition. Texts must be dictionaries."""
     import numpy as np
 
     changed = np.zeros(len(table), dtype=bool)
@@ -91,13 +91,13 @@ def starts(table: Any) -> Any:
 
 
 def row_name(table: Any, number: int) -> str:
-    """Name a row for people."""
+    """Return a row's name for messages: topic, partition and offset."""
     cells = {name: table[name][number].as_py() for name in ("topic", "partition", "base_offset")}
     return f"{cells['topic']}-{cells['partition']} at offset {cells['base_offset']:,}"
 
 
 def _ends(table: Any) -> tuple[Any, Any]:
-    """Return the next offsets, and which are known."""
+    """Return the next offsets, and a mask of those that are known."""
     pc = arrow("pyarrow.compute")
     column = table["next_offset"]
     return pc.fill_null(column, -1).to_numpy(), pc.is_valid(column).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""The last entry of an offset index or a time index, also where the broker has preallocated the file with zeros."""
+"""Read the last entry of an offset index or a time index, also if the broker has preallocated the file with zeros."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ OFFSET_ENTRY: Final = struct.Struct(">ii")  # offset relative to the base, byte 
 TIME_ENTRY: Final = struct.Struct(">qi")  # the largest timestamp so far, offset relative to the base
 
 FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)
-"""A pipe that somebody left there must not block us, and a link leads to another disk."""
+"""Opening a pipe must not block, and links are not followed: they may lead to another disk."""
 
 MISSING: Final = "is missing"
 
 _BLOCK: Final = 4096
 
 _LOOKS: Final = 3
-"""How often an index is read before it is said to change all the time: a broker cuts it once, as it rolls."""
+"""How many times an index is read if it changes meanwhile: a broker truncates it once, when it rolls the segment."""
 
 
 class IndexEnd(NamedTuple):
-    """An index file. ``entries`` are those before the zeros; ``last`` is the last of them; ``flaw`` says what is wrong.
+    """An index file. ``entries`` counts those before the zeros, ``last`` is the last one; ``flaw`` is what is wrong.
 
-    ``size`` is the file's in bytes, ``on_disk`` what of it takes space.
+    ``size`` is the file's size in bytes, ``on_disk`` how many bytes of it are allocated.
     """
 
     size: int = 0
@@ -35,7 +35,7 @@ class IndexEnd(NamedTuple):
 
 
 def read_end(folder: int, name: str, width: int) -> IndexEnd:
-    """Return the end of an index file in an open folder; one that is missing or can't be read has a flaw."""
+    """Return the end of an index file in an open folder; a file that is missing or can't be read has a flaw."""
     try:
         file = os.open(name, FLAGS, dir_fd=folder)
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def read_end(folder: int, name: str, width: int) -> IndexEnd:
 
 
 def _end(file: int, about: os.stat_result, width: int) -> IndexEnd:
-    """Return what the end of an index seems to be; wrong where a broker cuts it to its entries meanwhile (a roll)."""
+    """Return the end of an index. It is wrong if a broker truncates the file to its entries meanwhile (a roll)."""
     size, on_disk = about.st_size, min(about.st_size, about.st_blocks * 512)
     if size % width:
         return IndexEnd(size, on_disk, flaw="is cut off")
@@ -67,7 +67,7 @@ def _end(file: int, about: os.stat_result, width: int) -> IndexEnd:
 
 
 def position_before(folder: int, name: str, entries: int, relative_offset: int) -> int:
-    """Return the position of the last batch in an offset index that is not past an offset; 0 where none is.
+    """Return the byte position of the last batch in an offset index at or before an offset; 0 if there is none.
 
     Raises:
         OSError: it can't be read.
@@ -91,9 +91,9 @@ def position_before(folder: int, name: str, entries: int, relative_offset: int) 
 
 
 def _used(file: int, count: int, width: int, on_disk: int) -> int:
-    """Return how many entries stand before the zeros that fill an index up: the broker adds them one by one.
+    """Return how many entries precede the zeros that pad an index: the broker appends them one by one.
 
-    As a rule all but the first pages are a hole, so that the last entry is near the end of what takes space.
+    Usually all but the first pages are a hole, so the last entry is near the end of the allocated bytes.
     """
     high = min(count, -(-on_disk // width))
     low = max(0, high - _BLOCK // width)
@@ -108,13 +108,13 @@ def _used(file: int, count: int, width: int, on_disk: int) -> int:
 
     if low and not in_block(low):
         return _first_unused(0, low, in_file)
-    if high < count and in_block(high):  # some of it takes no space: compressed, say
+    if high < count and in_block(high):  # entries beyond the allocated bytes: a compressing file system, for example
         return _first_unused(high, count, in_file)
     return _first_unused(low, high, in_block)
 
 
 def _first_unused(low: int, high: int, is_used: Callable[[int], bool]) -> int:
-    """Return the first entry that is not used: all before ``low`` are, all from ``high`` on are not."""
+    """Return the first unused entry: all before ``low`` are used, none from ``high`` on is."""
     while low < high:
         middle = (low + high) // 2
         if is_used(middle):

@@ -1,4 +1,4 @@
-"""Reading inventories back: one table of many files, with everything in them doubted."""
+"""Read inventories: one table of many files, none of which is trusted before it is validated."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
 
 
 class InventoryError(Exception):
-    """An inventory that can't be used; the text names the file, and what is wrong with it."""
+    """An inventory can't be used; the text names the file, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InventoryFile:
-    """One file. ``dirs`` are what it says of each log dir, as in docs/segments.md; ``device`` is one of the keys."""
+    """One file of an inventory. ``dirs`` has the figures of each log dir, by the keys in docs/segments.md."""
 
     path: str
     broker: int
@@ -34,34 +34,34 @@ class InventoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """The files of one cluster's inventory, however their rows are read."""
+    """The files of one cluster's inventory, independent of how their rows are read."""
 
     files: tuple[InventoryFile, ...]
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster's id, None where no file says one."""
+        """The cluster's id, None if no file has one."""
         return next((one.cluster_id for one in self.files if one.cluster_id is not None), None)
 
     @property
     def brokers(self) -> frozenset[int]:
-        """Which brokers' disks are in it."""
+        """The brokers whose disks were scanned."""
         return frozenset(one.broker for one in self.files)
 
     @property
     def scanned_dirs(self) -> frozenset[tuple[int, str]]:
-        """Every log dir that was scanned, with its broker: those too in which no segment lies."""
+        """Every (broker, log dir) that was scanned, including those without segments."""
         return frozenset((file.broker, str(one.get("path"))) for file in self.files for one in file.dirs)
 
     def age_ms(self, now_ms: int) -> int:
-        """Return how old its oldest file is. Negative: it was made on a machine whose clock is ahead of ours."""
+        """Return the age of the oldest file (ms); negative if it was written by a machine whose clock is ahead."""
         return now_ms - min(one.scanned_at_ms for one in self.files)
 
     def check_cluster(self, cluster_id: str) -> None:
-        """Refuse to speak of another cluster.
+        """Check that the inventory is of this cluster.
 
         Raises:
-            InventoryError: it is another's.
+            InventoryError: it is another cluster's.
         """
         if self.cluster_id not in (None, cluster_id):
             raise InventoryError(f"the inventory is of cluster {self.cluster_id}, this is {cluster_id}")
@@ -69,12 +69,12 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Inventory(Scanned):
-    """What lies on the disks of brokers of one cluster.
+    """The segments on the disks of brokers of one cluster.
 
     ``table`` is a pyarrow Table of the columns in :data:`~retention_cli.disks.inventory.table.COLUMNS`; ``dir``,
-    ``topic``, ``topic_id`` and ``problem`` are dictionaries. Within a dir, topic and partition its rows stand
-    together, in the order of base offsets. ``incomplete`` are replicas (broker, topic, partition) of
-    which something is unknown, with why: rows may be missing, or hold nulls.
+    ``topic``, ``topic_id`` and ``problem`` are dictionaries. The rows of a dir, topic and partition are consecutive,
+    in the order of base offsets. ``incomplete`` maps replicas (broker, topic, partition) of which something is unknown
+    to the reason: rows may be missing, or contain nulls.
     """
 
     table: Any
@@ -82,11 +82,11 @@ class Inventory(Scanned):
 
 
 def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = None) -> Inventory:
-    """Read inventories: files, or folders of ``*.parquet``. With ``columns`` the table has these alone.
+    """Read inventories: files, or folders of ``*.parquet``. With ``columns`` the table has only these.
 
     Raises:
-        InventoryError: a file can't be read, is of another format, lacks columns, holds impossible or double rows; two
-            files hold the same dir of a broker, or are of two clusters; or there is no file.
+        InventoryError: a file can't be read, is of another format, lacks columns, or has impossible or duplicate rows;
+            two files have the same dir of a broker, or are of two clusters; or there is no file.
         MissingPartError: pyarrow is not installed.
     """
     arrow()
@@ -106,10 +106,10 @@ def read_inventory(paths: Sequence[str | Path], columns: Iterable[str] | None = 
 
 
 def files_of(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files, those of folders in the order of their names.
+    """Return the files, those of folders sorted by name.
 
     Raises:
-        InventoryError: there is none.
+        InventoryError: there is no file.
     """
     files: list[Path] = []
     for given in paths:
@@ -122,7 +122,7 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """What a file's end tells: ``rows`` is how many it has, ``incomplete`` what its scan could not read."""
+    """A file's footer: ``rows`` is the number of rows, ``incomplete`` the replicas that its scan could not read."""
 
     about: InventoryFile
     incomplete: dict[tuple[int, str, int], str]
@@ -130,7 +130,7 @@ class Footer:
 
 
 def read_footer(path: Path) -> Footer:
-    """Read a file's end, and none of its rows.
+    """Read a file's footer, without its rows.
 
     Raises:
         InventoryError: it can't be read, is of another format, or lacks columns.
@@ -185,7 +185,7 @@ def _check_columns(path: Path, found: Any) -> None:
 
 
 def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[int, str, int], str], int | None]:
-    """Read what a file says of itself; and how many segments it has, where it says."""
+    """Parse a file's metadata; return also its incomplete replicas, and its number of segments (None: not stated)."""
     if said is None:
         raise InventoryError(f"{path} is no inventory of segments: `kretain segments scan --out` writes one")
     try:
@@ -212,7 +212,11 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
 
 
 def agree(files: Sequence[InventoryFile]) -> None:
-    """Refuse files that don't belong together."""
+    """Check that files are of one cluster, and that no two have the same dir of a broker.
+
+    Raises:
+        InventoryError: they don't belong together.
+    """
     clusters = {one.cluster_id: one.path for one in files if one.cluster_id is not None}
     if len(clusters) > 1:
         (first, one), (second, other), *_ = sorted(clusters.items())
@@ -227,7 +231,11 @@ def agree(files: Sequence[InventoryFile]) -> None:
 
 
 def doubt(path: Path | str, about: InventoryFile, table: Any) -> None:
-    """Refuse rows that no scan writes."""
+    """Check that a file has no rows that a scan never writes.
+
+    Raises:
+        InventoryError: it has; the text names the first one.
+    """
     if (lacking := doubts.lacking(table)) is not None:
         raise InventoryError(f"{path}: {lacking}: scan again")
     if (wrong := doubts.wrong(table, about.broker)) is not None:
@@ -243,18 +251,18 @@ def doubt(path: Path | str, about: InventoryFile, table: Any) -> None:
 
 
 def two_places(folder: str, topic: str, partition: int) -> str:
-    """Say that rows of a replica stand apart."""
+    """Return the error text for a replica whose rows are not consecutive."""
     return f"{topic}-{partition} in {folder} stands in two places"
 
 
 def _replicas(table: Any, starts: Any) -> Iterable[tuple[str, str, int]]:
-    """Return dir, topic and partition of the rows that begin one."""
+    """Return (dir, topic, partition) of the rows that begin a replica."""
     few = table.select(["dir", "topic", "partition"]).take(arrow().array(starts))
     return zip(few["dir"].to_pylist(), few["topic"].to_pylist(), few["partition"].to_pylist(), strict=True)
 
 
 def _by_broker(tables: Sequence[Any]) -> Iterable[tuple[int, str, str, int]]:
-    """Return broker, dir, topic and partition of all replicas."""
+    """Yield (broker, dir, topic, partition) of all replicas."""
     for table in tables:
         if len(table):
             broker = int(table["broker"][0].as_py())
@@ -263,10 +271,10 @@ def _by_broker(tables: Sequence[Any]) -> Iterable[tuple[int, str, str, int]]:
 
 
 def twice(replicas: Iterable[tuple[int, str, str, int]]) -> dict[tuple[int, str, int], str]:
-    """Return replicas that lie in two dirs of a broker: which of them counts, the broker knows.
+    """Return replicas that are in two dirs of a broker, with the reason: only the broker knows which one counts.
 
     Args:
-        replicas: broker, dir, topic and partition, in the order of files and rows.
+        replicas: (broker, dir, topic, partition), in the order of files and rows.
     """
     seen: dict[tuple[int, str, int], str] = {}
     found: dict[tuple[int, str, int], str] = {}
@@ -278,7 +286,7 @@ def twice(replicas: Iterable[tuple[int, str, str, int]]) -> dict[tuple[int, str,
 
 
 def by_topic(inventory: Inventory) -> list[dict[str, Any]]:
-    """Return topic, replicas, segments, bytes and log_bytes of each topic, the largest first."""
+    """Return a row per topic (topic, replicas, segments, bytes, log_bytes), the largest first."""
     table = inventory.table.select(["broker", "dir", "topic", "partition", "bytes", "log_bytes"])
     replicas = table.group_by(["topic", "broker", "dir", "partition"]).aggregate(
         [("bytes", "sum"), ("log_bytes", "sum"), ("bytes", "count")]
@@ -300,7 +308,7 @@ def by_topic(inventory: Inventory) -> list[dict[str, Any]]:
 
 
 def by_dir(inventory: Inventory) -> list[dict[str, Any]]:
-    """Return broker, dir, when it was scanned, and what its scan said of it, a row per log dir."""
+    """Return a row per log dir: broker, dir, when it was scanned, and the scan's figures."""
     return [
         {"broker": file.broker, "dir": folder["path"], "scanned_at_ms": file.scanned_at_ms}
         | {key: value for key, value in folder.items() if key != "path"}

@@ -1,4 +1,4 @@
-"""How a broker names what it puts into a log dir, and what its small text files say (pure).
+"""The names of files and folders in a log dir, and the formats of the broker's small text files. Pure.
 
 From Apache Kafka's LogFileUtils, UnifiedLog, PartitionMetadataFile and MetaProperties, 2.8 to 4.3.
 """
@@ -23,7 +23,7 @@ DELETED: Final = ".deleted"
 SWAP: Final = ".swap"
 
 STEM_LENGTH: Final = 20
-"""Digits of a base offset in a file's name."""
+"""The number of digits of a base offset in a file's name."""
 
 _PARTITION: Final = re.compile(r"([A-Za-z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _LEAVING: Final = re.compile(r".+\.[0-9a-f]{32}-(delete|future|stray)")
@@ -41,11 +41,11 @@ _BESIDE: Final = re.compile(
 
 
 class LayoutError(ValueError):
-    """A small file that says nothing that can be used; the text says why."""
+    """A small file can't be used; the text says why."""
 
 
 class Leaving(Enum):
-    """A folder that holds no live replica: on its way out, on its way in, or claimed by nobody."""
+    """The kind of a folder without a live replica: being deleted, being moved in, or not assigned to the broker."""
 
     delete = "delete"
     future = "future"
@@ -54,14 +54,14 @@ class Leaving(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionName:
-    """A live partition's folder, as its name says."""
+    """A live partition, parsed from its folder's name."""
 
     topic: str
     partition: int
 
 
 def folder_of(name: str) -> PartitionName | Leaving | None:
-    """Return what a folder in a log dir is by its name, None where it is no partition's."""
+    """Return the kind of a folder in a log dir by its name, None if it is not a partition's."""
     if name.endswith(("-delete", "-future", "-stray")) and (leaving := _LEAVING.fullmatch(name)) is not None:
         return Leaving(leaving[1])
     match = _PARTITION.fullmatch(name)
@@ -71,29 +71,29 @@ def folder_of(name: str) -> PartitionName | Leaving | None:
 
 
 def is_companion(name: str) -> bool:
-    """Return whether a file that is none of a segment belongs into a partition's folder."""
+    """Return whether a file that is not a segment's belongs in a partition's folder."""
     return _COMPANIONS.fullmatch(name) is not None
 
 
 def is_beside(name: str) -> bool:
-    """Return whether something that is no partition belongs into a log dir."""
+    """Return whether a file or folder that is not a partition's belongs in a log dir."""
     return _BESIDE.fullmatch(name) is not None
 
 
 def base_offset(stem: str) -> int | None:
-    """Return the base offset in a segment's name, None where there is none (20 digits, at most 2^63 − 1)."""
+    """Return the base offset in a segment's name, None if there is none (20 digits, at most 2^63 − 1)."""
     if len(stem) != STEM_LENGTH or not (stem.isascii() and stem.isdigit()):
         return None
     offset = int(stem)
     return offset if offset <= MAX_OFFSET else None
 
 
-@functools.lru_cache(maxsize=256)  # a topic's partitions say the same, and are read one after the other
+@functools.lru_cache(maxsize=256)  # a topic's partitions have equal contents, and are read one after the other
 def topic_id_in(content: bytes) -> str | None:
     """Return the topic id in a ``partition.metadata``, None for the id of all zeros.
 
     Raises:
-        LayoutError: it says none.
+        LayoutError: it has none.
     """
     lines = content.decode("ascii", "replace").splitlines()
     found = [match[1] for line in lines if (match := _TOPIC_ID.fullmatch(line.strip())) is not None]
@@ -106,7 +106,7 @@ def leader_epochs_in(content: bytes) -> list[tuple[int, int]]:
     """Return the leader epochs in a ``leader-epoch-checkpoint``, each with its first offset.
 
     Raises:
-        LayoutError: it says none that can be used.
+        LayoutError: the file is malformed.
     """
     lines = content.decode("ascii", "replace").split("\n")
     found = [match for line in lines[2:] if (match := _LEADER_EPOCH.fullmatch(line)) is not None]
@@ -117,7 +117,7 @@ def leader_epochs_in(content: bytes) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """What a ``meta.properties`` says; each is None where it says nothing of it."""
+    """The ids in a ``meta.properties``; each is None if the file does not have it."""
 
     broker: int | None
     cluster_id: str | None
@@ -125,10 +125,10 @@ class MetaProperties:
 
 
 def meta_properties_in(content: bytes) -> MetaProperties:
-    """Return what a ``meta.properties`` says: ``node.id`` (``broker.id`` before KRaft), cluster id, directory id.
+    """Parse a ``meta.properties``: ``node.id`` (``broker.id`` before KRaft), cluster id, directory id.
 
     Raises:
-        LayoutError: its broker is no number, or it names two.
+        LayoutError: its broker id is not a number, or it has two different ones.
     """
     values: dict[str, str] = {}
     for line in content.decode("utf-8", "replace").splitlines():

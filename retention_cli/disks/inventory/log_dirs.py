@@ -1,4 +1,4 @@
-"""The log dirs themselves: whose they are, on which device, and what of it is free."""
+"""The log dirs themselves: their broker, their device, and its free space."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _T = TypeVar("_T", int, str)
 
 
 class ScanError(Exception):
-    """Dirs that can't be scanned, or an inventory that can't be written; the text says what to do."""
+    """Dirs can't be scanned, or an inventory can't be written; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
     """A log dir. ``device`` is its file system's number as ``major:minor``; bytes are those of the whole device.
 
-    ``usable_bytes`` is what one who is not root may still write, as the broker itself reports it.
+    ``usable_bytes`` is the free space for users other than root, as brokers report it.
     """
 
     path: str
@@ -41,7 +41,7 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class LogDirs:
-    """Log dirs of one broker. ``cluster_id`` is None where no ``meta.properties`` says it."""
+    """The log dirs of one broker. ``cluster_id`` is None if no ``meta.properties`` has it."""
 
     broker: int
     cluster_id: str | None
@@ -49,17 +49,17 @@ class LogDirs:
 
 
 def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
-    """Return what the dirs' ``meta.properties`` say, in the order given. ``broker`` stands in where none says it.
+    """Return the log dirs at the paths, in the order given. ``broker`` is the id if no ``meta.properties`` has one.
 
     Raises:
-        ScanError: a dir is missing, given twice, or no log dir; they are of two brokers or clusters, or of another one
-            than ``broker``; or nobody says which broker it is.
+        ScanError: a dir is missing, given twice, or not a log dir; they are of two brokers or clusters, or of another
+            broker than ``broker``; or no broker id is known.
     """
     found: list[LogDir] = []
     said: list[tuple[str, MetaProperties]] = []
     seen: dict[tuple[int, int], str] = {}
     for given in paths:
-        path = os.path.abspath(given)  # noqa: PTH100  (links stay: it is the name that the broker knows)
+        path = os.path.abspath(given)  # noqa: PTH100  (links are not resolved: the broker knows the dir by this name)
         try:
             about, space = Path(path).stat(), os.statvfs(path)
             names = [one.name for one in Path(path).iterdir()]
@@ -90,7 +90,7 @@ def find_log_dirs(paths: Sequence[str], broker: int | None = None) -> LogDirs:
 
 
 def usable_in(path: str) -> int:
-    """Return how many bytes one who is not root may still write in a folder's file system.
+    """Return the free bytes in a folder's file system for users other than root.
 
     Raises:
         OSError: it can't be read.
@@ -100,7 +100,11 @@ def usable_in(path: str) -> int:
 
 
 def _same(what: str, said: Sequence[tuple[str, _T]]) -> _T | None:
-    """Return what all say, None where nobody does."""
+    """Return the value that all dirs have, None if there is none.
+
+    Raises:
+        ScanError: two dirs have different values.
+    """
     for path, value in said[1:]:
         if value != said[0][1]:
             raise ScanError(

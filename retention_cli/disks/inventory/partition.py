@@ -1,4 +1,4 @@
-"""All segments of one partition's folder, read while a broker may be rolling, cleaning and deleting them."""
+"""Read all segments in one partition's folder, while a broker may be rolling, cleaning and deleting them."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from retention_cli.disks.inventory.segment import allocated, examine, from_index
 METADATA_FILE: Final = "partition.metadata"
 EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 _EPOCHS_MOST: Final = 1 << 20
-"""Bytes: some 60,000 elections. A longer file is not read, and its log's leader epoch is not known."""
+"""In bytes: about 60,000 elections. A longer file is not read, and the log's leader epoch is then unknown."""
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.01
-"""A rename or two of the broker's, where a listing fell between them."""
+"""Long enough for the broker to finish renames that a listing fell between."""
 
 
 @dataclass(slots=True)
 class PartitionRead:
-    """What one look at a partition's folder found: a list per column, in the order of base offsets. Times are Unix ms.
+    """The segments in a partition's folder: a list per column, in the order of base offsets. Times are Unix ms.
 
-    The last segment is the active one, unless ``ends_active`` says that the last could not be read. ``flaws`` are the
-    problems of single segments, by their place in the columns. ``problems`` and ``notes`` are texts that name their
-    files; with a problem something is unknown. ``pending`` is what files take that the broker has renamed and
-    will delete. ``ignored`` counts what is none of its files. ``leader_epoch`` is that of the last record, or an
-    earlier one; None where that can't be told.
+    The last segment is the active one, unless ``ends_active`` is false because it could not be read. ``flaws`` are the
+    problems of single segments, by their index in the columns. ``problems`` and ``notes`` are texts that name their
+    files; a problem means that something is unknown. ``pending`` are the bytes of files that the broker has renamed
+    and will delete. ``ignored`` counts files that are not Kafka's. ``leader_epoch`` is the last record's, or an earlier
+    one; None if unknown.
     """
 
     topic_id: str | None = None
@@ -64,22 +64,22 @@ class PartitionRead:
     ends_active: bool = True
 
     def __len__(self) -> int:
-        """Return how many segments there are."""
+        """Return the number of segments."""
         return len(self.base_offsets)
 
 
 class GoneError(Exception):
-    """The partition's folder went away while it was read: deleted, or moved to another disk."""
+    """The partition's folder disappeared while it was read: deleted, or moved to another disk."""
 
 
 def read_partition(log_dir: int, name: str) -> PartitionRead:
-    """Return what lies in a partition's folder; where it changes meanwhile it is read again, some times.
+    """Return the segments in a partition's folder. If it changes meanwhile, it is read again, up to five times.
 
-    ``log_dir`` is the open log dir. Nothing is written, locked or opened for longer than a read. What can't be read is
-    a problem of the result, not an error.
+    ``log_dir`` is the open log dir. Nothing is written, locked, or kept open for longer than a read. A file that can't
+    be read is a problem in the result, not an error.
 
     Raises:
-        GoneError: there is no such folder any more.
+        GoneError: the folder no longer exists.
     """
     try:
         folder = os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=log_dir)
@@ -105,7 +105,7 @@ def read_partition(log_dir: int, name: str) -> PartitionRead:
 
 
 def _no_folder(log_dir: int, name: str, error: OSError) -> PartitionRead:
-    """Say why a partition's folder can't be opened."""
+    """Return a result whose problem is why the partition's folder can't be opened."""
     with contextlib.suppress(OSError):
         if stat.S_ISLNK(os.lstat(name, dir_fd=log_dir).st_mode):
             return PartitionRead(problems=["is a symbolic link: what it names may be on another disk, and is not read"])
@@ -113,9 +113,9 @@ def _no_folder(log_dir: int, name: str, error: OSError) -> PartitionRead:
 
 
 def _look(folder: int) -> tuple[PartitionRead, str | None]:
-    """Read all segments once; return also what is in the midst of a change, None where nothing is."""
+    """Read all segments once; return also what was changing meanwhile, None if nothing was."""
     found = PartitionRead()
-    epochs = _leader_epochs(folder)  # before the segments: should the log be cut meanwhile, theirs ends too early
+    epochs = _leader_epochs(folder)  # before the segments: if the log is cut meanwhile, the epoch ends too early
     try:
         names = os.listdir(folder)
     except OSError as error:
@@ -142,7 +142,7 @@ def _look(folder: int) -> tuple[PartitionRead, str | None]:
         elif not is_companion(name):
             found.ignored += 1
     stems.sort()
-    while stems and _is_no_file(folder, stems[-1] + LOG):  # a broker passes it over: what is active stands before it
+    while stems and _is_no_file(folder, stems[-1] + LOG):  # a broker ignores it: the active segment comes before it
         stems.pop()
         found.ignored += 1
     bases = [base_offset(stem) for stem in stems]
@@ -152,13 +152,13 @@ def _look(folder: int) -> tuple[PartitionRead, str | None]:
         again = "segments vanish"
     end = found.next_offsets[-1] if len(found) else None
     if end is not None:
-        begun = max((epoch for epoch, first in epochs if first <= end), default=None)  # of a log that is empty by now
+        begun = max((epoch for epoch, first in epochs if first <= end), default=None)  # if the log is empty by now
         found.leader_epoch = max((epoch for epoch, first in epochs if first < end), default=begun)
     return found, again
 
 
 def _is_no_file(folder: int, name: str) -> bool:
-    """Return whether something is known to be no regular file: a pipe, a folder, a device."""
+    """Return whether a name is known not to be a regular file or a link: a pipe, a folder, a device."""
     try:
         mode = os.lstat(name, dir_fd=folder).st_mode
     except OSError:
@@ -171,7 +171,7 @@ def _read_all(
 ) -> bool:
     """Read segments and add them to the columns; return whether one of them has vanished meanwhile.
 
-    What goes by age goes from the front; but a cleaner's new file may take the place of several.
+    Retention deletes from the front, but the cleaner may replace several segments by a new one anywhere.
     """
     near, vanished = True, False
     last = len(segments) - 1
@@ -202,7 +202,7 @@ def _read_all(
 
 
 def _examine(found: PartitionRead, folder: int, stem: str, base: int, next_base: int | None, more: int) -> None:
-    """Look closer at one segment and add it to the columns."""
+    """Examine one segment and add it to the columns."""
     one = examine(folder, stem, base, next_base, more)
     if one.problem is not None:
         found.flaws[len(found)] = one.problem
@@ -219,7 +219,7 @@ def _examine(found: PartitionRead, folder: int, stem: str, base: int, next_base:
 
 
 def _still_there(log_dir: int, name: str, folder: int) -> bool:
-    """Return whether the folder still has its name: one that is deleted or moved away is renamed first."""
+    """Return whether the folder still has its name: a broker renames it before it deletes or moves it."""
     try:
         now = os.stat(name, dir_fd=log_dir, follow_symlinks=False)
     except FileNotFoundError:
@@ -231,7 +231,7 @@ def _still_there(log_dir: int, name: str, folder: int) -> bool:
 
 
 def _leader_epochs(folder: int) -> list[tuple[int, int]]:
-    """Return the leader epochs of a log, each with its first offset; none where they can't be read."""
+    """Return the leader epochs of a log, each with its first offset; empty if they can't be read."""
     try:
         file = os.open(EPOCHS_FILE, FLAGS, dir_fd=folder)
     except OSError:
@@ -246,7 +246,7 @@ def _leader_epochs(folder: int) -> list[tuple[int, int]]:
 
 
 def _topic_id(folder: int, found: PartitionRead) -> str | None:
-    """Return what ``partition.metadata`` says, None where there is none (brokers before 2.8)."""
+    """Return the topic id in ``partition.metadata``, None if there is no such file (brokers before 2.8)."""
     try:
         file = os.open(METADATA_FILE, FLAGS, dir_fd=folder)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Walking a broker's log dirs, partition by partition, and what is told of it."""
+"""Scan a broker's log dirs, partition by partition, and report what was found."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from retention_cli.disks.inventory.segment import BLOCK
 from retention_cli.disks.inventory.table import FORMAT, InventoryWriter
 
 _EVERY: Final = 64
-"""Partitions between two reports of progress."""
+"""The number of partitions between two progress calls."""
 
 
 @dataclass(slots=True)
 class DirTotals:
-    """What lies in one log dir.
+    """The contents of one log dir.
 
-    ``bytes`` are the segments' sizes, all their files; ``log_bytes`` their log files' alone. Allocated blocks are
-    ``pending_bytes``, of files that the broker has renamed and is about to delete, ``future_bytes``, of replicas on
-    their way into this dir, and ``stray_bytes``, of such as the broker found and the cluster doesn't know.
-    ``usable_bytes`` is the larger of before and after. ``ignored`` counts what is nobody's, ``unread`` partitions that
-    went away meanwhile, or could not be read as a whole: their bytes are in no sum.
+    ``bytes`` are the sizes of all of the segments' files, ``log_bytes`` those of the log files only. The following are
+    allocated blocks: ``pending_bytes`` of files that the broker has renamed and is about to delete, ``future_bytes`` of
+    replicas that are being moved into this dir, and ``stray_bytes`` of replicas that the cluster does not assign to the
+    broker. ``usable_bytes`` is the larger of the values before and after the scan. ``ignored`` counts files and folders
+    that are not Kafka's, ``unread`` partitions that vanished meanwhile, or could not be read completely: the bytes that
+    were not read are in no sum.
     """
 
     path: str
@@ -53,7 +54,7 @@ class DirTotals:
 
 @dataclass(frozen=True, slots=True)
 class Incomplete:
-    """A partition of which something is unknown (``topic`` is None: something of the whole dir), and what."""
+    """A partition of which something is unknown, and what (``topic`` None: of the whole dir)."""
 
     dir: str
     topic: str | None
@@ -63,10 +64,10 @@ class Incomplete:
 
 @dataclass(slots=True)
 class ScanReport:
-    """What a scan found. ``vanished`` counts partitions that went away while they were read: they have no rows.
+    """The result of a scan. ``vanished`` counts partitions that disappeared while they were read: they have no rows.
 
-    ``seconds`` is what reading and writing took.
-    ``notes`` count partitions with something wrong that could be told nevertheless, the first of them in ``noted``.
+    ``seconds`` is how long reading and writing took. ``notes`` counts partitions with a flaw that did not make anything
+    unknown; ``noted`` has the first of them.
     """
 
     broker: int
@@ -81,11 +82,11 @@ class ScanReport:
     noted: list[Incomplete] = field(default_factory=list)
 
     def total(self, key: str) -> int:
-        """Return a number of :class:`DirTotals` over all dirs."""
+        """Return the sum of a field of :class:`DirTotals` over all dirs."""
         return sum(getattr(one, key) for one in self.dirs)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the file says of itself."""
+        """Return the metadata of the inventory's file, as JSON's own types."""
         return {
             "format": FORMAT,
             "kretain": __version__,
@@ -108,7 +109,7 @@ _NOTED: Final = 20
 
 
 def unknown_tiering(_topic: str) -> bool | None:
-    """Say of every topic that nobody said whether it is tiered: a log dir doesn't tell."""
+    """Return None (unknown) for every topic: a log dir does not show whether a topic is tiered."""
     return None
 
 
@@ -122,10 +123,10 @@ def scan(
     progress: Progress = silent,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> ScanReport:
-    """Read log dirs of one broker and write their inventory, sorted by dir, topic, partition and base offset.
+    """Read the log dirs of one broker and write their inventory, sorted by dir, topic, partition and base offset.
 
-    Nothing in the dirs is written to. Memory doesn't grow with the number of segments, but with that of partitions that
-    have problems. ``out`` None: nothing is written, it is only looked.
+    Nothing is written to the dirs. Memory does not grow with the number of segments, but with the number of partitions
+    that have problems. ``out`` None: only the report is made, and no file is written.
 
     Raises:
         ScanError: the dirs can't be scanned, or the file can't be written; no file is left then.
@@ -165,7 +166,7 @@ def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress:
         listed.append(mine)
         for name, _ in mine:
             if (other := everywhere.setdefault(name, one.path)) != one.path:
-                # caught in the midst of a move, or left by one: which of the two counts, the broker knows
+                # in the middle of a move, or left by one: only the broker knows which of the two counts
                 _incomplete(report, one.path, name, f"it is in {other} too: scan again")
                 _incomplete(report, other, name, f"it is in {one.path} too: scan again")
     first = [
@@ -187,7 +188,7 @@ def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress:
                     report.vanished += 1
                     one.unread += 1
                     continue
-                # what was pending at first, and is not any more, may have made room for what others wrote meanwhile
+                # files that were pending at first and were deleted since may have made room for others' writes
                 read.pending = max(pending, read.pending)
                 _count(report, one, name, read)
                 if name.topic != last_topic:
@@ -197,14 +198,14 @@ def _scan(found: LogDirs, writer: InventoryWriter | None, now_ms: int, progress:
         finally:
             os.close(log_dir)
     progress("reading partitions", done, count)
-    for one in totals:  # what was deleted meanwhile is in no sum, and must not seem to stay
+    for one in totals:  # bytes that were deleted meanwhile are in no sum, and must not count as others'
         with contextlib.suppress(OSError):
             one.usable_bytes = max(one.usable_bytes, usable_in(one.path))
     return report
 
 
 def _list(one: DirTotals) -> list[tuple[PartitionName, str]]:
-    """Return a log dir's live partitions, sorted, and count what else lies there."""
+    """Return a log dir's live partitions and their folders, sorted, and count everything else in it."""
     live: list[tuple[PartitionName, str]] = []
     try:
         with os.scandir(one.path) as entries:
@@ -228,7 +229,7 @@ def _list(one: DirTotals) -> list[tuple[PartitionName, str]]:
 
 
 def _deleted_bytes(path: Path) -> int:
-    """Return what files take that a broker has renamed and is about to delete."""
+    """Return the allocated bytes of files that a broker has renamed and is about to delete."""
     return _folder_bytes(path, DELETED)
 
 
@@ -242,7 +243,7 @@ def _folder_bytes(path: Path, ending: str = "") -> int:
                 try:
                     total += file.stat(follow_symlinks=False).st_blocks * BLOCK
                 except OSError:
-                    continue  # it is on its way out
+                    continue  # it was deleted meanwhile
     except OSError:
         return total
     return total

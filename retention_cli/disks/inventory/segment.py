@@ -1,7 +1,8 @@
-"""One segment of a partition: what its files say, and which of it can be believed.
+"""Read one segment of a partition, and determine which of its facts can be trusted.
 
-Two ways to the same facts. :func:`from_indexes` reads a closed segment as brokers leave one, in a dozen system calls.
-Whatever doesn't fit goes to :func:`examine`, which walks batch headers as far as it takes, and says what stays unknown.
+There are two ways to the same facts. :func:`from_indexes` reads a closed segment as brokers leave one, in a dozen
+system calls. Any other segment is read by :func:`examine`, which walks batch headers as far as needed, and returns what
+stays unknown.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ from retention_cli.disks.inventory.indexes import (
 from retention_cli.disks.inventory.layout import INDEX, LOG, TIME_INDEX
 
 BLOCK: Final = 512
-"""Bytes of what ``st_blocks`` counts, whatever the file system's blocks are."""
+"""The unit of ``st_blocks`` in bytes, whatever the file system's block size is."""
 
 _TAIL: Final = 8192
-"""Read from the offset index's last entry on: there is one every 4 KiB (``index.interval.bytes``)."""
+"""How many bytes are read from the offset index's last entry on: there is one every 4 KiB (index.interval.bytes)."""
 _NEAR: Final = 4096
-"""Read at a log's end, where the last batch is known to be that small."""
+"""How many bytes are read at a log's end if its last batch is expected to be smaller."""
 _APPENDS_AWAITED: Final = 3
 
 _LAST: Final = struct.Struct(">qi4xb6xi8xq")  # of a header: offset, length, magic, last offset delta, max timestamp
 _FIRST: Final = struct.Struct(">qi4xb4xhiqq")  # offset, length, magic, attributes, delta, base and max timestamp
 
 IndexFacts = tuple[int, int, int | None, int, int, bool]
-"""Bytes, bytes of the log file, first and largest timestamp, mtime, and whether the last batch was small."""
+"""Bytes of all files, bytes of the log file, first and largest timestamp, mtime, whether the last batch is small."""
 
 
 class Segment(NamedTuple):
-    """What is known of one segment. Times are Unix ms.
+    """The facts of one segment. Times are Unix ms.
 
-    ``size`` is what its files take: log, indexes, producer snapshot. ``next_offset`` and the timestamps are None where
-    they are not known, the timestamps also where there are none. ``problem`` says what stays unknown and why, ``note``
-    what was wrong and could be told nevertheless.
+    ``size`` are the bytes of its files: log, indexes, producer snapshot. ``next_offset`` and the timestamps are None if
+    unknown, the timestamps also if there are none. ``problem`` is what stays unknown and why, ``note`` a flaw that did
+    not make anything unknown.
     """
 
     size: int
@@ -69,11 +70,11 @@ class Segment(NamedTuple):
 
 
 def from_indexes(folder: int, stem: str, base: int, next_base: int, more: int, near: bool = False) -> IndexFacts | None:
-    """Return a closed segment's facts where all of it fits together, None where :func:`examine` has to look.
+    """Return a closed segment's facts if its files are consistent, None if :func:`examine` must read it.
 
-    The time index's last entry is the largest timestamp of a closed segment. It is believed where the last batch of the
-    log carries that timestamp, at that offset or later. ``more`` is the size of its other files; ``near`` spares the
-    offset index: the last batch is looked for in the last bytes.
+    The time index's last entry is the largest timestamp of a closed segment. It is trusted if the log's last batch
+    has that timestamp, at that offset or later. ``more`` is the size of its other files. ``near`` skips reading the
+    offset index: the last batch is searched in the log's last bytes.
     """
     file = -1
     try:
@@ -130,7 +131,7 @@ def from_indexes(folder: int, stem: str, base: int, next_base: int, more: int, n
 
 
 class _Log:
-    """A log file that is open, as far as it went when it was last looked at."""
+    """An open log file, up to its size at the last :meth:`look`."""
 
     def __init__(self, file: int) -> None:
         self._file, self._block, self._at = file, b"", 0
@@ -142,7 +143,7 @@ class _Log:
         self._block = b""
 
     def read(self, size: int, at: int) -> bytes:
-        """Return bytes; a header that is asked for brings what follows it along, for those who go on there."""
+        """Return ``size`` bytes at a position. At least 4 KiB are read and cached, for the reads that follow."""
         place = at - self._at
         if place < 0 or place + size > len(self._block):
             self._block, self._at, place = pread(self._file, max(size, _NEAR), at), at, 0
@@ -150,14 +151,14 @@ class _Log:
 
 
 def examine(folder: int, stem: str, base: int, next_base: int | None, more: int) -> Segment:
-    """Return a segment's facts, walking its batches where its indexes don't do. ``next_base`` is None for the last.
+    """Return a segment's facts, walking its batches if its indexes don't suffice. ``next_base`` is None for the last.
 
     ``more`` is the size of its other files (producer snapshot, transaction index).
 
     Raises:
-        FileNotFoundError: its log file is gone.
+        FileNotFoundError: its log file no longer exists.
     """
-    # The indexes first: what they name has been written to the log, which is looked at later.
+    # The indexes first: the records that they point to are then in the log when it is read.
     offsets = read_end(folder, stem + INDEX, OFFSET_ENTRY.size)
     times = read_end(folder, stem + TIME_INDEX, TIME_ENTRY.size)
     try:
@@ -170,7 +171,7 @@ def examine(folder: int, stem: str, base: int, next_base: int | None, more: int)
     try:
         log = _Log(file)
         if MISSING in (offsets.flaw, times.flaw):
-            os.stat(stem + LOG, dir_fd=folder)  # FileNotFoundError: all of it is being taken away
+            os.stat(stem + LOG, dir_fd=folder)  # FileNotFoundError: the whole segment is being deleted
         try:
             found = _Look(log, base, next_base, offsets, times, (folder, stem)).facts()
         except FileNotFoundError:
@@ -186,7 +187,7 @@ def examine(folder: int, stem: str, base: int, next_base: int | None, more: int)
 
 
 def size_of(folder: int, name: str) -> int:
-    """Return a file's size in an open folder, 0 where it is gone."""
+    """Return a file's size in an open folder, 0 if it does not exist."""
     try:
         return lstat(name, dir_fd=folder).st_size
     except OSError:
@@ -194,7 +195,7 @@ def size_of(folder: int, name: str) -> int:
 
 
 def allocated(folder: int, name: str) -> int:
-    """Return what a file takes on its disk, 0 where it is gone: a preallocated index is a hole as a rule."""
+    """Return a file's allocated bytes, 0 if it does not exist: a preallocated index is usually a hole."""
     try:
         return lstat(name, dir_fd=folder).st_blocks * BLOCK
     except OSError:
@@ -210,7 +211,7 @@ def _unread(
 
 
 def _sizes(about: os.stat_result, offsets: IndexEnd, times: IndexEnd, more: int, *, closed: bool) -> tuple[int, int]:
-    """Return bytes of all files and of the log: of the last segment without what is preallocated and not yet used."""
+    """Return the bytes of all files and of the log; the last segment's without preallocated, unused bytes."""
     if closed:
         return about.st_size + offsets.size + times.size + more, about.st_size
     log = min(about.st_size, about.st_blocks * 512)
@@ -218,7 +219,7 @@ def _sizes(about: os.stat_result, offsets: IndexEnd, times: IndexEnd, more: int,
 
 
 class _Look:
-    """One look at a segment that is the last, or in which something doesn't fit."""
+    """Reads a segment that is the last one, or whose files are inconsistent."""
 
     def __init__(
         self,
@@ -251,7 +252,7 @@ class _Look:
                 self._notes.append("its time index's last entry makes no sense")
 
     def facts(self) -> tuple[int | None, int | None, int | None, str | None, str | None]:
-        """Return next offset, first and largest timestamp, problem and note."""
+        """Return the next offset, the first and largest timestamp, the problem and the note."""
         log, base = self._log, self._base
         if log.size == 0:
             return (base if self._next_base is None else self._next_base), None, None, None, self._note()
@@ -274,7 +275,7 @@ class _Look:
         return next_offset, first, largest, problem, self._note()
 
     def _tail(self) -> tuple[Walked, int]:
-        """Walk from the offset index's last entry, else from the start; return also from where."""
+        """Walk from the offset index's last entry, else from the start; return also the position walked from."""
         if (start := self._from_index) is not None and start < self._log.size:
             one = parse(self._log.read(HEADER_BYTES, start), 0, self._base, self._base)
             if isinstance(one, Batch) and one.base_offset <= self._indexed_offset:
@@ -287,7 +288,7 @@ class _Look:
         return self._walk(0), 0
 
     def _walk(self, start: int) -> Walked:
-        """Walk to the end; where that is being written right now, look again."""
+        """Walk to the end; walk again if the end was being written meanwhile."""
         walked = walk(self._log.read, start, self._log.size, self._base)
         for _ in range(_APPENDS_AWAITED):
             if walked.stop is not Stop.torn:
@@ -297,8 +298,8 @@ class _Look:
         return walked
 
     def _largest(self, tail: Walked, start: int, head: Batch | Stop) -> tuple[int | None, str | None]:
-        """Return the largest timestamp, or why it isn't known."""
-        if start == 0:  # all of it has been seen
+        """Return the largest timestamp, or None and why it is unknown."""
+        if start == 0:  # the whole log was walked
             self._compare(tail.max_timestamp)
             return tail.max_timestamp, None
         stamps = (tail.max_timestamp, head.max_timestamp if isinstance(head, Batch) else None)
@@ -316,13 +317,13 @@ class _Look:
         return walked.max_timestamp, None
 
     def _compare(self, largest: int | None) -> None:
-        """Note it where the time index says something else than all batches do."""
+        """Add a note if the time index contradicts the largest timestamp of all batches."""
         said = None if self._time is None else self._time[0]
         if said != largest and (self._next_base is not None or (said or 0) > (largest or 0)) and not self._times_flawed:
             self._notes.append("its time index doesn't fit its log")
 
     def _stands_at(self, stamp: int, offset: int) -> bool:
-        """Return whether the batch that holds an offset carries a timestamp as its largest."""
+        """Return whether the batch that contains an offset has this largest timestamp."""
         folder, stem = self._place
         start = position_before(folder, stem + INDEX, self._offsets.entries, offset - self._base)
         found = walk(self._log.read, start, self._log.size, self._base, until=offset)

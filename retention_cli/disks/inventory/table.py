@@ -1,4 +1,4 @@
-"""The inventory's Parquet format: its columns, and what the file says of itself."""
+"""The inventory's Parquet format: its columns and its metadata, and a writer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from retention_cli.disks.inventory.partition import PartitionRead
 
 FORMAT: Final = "kretain.segments/v1"
 METADATA_KEY: Final = b"kretain.segments"
-"""Of the Parquet file's key-value metadata: a JSON object."""
+"""The key in the Parquet file's metadata; its value is a JSON object."""
 
 ROW_GROUP: Final = 65_536
-"""Rows that are held in memory, and in a row group."""
+"""The number of rows in a row group; about as many are held in memory."""
 
 COLUMNS: Final = (
     ("broker", "int32", False),
@@ -38,9 +38,9 @@ COLUMNS: Final = (
     ("problem", "string", True),
     ("leader_epoch", "int32", True),
 )
-"""Name, type, and whether it may be null. Times are Unix ms."""
+"""Each column's name, type, and whether it may be null. Times are Unix ms."""
 LATER: Final = frozenset({"leader_epoch"})
-"""Columns that files of earlier versions lack: they are null there."""
+"""Columns that files of earlier versions lack: they are read as null."""
 
 
 def schema() -> Any:
@@ -51,7 +51,7 @@ def schema() -> Any:
 
 
 class InventoryWriter:
-    """Writes rows as they come, a row group at a time, beside the file's place; leaving it well puts it there.
+    """Writes rows in row groups to a temporary file, and renames it to its path on a successful exit.
 
     Raises:
         ScanError: the file can't be written.
@@ -119,7 +119,7 @@ class InventoryWriter:
             self._write(ROW_GROUP)
 
     def describe(self, about: dict[str, Any]) -> None:
-        """Write what is left, and what the file says of itself."""
+        """Write the remaining rows, and the file's metadata."""
         self._write(len(self._columns[0]))
         text = json.dumps(about, ensure_ascii=False, separators=(",", ":"))
         self._writer.add_key_value_metadata({METADATA_KEY: text.encode()})
@@ -161,7 +161,7 @@ class InventoryWriter:
             if self._writer is not None:
                 self._writer.close()
         except OSError:
-            pass  # the disk is full: what is there goes anyway
+            pass  # the disk is full: the file is deleted anyway
         finally:
             if self._scratch and os.path.exists(self._scratch):  # noqa: PTH110
                 os.unlink(self._scratch)  # noqa: PTH108

@@ -1,4 +1,4 @@
-"""What lies on the brokers' disks, and what must go: R5, R6 and R7 over columns of segments, pure.
+"""R5, R6 and R7 over columns of the segments on brokers' disks. Pure.
 
-``segments`` are the columns, ``water_level`` is R6's walk over them, ``in_the_way`` what it could not reach.
+``segments`` has the columns, ``water_level`` is R6's walk over them, ``blockers`` lists the bytes it could not reach.
 """

@@ -1,4 +1,4 @@
-"""Runs of batches laid out as an inventory's segments, for R5 (:mod:`retention_cli.disks.batch_sizes`)."""
+"""Present runs of batches as an inventory's segments, for R5 (:mod:`retention_cli.disks.batch_sizes`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from retention_cli.disks.solve.inventory_view import InventoryView
 
 
 class BatchView(InventoryView):
-    """What was read of logs, in the shape of an inventory: a run is a segment, none of them active."""
+    """The runs read from logs, in the form of an inventory: each run is a segment, and none is active."""
 
     by: ClassVar = "the batches in its log"
 
@@ -24,7 +24,7 @@ class BatchView(InventoryView):
         self._unread = missing
 
     def _missing(self, tp: TopicPartition, leader: int | None) -> Unknown | None:
-        """Return why a log could not be read, None where it could."""
+        """Return why a log could not be read, None if it was."""
         return self._unread.get(tp) or super()._missing(tp, leader)
 
 
@@ -33,12 +33,12 @@ def batch_view(
     leaders: Mapping[TopicPartition, int | None],
     ids: Mapping[TopicPartition, str],
 ) -> BatchView:
-    """Lay runs out.
+    """Return a view of runs as segments.
 
     Args:
-        runs: by partition, or why they are not known.
-        leaders: who led it when it was read.
-        ids: topic ids.
+        runs: each partition's runs, or why they are unknown.
+        leaders: the broker id of the leader that each was read from.
+        ids: the topic ids.
     """
     pa = arrow()
     missing: dict[TopicPartition, Unknown] = {}
@@ -57,7 +57,7 @@ def batch_view(
         return pa.array(values, kind).take(pa.array(np.repeat(np.arange(len(order)), counts)))
 
     def joined(name: str, blank: int) -> object:
-        # A log in which nothing lies is one run of nothing.
+        # An empty log becomes one empty run.
         parts = [getattr(read[tp], name) or [blank] for tp in order]
         return pa.array(np.concatenate([np.asarray(one, dtype=np.int64) for one in parts]) if parts else [], pa.int64())
 

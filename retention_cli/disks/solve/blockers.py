@@ -1,4 +1,4 @@
-"""What R6 could not reach: which bytes still lie on a disk that stays above its ceiling, and why (R6)."""
+"""Find the bytes that R6 could not free on disks that stay above their ceilings, and why (R6)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WHY: tuple[Why, ...] = ("active", "limit", "undated")
 class Remaining:
     """``size_bytes`` of a partition that stay on a disk.
 
-    ``active``: the segment that is being written to, which frees nothing. ``limit``: behind what its guards
-    allow, so a group that has not read it, a hold, a topic that is not managed; who knows the limits knows which.
-    ``undated``: at or behind a segment whose largest timestamp is not known.
+    ``active``: they are the active segment, which frees nothing. ``limit``: they are beyond the guards' limit (an
+    unread record, a hold, a topic that is not managed); the limit itself has the reason. ``undated``: they are at or
+    after a segment whose largest timestamp is unknown.
     """
 
     disk: int
@@ -30,12 +30,12 @@ class Remaining:
 
 
 def in_the_way(segments: Segments, result: WaterLevel, limit: Ints) -> list[Remaining]:
-    """Return what stays on the disks that are short: by disk, of each the most first.
+    """Return the bytes that stay on the disks that are short, by disk, the largest first.
 
     Args:
-        segments: as given to the walk.
-        result: what it came to.
-        limit: the limits as given to the walk.
+        segments: the segments given to the walk.
+        result: the walk's result.
+        limit: the limits given to the walk.
     """
     stays = (result.short > 0)[segments.disk] & ~wholly_below(segments, result.bound)
     rows = np.flatnonzero(stays)

@@ -1,4 +1,4 @@
-"""An inventory is believed as far as the cluster bears it out: what of it is not, and why (R6). Pure."""
+"""Compare an inventory with the cluster, and return the replicas whose rows are not trusted, and why (R6). Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from retention_cli.core.units import format_bytes
 from retention_cli.disks.solve.room import Disk
 
 _DENSER: Final = 2
-"""Records since the scan may be so many times as large as those before them on average."""
+"""Records written since the scan may be this many times as large, on average, as those before them."""
 _SLACK: Final = 1 << 16
 AGAIN: Final = "scan again"
 
 
 class ScannedReplica(NamedTuple):
-    """What an inventory says of one replica, over all its segments.
+    """An inventory's rows of one replica, summarized.
 
-    ``topic_id`` is None where it names none, or two. ``actives`` counts segments that are written to, ``active_base``
-    is the last one's base offset. ``end`` is the next offset, -1 where it is not known. ``log_bytes`` are all its
-    records', ``live_bytes`` those of closed segments that reach beyond S, ``active_bytes`` those of active ones.
-    ``index_bytes`` are what indexes take beside them, ``dead_index_bytes`` those of closed segments below S.
-    ``leader_epoch`` is that of its last record, None where the scan did not tell.
+    ``topic_id`` is None if the rows have none, or two. ``actives`` counts active segments, ``active_base`` is the last
+    one's base offset. ``end`` is the next offset, -1 if unknown. ``log_bytes`` are the bytes of all log files,
+    ``live_bytes`` those of closed segments that end beyond S, ``active_bytes`` those of active ones. ``index_bytes``
+    are the bytes of all indexes, ``dead_index_bytes`` those of closed segments below S. ``leader_epoch`` is the last
+    record's, None if the scan did not find it.
     """
 
     broker: int
@@ -43,7 +43,7 @@ class ScannedReplica(NamedTuple):
 
 
 EpochEnd = Callable[[TopicPartition, int], int | str]
-"""Where a leader epoch ends in a partition's log, as its leader says; or why that can't be told."""
+"""Returns the end offset of a leader epoch in a partition's log, as reported by its leader, or why it is unknown."""
 
 
 def not_borne_out(
@@ -52,13 +52,13 @@ def not_borne_out(
     facts: Mapping[TopicPartition, PartitionFacts],
     epoch_end: EpochEnd,
 ) -> dict[tuple[int, str, int], str]:
-    """Return the replicas (broker, topic, partition) of which an inventory is not believed, and why.
+    """Return the replicas (broker, topic, partition) whose inventory rows are not trusted, and why.
 
     Args:
-        scanned: a row per replica.
-        disks: as brokers describe them now, after S and H were read.
-        facts: of the partitions that may be touched; others are not looked at.
-        epoch_end: asked about the leader epochs of scanned replicas that :func:`epoch_to_ask` names.
+        scanned: a summary per replica.
+        disks: the disks as reported by the brokers, after S and H were read.
+        facts: the facts of the partitions to check; others are ignored.
+        epoch_end: called for the leader epochs of scanned replicas that :func:`epoch_to_ask` returns.
     """
     known_disks = [one for one in disks if one.dirs and not isinstance(one.room, Unknown)]
     on = {(one.broker, path): one for one in known_disks for path in one.dirs}
@@ -80,7 +80,7 @@ def not_borne_out(
             doubts.setdefault((one.broker, *one.tp), why)
     for disk in known_disks:
         if not all((disk.broker, path) in dirs for path in disk.dirs):
-            continue  # nothing is said of that disk
+            continue  # not all of that disk was scanned
         for tp in disk.replicas:
             if tp in facts and tp in present and (disk.name, tp) not in rows:
                 doubts.setdefault((disk.broker, *tp), f"its replica was not there yet: {AGAIN}")
@@ -88,12 +88,12 @@ def not_borne_out(
 
 
 def doubt(one: ScannedReplica, facts: PartitionFacts, size_bytes: int | None) -> str | None:
-    """Return why what is said of a replica is not believed, None where it is.
+    """Return why a replica's inventory rows are not trusted, None if they are.
 
     Args:
-        one: what the inventory says.
-        facts: what the cluster does.
-        size_bytes: what its broker says that it takes now, -1 where it has none on that disk, None where it can't tell.
+        one: the replica in the inventory.
+        facts: its partition's facts in the cluster.
+        size_bytes: its current size as reported by its broker, -1 if it is not on that disk, None if unknown.
     """
     topic_id, end, start = known(facts.topic.topic_id), known(facts.high_watermark), known(facts.log_start)
     if one.topic_id is None:
@@ -129,23 +129,23 @@ def doubt(one: ScannedReplica, facts: PartitionFacts, size_bytes: int | None) ->
 
 
 def epoch_to_ask(one: ScannedReplica, facts: PartitionFacts) -> int | None:
-    """Return the leader epoch whose end proves a scanned replica; None where there is nothing to ask (M1).
+    """Return the leader epoch whose end verifies a scanned replica; None if there is none to ask about (M1).
 
-    In the epoch in which it was scanned a log only grows.
+    Within the epoch in which it was scanned, a log only grows.
     """
     return None if one.leader_epoch in (None, facts.leader_epoch) else one.leader_epoch
 
 
 def _cut(one: ScannedReplica, facts: PartitionFacts, epoch_end: EpochEnd) -> str | None:
-    """Return why a scanned replica may be of another log than the one that is there now, None where it is of it (M1).
+    """Return why a scanned replica may be of another log than the current one, None if it is the same log (M1).
 
     Args:
-        one: what the inventory says.
-        facts: what the cluster does.
-        epoch_end: where its leader epoch ends by now.
+        one: the replica in the inventory.
+        facts: its partition's facts in the cluster.
+        epoch_end: returns where a leader epoch ends now.
     """
     if one.leader_epoch is None:
-        if facts.leader_epoch == 0:  # nobody else has ever led this log
+        if facts.leader_epoch == 0:  # this log has had only one leader epoch
             return None
         return f"it does not say under which leader epoch its log ended, and others have led since: {AGAIN}"
     asked = epoch_to_ask(one, facts)

@@ -1,4 +1,4 @@
-"""Which log dirs of a broker are on one device, and count once (R6). Pure."""
+"""Group a broker's log dirs by device: several on one device count as one disk (R6). Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.policy.settings import DiskRules
 
 _NEAR: Final = 1_000
-"""Of two volumes as large as each other, rooms closer than this part of it may be one that was read at two moments."""
+"""Two volumes of equal size may be one, read at two moments, if their free space differs by at most size / _NEAR."""
 _ANONYMOUS: Final = "0:"
-"""How a device's number begins where a file system makes it up: btrfs does for each subvolume, NFS for each mount."""
+"""The prefix of device numbers that file systems make up: btrfs for each subvolume, NFS for each mount."""
 
 Devices = Mapping[tuple[int, str], str]
-"""By broker and log dir, the device that an inventory names."""
+"""The devices in an inventory, by (broker, log dir)."""
 NO_DEVICES: Final[Devices] = {}
 
 
@@ -29,7 +29,7 @@ class ReplicaLike(Protocol):
 
 
 class DirLike(Protocol):
-    """A log dir as its broker describes it (``brokers/log_dirs.py``)."""
+    """A log dir as reported by its broker (``brokers/log_dirs.py``)."""
 
     @property
     def path(self) -> str: ...  # noqa: D102
@@ -45,7 +45,7 @@ class DirLike(Protocol):
 
 @dataclass(slots=True)
 class Groups:
-    """Log dirs by device, sorted. ``doubts`` say of dirs why it can't be told; ``notes`` are for people."""
+    """Log dirs grouped by device, sorted. ``doubts`` are why a dir's device is unknown; ``notes`` are to be shown."""
 
     groups: list[list[str]] = field(default_factory=list)
     doubts: dict[str, Unknown] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Groups:
 
 
 class FileLike(Protocol):
-    """An inventory's file, as far as it names devices."""
+    """The part of an inventory's file that has devices."""
 
     @property
     def broker(self) -> int: ...  # noqa: D102
@@ -62,7 +62,7 @@ class FileLike(Protocol):
 
 
 def devices_in(files: Sequence[FileLike]) -> Devices:
-    """Return the devices that an inventory names."""
+    """Return the devices in an inventory's files."""
     return {
         (file.broker, str(one.get("path"))): str(one["device"])
         for file in files
@@ -72,13 +72,13 @@ def devices_in(files: Sequence[FileLike]) -> Devices:
 
 
 def group(broker: int, dirs: Sequence[DirLike], rules: DiskRules, devices: Devices) -> Groups:
-    """Put a broker's log dirs together that are on one device.
+    """Group a broker's log dirs by device.
 
     Args:
-        broker: whose.
-        dirs: as it describes them.
-        rules: the policy's: ``disks.devices`` goes before all else, also where it names a dir alone.
-        devices: the inventory's.
+        broker: the broker's id.
+        dirs: its log dirs.
+        rules: the policy's disk rules. ``disks.devices`` takes precedence, also if it lists only one dir of a device.
+        devices: the inventory's devices.
     """
     found = Groups()
     left = sorted(dirs, key=lambda one: one.path)
@@ -108,7 +108,7 @@ def group(broker: int, dirs: Sequence[DirLike], rules: DiskRules, devices: Devic
 
 
 def _other_brokers(broker: int, device: Collection[str]) -> list[str]:
-    """Return the other brokers that ``disks.devices`` puts on a device."""
+    """Return the other brokers that share a device according to ``disks.devices``."""
     named = {one.partition(":")[0] for one in device if not one.startswith("/") and ":" in one}
     return sorted(named - {str(broker)}, key=int)
 
@@ -133,7 +133,7 @@ def _named_alike(broker: int, paths: Sequence[str], devices: Devices) -> bool:
 
 
 def _doubt(found: Groups, broker: int, alike: Sequence[Sequence[DirLike]], devices: Devices) -> None:
-    """Note of dirs that may be on one device, and may not, that it can't be told."""
+    """Add a doubt for each dir of which it is unknown whether it shares a device with another."""
     for n, group_ in enumerate(alike):
         for other in alike[n + 1 :]:
             pair = next(
@@ -157,13 +157,13 @@ def _doubt(found: Groups, broker: int, alike: Sequence[Sequence[DirLike]], devic
 
 
 def _named_apart(broker: int, one: DirLike, other: DirLike, devices: Devices) -> bool:
-    """Return whether an inventory knows of two dirs, which are on two devices by it, that these are real ones."""
+    """Return whether an inventory has real, not made-up, device numbers for both of two dirs."""
     names = [devices.get((broker, path)) for path in (one.path, other.path)]
     return all(name is not None and not name.startswith(_ANONYMOUS) for name in names)
 
 
 def _may_be_one(one: tuple[int, int] | None, other: tuple[int, int] | None, named_apart: bool) -> bool:
-    """Return whether two volumes may be one: as large, and about as full, or to the byte where an inventory differs."""
+    """Return whether two volumes may be one: of equal size, and about (``named_apart``: exactly) equally full."""
     if one is None or other is None or one[0] != other[0]:
         return False
     return one[1] == other[1] if named_apart else abs(one[1] - other[1]) <= one[0] // _NEAR

@@ -1,4 +1,4 @@
-"""An inventory as numbered columns: topics, partitions and log dirs by number, the rest as it stands."""
+"""Encode an inventory as columns of numbers: topics, partitions and log dirs are numbered, the rest is unchanged."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from retention_cli.disks.inventory.inventory import InventoryError
 from retention_cli.disks.solve.segments import UNDATED, Ints, Segments
 
 NO_END: Final = 2**63 - 1
-"""The next offset of a segment whose end is not known: it never lies wholly below a bound."""
+"""The next offset of a segment whose end is unknown: it is never wholly below a bound."""
 _NUMBERS: Final = ("base_offset", "next_offset", "bytes", "largest_timestamp")
 _SPARSE: Final = 4
-"""Where partition numbers have so many holes (rows of them to one of ours), they are numbered by sorting."""
+"""If there are more than this many possible partition numbers per row, partitions are numbered by sorting."""
 
 
 class LogDir(NamedTuple):
@@ -32,9 +32,9 @@ class LogDir(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncodedSegments:
-    """Segments with what their numbers stand for: ``dirs[d]`` and ``partitions[p]``, both sorted.
+    """Segments, and what their numbers mean: ``dirs[d]`` and ``partitions[p]``, both sorted.
 
-    ``segments.disk`` counts log dirs; :meth:`on_disks` lays several of them on one device together.
+    ``segments.disk`` numbers log dirs; :meth:`on_disks` replaces these by disks, which may have several log dirs.
     """
 
     segments: Segments
@@ -42,7 +42,7 @@ class EncodedSegments:
     dirs: Sequence[LogDir]
 
     def on_disks(self, disk_of: Sequence[int]) -> Segments:
-        """Return the segments with disk numbers instead: ``disk_of[d]`` is that of ``dirs[d]``."""
+        """Return the segments with disk numbers instead: ``disk_of[d]`` is the disk of ``dirs[d]``."""
         numbers = np.asarray(disk_of, dtype=np.int32)
         s = self.segments
         return Segments(
@@ -57,14 +57,14 @@ class EncodedSegments:
 
 
 def encoded(column: Callable[[str], Any]) -> EncodedSegments:
-    """Return an inventory's columns with numbers for names.
+    """Return an inventory's columns with numbers instead of names.
 
     Args:
-        column: gives a column of the inventory by its name, as a pyarrow ChunkedArray: ``table.column``, or what
-            reads one at a time.
+        column: returns a column of the inventory by its name, as a pyarrow ChunkedArray: ``table.column``, or a
+            function that reads one column at a time.
 
     Raises:
-        InventoryError: a row lacks what it needs.
+        InventoryError: a row lacks a required value.
     """
     topics, topic = _words(column("topic"))
     partition, partitions = _partitions(topics, topic, _whole(column("partition"), "partition").astype(np.int32))
@@ -91,7 +91,7 @@ def encoded(column: Callable[[str], Any]) -> EncodedSegments:
 
 
 def _whole(column: Any, name: str, instead: int | None = None) -> Ints:
-    """Return a column's numbers; ``instead`` stands where there is none."""
+    """Return a column's numbers, with ``instead`` for nulls."""
     if column.null_count:
         if instead is None:
             raise InventoryError(f"the inventory's column {name} has {column.null_count:,} rows without a value")
@@ -107,7 +107,7 @@ def _words(column: Any) -> tuple[list[str], Ints]:
     if not arrow().types.is_dictionary(column.type):
         column = column.cast(arrow().string()).dictionary_encode()
     whole = column.unify_dictionaries().combine_chunks()
-    if hasattr(whole, "chunks"):  # older pyarrow gives a chunked array of one
+    if hasattr(whole, "chunks"):  # older pyarrow returns a chunked array of one chunk
         whole = whole.chunk(0) if whole.num_chunks else arrow().array([], column.type)
     words = whole.dictionary.to_pylist()
     ranks = np.empty(len(words), dtype=np.int32)
@@ -117,7 +117,7 @@ def _words(column: Any) -> tuple[list[str], Ints]:
 
 
 def _partitions(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list[TopicPartition]]:
-    """Number the partitions in the order of (topic, partition), without a sort where their numbers are dense."""
+    """Number the partitions in the order of (topic, partition), without sorting if partition numbers are dense."""
     if not len(topic):
         return np.empty(0, dtype=np.int32), []
     if int(index.min()) < 0:

@@ -1,11 +1,11 @@
-"""R6 without an inventory: the water level found by asking for offsets at ever closer times (R6). Pure.
+"""R6 without an inventory: find each disk's water level by bisecting times (R6). Pure.
 
-Nobody knows the segments, so a level is a time: all that is older goes. Per disk it is bisected, all disks at once: a
-round asks each partition for its offset at the level that its disks try. As in the exact walk, disks don't
-meet: what goes of a disk before its own level goes for its own sake.
+Segments are unknown, so a level is a time, and every older record is trimmed. All disks are bisected at once: each
+round looks up every partition's offset at the levels that its disks try. As in the exact walk, disks are independent:
+the records older than a disk's own level are trimmed for that disk's sake.
 
-What a bound frees is an estimate: the replica's bytes are taken for spread evenly over its offsets, and only
-whole segments of ``segment.bytes`` count, the last of them, which is being written to, never.
+What a bound frees is an estimate: a replica's bytes are assumed to be spread evenly over its offsets, and only whole
+segments of ``segment.bytes`` count. The last one, which is active, never counts.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 from retention_cli.disks.solve.segments import Ints, add_up
 
 _NEAR: Final = 50
-"""A level by which no more than a fiftieth too much goes is near enough, once it is known to half a minute."""
+"""A level that frees at most a fiftieth too much is accepted once it is known to half a minute (``_FINE_MS``)."""
 _FINE_MS: Final = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A row per replica. ``size_bytes`` are those of its live records: there must be no dead bytes in them."""
+    """A row per replica. ``size_bytes`` are the bytes of its live records, without dead bytes."""
 
     disk: Ints
     partition: Ints
@@ -33,9 +33,9 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """A row per partition: S, H, what it is trimmed to anyway, how far its guards allow, and ``segment.bytes``.
+    """A row per partition: S, H, the bound without R6 (``start``), the guards' limit, and ``segment.bytes``.
 
-    A limit below ``start`` means that it is not touched.
+    A limit below ``start`` means that R6 does not trim the partition.
     """
 
     log_start: Ints
@@ -49,8 +49,8 @@ class Logs:
 class Estimate:
     """Like a :class:`~retention_cli.disks.solve.water_level.WaterLevel`, with estimated bytes.
 
-    ``perhaps_freed`` is what goes besides ``already_freed`` where segments are smaller than ``segment.bytes``: those
-    that roll by time are. R6 trims nothing in its stead.
+    ``perhaps_freed`` are the bytes freed in addition to ``already_freed`` if segments are smaller than
+    ``segment.bytes``, as those that roll by time are. R6 trims nothing to make up for them.
     """
 
     bound: Ints
@@ -62,15 +62,15 @@ class Estimate:
 
 
 class Bisection:
-    """Finds each disk's level: ask :meth:`wanted`, look the offsets up, give them to :meth:`answer`, until done.
+    """Finds each disk's level: call :meth:`wanted`, look up the offsets, pass them to :meth:`answer`, until done.
 
     Args:
-        replicas: all that lie on the disks in question.
+        replicas: all replicas on the disks.
         logs: their partitions.
-        excess: per disk, the bytes above its ceiling; 0 or less for those that ask for nothing.
+        excess: the bytes above each disk's ceiling; 0 or less for a disk that needs no trim.
         oldest_ms: a time (Unix ms) before which nothing was written.
-        newest_ms: one after which nothing was.
-        resolution_ms: how close a level is found. It errs to the side of enough.
+        newest_ms: a time (Unix ms) after which nothing was written.
+        resolution_ms: how precisely a level is found. It errs on the side of freeing enough.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Bisection:
         self._already = self._freed_on(logs.start[replicas.partition], disks)
         self._perhaps = self._share_on(logs.start, disks) - self._already
         self._remaining = np.asarray(excess, dtype=np.int64) - self._already - self._perhaps
-        # at the upper end all goes that may; it is enough, or the disk stays short
+        # the upper end trims everything that the limits allow; if that is not enough, the disk stays short
         self._offset = np.maximum(logs.start, logs.limit)[replicas.partition]
         self._below = logs.start[replicas.partition]
-        """As far as the newest level goes that is not enough."""
+        """Each replica's offset at the newest level that is known not to free enough."""
         self._low = np.full(disks, oldest_ms, dtype=np.int64)
         self._high = np.full(disks, newest_ms, dtype=np.int64)
         reachable = self._freed_on(self._offset, disks) - self._already >= self._remaining
@@ -93,15 +93,15 @@ class Bisection:
         self._open = self._over & reachable
 
     def wanted(self) -> tuple[Ints, Ints]:
-        """Return (partition, time in Unix ms) rows to look up, each pair once; none when it is done."""
+        """Return (partition, time in Unix ms) rows to look up, each pair once; empty when the search is done."""
         partition, times, _ = self._pairs()
         return partition, times
 
     def answer(self, partition: Ints, time_ms: Ints, offset: Ints) -> None:
-        """Take the offsets of what was wanted, in its order. Where one is unknown, S stands for it: nothing goes.
+        """Continue with the offsets of the wanted rows, in their order. Pass S for an unknown one: it trims nothing.
 
         Raises:
-            ValueError: it is not what was wanted.
+            ValueError: the rows are not those that :meth:`wanted` returned.
         """
         wanted, times, inverse = self._pairs()
         if not (np.array_equal(partition, wanted) and np.array_equal(time_ms, times)):
@@ -125,7 +125,7 @@ class Bisection:
         self._open &= ~(fits & near & (self._high - self._low <= _FINE_MS))
 
     def result(self) -> Estimate:
-        """Return the bounds so far: enough where that is possible, closer with every round."""
+        """Return the bounds so far: they free enough where that is possible, more precisely with every round."""
         replicas = self._replicas
         bound = self._logs.start.copy()
         driving = self._over[replicas.disk]
@@ -136,10 +136,10 @@ class Bisection:
         return Estimate(bound, self._already, self._perhaps, freed, np.maximum(self._remaining - freed, 0), level)
 
     def _no_more_than_enough(self) -> Ints:
-        """Return the offsets; of what is as old as its disk's level no more than the disk needs, by partition.
+        """Return the offsets, limited to what each disk needs of the records between its last two levels.
 
-        A level is not always close: where many records have one time, or a newer one stands before them, the last step
-        is a large one.
+        The last step may be a large one: if many records have one time, or are preceded by a newer one. Its records
+        are then taken in the order of partitions.
         """
         replicas, logs, of = self._replicas, self._logs, self._replicas.partition
         ends = logs.log_start[of], logs.high_watermark[of], replicas.size_bytes, logs.segment_bytes[of]
@@ -162,10 +162,10 @@ class Bisection:
         return all_of
 
     def _where_it_frees(self, bound: Ints) -> Ints:
-        """Return the bounds without what frees nothing: up to where the last segment that goes is likely to end.
+        """Return the bounds, lowered to where the last segment that they free is likely to end.
 
-        A quarter of a segment more is for records that are not equally large, but not out of the last segment, which
-        stays. So do partitions that would not lose a whole one.
+        A quarter of a segment is added, as records differ in size, but nothing of the last segment, which stays.
+        Partitions that would not lose a whole segment are not trimmed.
         """
         replicas, logs, of = self._replicas, self._logs, self._replicas.partition
         freed = self._freed_of(bound)
@@ -181,7 +181,7 @@ class Bisection:
         return frees
 
     def _freed_of(self, bound: Ints) -> Ints:
-        """Return the bytes per replica that a trim to its partition's bound is likely to free."""
+        """Return the bytes of each replica that a trim to its partition's bound is likely to free."""
         replicas, logs, of = self._replicas, self._logs, self._replicas.partition
         return freed_bytes(
             bound[of], logs.log_start[of], logs.high_watermark[of], replicas.size_bytes, logs.segment_bytes[of]
@@ -192,7 +192,7 @@ class Bisection:
         return rows
 
     def _pairs(self) -> tuple[Ints, Ints, Ints]:
-        """Return the partitions and times to look up, each pair once; and of each replica asked, which is its own."""
+        """Return the partitions and times to look up, each pair once, and the pair's index for each replica asked."""
         rows = self._asked()
         times, rank = np.unique(self._middle()[self._replicas.disk[rows]], return_inverse=True)
         count = max(1, len(times))
@@ -204,13 +204,13 @@ class Bisection:
         return middle
 
     def _share_on(self, start: Ints, disks: int) -> Ints:
-        """Return the bytes per disk that lie below these bounds, one per partition."""
+        """Return the bytes per disk below these bounds (one per partition)."""
         replicas, logs, of = self._replicas, self._logs, self._replicas.partition
         share = _share(start[of], logs.log_start[of], logs.high_watermark[of], replicas.size_bytes)
         return add_up(share, replicas.disk, disks)
 
     def _freed_on(self, bound: Ints, disks: int) -> Ints:
-        """Return the bytes per disk that trims to these bounds, one per replica, are likely to free."""
+        """Return the bytes per disk that trims to these bounds (one per replica) are likely to free."""
         replicas, logs = self._replicas, self._logs
         return add_up(
             freed_bytes(
@@ -226,7 +226,7 @@ class Bisection:
 
 
 def _share(bound: Ints, log_start: Ints, high_watermark: Ints, size_bytes: Ints) -> Ints:
-    """Return how many of a replica's bytes lie below ``bound``, if they are spread evenly."""
+    """Return how many of a replica's bytes are below ``bound``, if they are spread evenly over its offsets."""
     records = np.maximum(high_watermark - log_start, 1)
     going = np.clip(bound - log_start, 0, records)
     share: Ints = (size_bytes.astype(np.float64) * (going / records)).astype(np.int64)
@@ -234,13 +234,13 @@ def _share(bound: Ints, log_start: Ints, high_watermark: Ints, size_bytes: Ints)
 
 
 def freed_bytes(bound: Ints, log_start: Ints, high_watermark: Ints, size_bytes: Ints, segment_bytes: Ints) -> Ints:
-    """Return what a trim to ``bound`` is likely to free of a replica: whole segments, but for the last one."""
+    """Return the bytes of a replica that a trim to ``bound`` is likely to free: whole segments, except the last."""
     share = _share(bound, log_start, high_watermark, size_bytes)
     freed: Ints = np.minimum(share // segment_bytes * segment_bytes, all_but_the_last(size_bytes, segment_bytes))
     return freed
 
 
 def all_but_the_last(size_bytes: Ints, segment_bytes: Ints) -> Ints:
-    """Return the bytes of a replica that are likely to be in segments which are not being written to."""
+    """Return the bytes of a replica that are likely to be in closed segments."""
     closed: Ints = np.maximum(size_bytes - 1, 0) // segment_bytes * segment_bytes
     return closed

@@ -1,7 +1,7 @@
-"""R6 without an inventory: from disks and decisions to bounds, all of it estimated (R6). Pure.
+"""R6 without an inventory: derive estimated bounds from disks and decisions (R6). Pure.
 
-Ask :meth:`Estimation.wanted`, look the offsets up, give them to :meth:`Estimation.answer`, until there is nothing more
-to ask; then take :meth:`Estimation.result`.
+Call :meth:`Estimation.wanted`, look up the offsets, and pass them to :meth:`Estimation.answer`, until there are none;
+then call :meth:`Estimation.result`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from retention_cli.policy.settings import DiskRules
 class Known:
     """What is known of partitions and their replicas, without an inventory.
 
-    ``ends`` are S and H where both are known, ``decided`` where the other rules trim to, ``limits`` how far R6 may go
-    of the managed partitions, ``segment_bytes`` topics' settings where they could be read. ``doubts`` say, per disk
-    number and partition, why a replica's size may hold dead bytes, ``dead_bytes`` how many are likely to be on their
-    way, ``doubtful_bytes`` how many may be, and ``leaving`` what else is on its way or may be, per disk.
+    ``ends`` are S and H where both are known, ``decided`` the other rules' bounds, ``limits`` how far R6 may trim the
+    managed partitions, ``segment_bytes`` the topics' settings that could be read. ``doubts`` are, by disk number and
+    partition, why a replica's size may include dead bytes, ``dead_bytes`` how many are likely dead, and
+    ``doubtful_bytes`` how many more may be. ``leaving`` are other bytes that are leaving, or may be, per disk.
     """
 
     ends: Mapping[TopicPartition, tuple[int, int]]
@@ -48,10 +48,10 @@ class Estimation:
 
     Args:
         disks: all disks that could be read.
-        rules: the policy's; ``percent`` is set.
-        known: what is known of what lies on them.
-        newest_ms: a time (Unix ms) after which nothing is stamped.
-        oldest_ms: one before which nothing is.
+        rules: the policy's disk rules; ``percent`` is set.
+        known: what is known of partitions and replicas.
+        newest_ms: a time (Unix ms) after which no record is stamped.
+        oldest_ms: a time (Unix ms) before which no record is stamped.
     """
 
     disks: Sequence[Disk]
@@ -105,23 +105,23 @@ class Estimation:
 
     @property
     def names(self) -> Sequence[TopicPartition]:
-        """The partitions by their numbers."""
+        """The partitions, by number."""
         return self._names
 
     def ends(self) -> tuple[Ints, Ints]:
-        """Return S and H by number."""
+        """Return S and H of each partition, by number."""
         return self._logs.log_start, self._logs.high_watermark
 
     def wanted(self) -> tuple[Ints, Ints]:
-        """Return (partition's number, time in Unix ms) rows to look up, each pair once; none when it is done."""
+        """Return (partition number, time in Unix ms) rows to look up, each pair once; empty when the search is done."""
         return self._search.wanted()
 
     def answer(self, partition: Ints, time_ms: Ints, offset: Ints) -> None:
-        """Take the offsets before which all is older. Where one can't be told it must be S: nothing goes."""
+        """Continue with the offsets before which every record is older. Pass S for an unknown one: it trims nothing."""
         self._search.answer(partition, time_ms, offset)
 
     def result(self) -> OldestFirst:
-        """Return the bounds, and what each disk comes to, marked as estimated."""
+        """Return the bounds, and each disk's outcome, marked as estimated."""
         found = self._search.result()
         bounds = {self._names[n]: int(found.bound[n]) for n in np.flatnonzero(found.bound > self._logs.start).tolist()}
         blockers = self._blockers(found)
@@ -164,7 +164,7 @@ class Estimation:
         return Logs(columns[0], columns[1], columns[2], columns[3], columns[4])
 
     def _unknown_partitions(self, outcomes: Sequence[DiskOutcome]) -> dict[TopicPartition, Unknown]:
-        """Return why R6 could not look at managed partitions that lie on a disk above its ceiling."""
+        """Return why R6 could not judge managed partitions on disks above their ceilings or of unknown usage."""
         found: dict[TopicPartition, Unknown] = {}
         for n, one in enumerate(outcomes):
             if one.unknown is None and one.excess_bytes <= 0:
@@ -188,7 +188,7 @@ class Estimation:
         return found
 
     def _blockers(self, found: Estimate) -> dict[int, list[Blocker]]:
-        """Return what stays on the disks that are short, of each the most first."""
+        """Return the bytes that stay on the disks that are short, by disk, the largest first."""
         replicas, logs = self._replicas, self._logs
         of = replicas.partition
         freed = freed_bytes(
@@ -212,6 +212,6 @@ class Estimation:
         limit = self._limits.get(tp, UNMANAGED)
         if isinstance(limit, Unknown):
             return Blocker(tp, size_bytes, limit.reasons[0].code, limit.reasons[0].text)
-        if tp in self.known.ends and limit.offset >= self.known.ends[tp][1]:  # all of it may go
+        if tp in self.known.ends and limit.offset >= self.known.ends[tp][1]:  # all of it may be trimmed
             return Blocker(tp, size_bytes, "active", "the active segment frees nothing")
         return Blocker(tp, size_bytes, limit.guard, limit.text)

@@ -1,4 +1,4 @@
-"""An inventory, ready for the rules that want one: numbered once, asked by every run and recheck."""
+"""An inventory prepared for the rules that use one: encoded once, queried by every run and recheck."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ COLUMNS: Final = (
     "active",
     "leader_epoch",
 )
-"""What is read of an inventory's files."""
+"""The columns that are read from an inventory's files."""
 _NO_EPOCH: Final = -1
 
 
 class InventoryView:
-    """What an inventory says, by partition. ``ids`` are always the topic ids that the cluster has now.
+    """An inventory's answers by partition. Arguments named ``ids`` are the cluster's current topic ids.
 
     Args:
-        inventory: with :data:`COLUMNS` at least.
+        inventory: the inventory, with at least :data:`COLUMNS`.
     """
 
     by: ClassVar = "the inventory"
@@ -54,7 +54,7 @@ class InventoryView:
         self._log_bytes: Ints = table.column("log_bytes").to_numpy()
         self._epochs: Ints = arrow("pyarrow.compute").fill_null(table.column("leader_epoch"), _NO_EPOCH).to_numpy()
         whole = table.column("topic_id").unify_dictionaries().combine_chunks()
-        if hasattr(whole, "chunks"):  # older pyarrow gives a chunked array of one
+        if hasattr(whole, "chunks"):  # older pyarrow returns a chunked array of one chunk
             whole = whole.chunk(0) if whole.num_chunks else whole
         words = whole.dictionary.to_pylist() if hasattr(whole, "dictionary") else []
         self._id_numbers = {word: number for number, word in enumerate(words)}
@@ -68,33 +68,33 @@ class InventoryView:
 
     @property
     def files(self) -> Sequence[InventoryFile]:
-        """What each file says of itself."""
+        """The metadata of each of the inventory's files."""
         return self._inventory.files
 
     def age_ms(self, now_ms: int) -> int:
-        """Return how old its oldest file is."""
+        """Return the age of the oldest file (ms)."""
         return self._inventory.age_ms(now_ms)
 
     def check_cluster(self, cluster_id: str) -> None:
-        """Refuse to speak of another cluster.
+        """Check that the inventory is of this cluster.
 
         Raises:
-            InventoryError: it is another's.
+            InventoryError: it is another cluster's.
         """
         self._inventory.check_cluster(cluster_id)
 
     def without(self, doubts: Mapping[tuple[int, str, int], str]) -> Self:
-        """Return this inventory without what the cluster does not bear out: by replica, and why (R6)."""
+        """Return this inventory with the doubted replicas marked as incomplete, with the reasons (R6)."""
         found = copy(self)
         whole = self._inventory
         found._inventory = replace(whole, incomplete={**doubts, **whole.incomplete})  # noqa: SLF001  (our own copy)
         return found
 
     def replicas(self, log_starts: Mapping[TopicPartition, int]) -> Iterator[ScannedReplica]:
-        """Yield what is said of each replica, whose rows stand together.
+        """Yield a summary of each replica. Its rows must be consecutive.
 
         Args:
-            log_starts: S, where it is known.
+            log_starts: S of partitions, where it is known.
         """
         s, names, dirs = self._encoded.segments, self._encoded.partitions, self._encoded.dirs
         if not len(s):
@@ -130,14 +130,14 @@ class InventoryView:
             yield one if one.leader_epoch != _NO_EPOCH else one._replace(leader_epoch=None)
 
     def segment_table(self, ids: Mapping[TopicPartition, str]) -> SegmentTable:
-        """Return what R6 walks over."""
+        """Return the table that R6 walks over."""
         whole = self._inventory
         return SegmentTable(self._encoded, self._log_bytes, whole.incomplete, self._ours(ids), whole.scanned_dirs)
 
     def bases(
         self, leaders: Mapping[TopicPartition, int | None], ids: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, Maybe[Sequence[int]]]:
-        """Return the base offsets of leader replicas' segments, sorted; unknown where the inventory lacks them."""
+        """Return the base offsets of leader replicas' segments, sorted; unknown if the inventory lacks the replica."""
         segments, of_leader = self._of_leaders(leaders, ids)
         rows = np.flatnonzero(of_leader)
         rows = rows[np.lexsort((segments.base_offset[rows], segments.partition[rows]))]
@@ -157,7 +157,7 @@ class InventoryView:
         leaders: Mapping[TopicPartition, int | None],
         ids: Mapping[TopicPartition, str],
     ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
-        """Return R5's bounds, exact to the segment, by the policy's key."""
+        """Return R5's bounds for each partition, exact to the segment, by the policy's key."""
         segments, of_leader = self._of_leaders({tp: leaders.get(tp) for tp in facts}, ids)
         count = len(self._encoded.partitions)
         start, most = np.zeros(count, dtype=np.int64), np.full(count, -1, dtype=np.int64)
@@ -188,10 +188,10 @@ class InventoryView:
         leaders: Mapping[TopicPartition, int | None],
         ids: Mapping[TopicPartition, str],
     ) -> dict[TopicPartition, tuple[int, bool]]:
-        """Return what lies between two offsets of the leaders' logs, in bytes, and whether that is to the byte.
+        """Return the bytes between two offsets of the leaders' logs, and whether that is exact.
 
-        It is where both are a segment's ends; else a segment's bytes go by its offsets. What was written after the
-        scan, or is not in the inventory for another reason, is not in the result.
+        It is exact if both offsets are segment boundaries; otherwise a segment's bytes are split in proportion to its
+        offsets. Partitions with offsets that are not in the inventory, such as newer ones, are left out.
         """
         segments, of_leader = self._of_leaders({tp: leaders.get(tp) for tp in trims}, ids)
         count = len(self._encoded.partitions)
@@ -208,14 +208,14 @@ class InventoryView:
         return found
 
     def _missing(self, tp: TopicPartition, leader: int | None) -> Unknown | None:
-        """Return why the inventory does not tell of a partition's leader replica, None where it does."""
+        """Return why the inventory lacks a partition's leader replica, None if it has it."""
         held = tp in self._numbers and (tp, leader) in self._held
         return missing_replica(self._inventory.incomplete, tp, leader, held=held)
 
     def _of_leaders(
         self, leaders: Mapping[TopicPartition, int | None], ids: Mapping[TopicPartition, str]
     ) -> tuple[Segments, Flags]:
-        """Return the segments by their records' bytes, and which rows are of leader replicas of today's topics."""
+        """Return the segments sized by their log files, and a mask of leader replicas of the current topics."""
         segments = replace(self._encoded.segments, size_bytes=self._log_bytes)
         leader = np.full(len(self._encoded.partitions), -1, dtype=np.int64)
         for tp, broker in leaders.items():
@@ -228,7 +228,7 @@ class InventoryView:
         return segments, rows
 
     def _ours(self, ids: Mapping[TopicPartition, str]) -> Flags:
-        """Return which rows are of the topic that has the name now, by its id. One without an id is not."""
+        """Return a mask of the rows whose topic id is the current topic's. A row without an id is not in it."""
         wanted = np.full(len(self._encoded.partitions), -2, dtype=np.int64)
         for tp, topic_id in ids.items():
             if tp in self._numbers:
@@ -244,12 +244,12 @@ def _or_none(value: int | None) -> int:
 def missing_replica(
     incomplete: Mapping[tuple[int, str, int], str], tp: TopicPartition, leader: int | None, *, held: bool
 ) -> Unknown | None:
-    """Return why an inventory does not tell of a partition's leader replica, None where it does.
+    """Return why an inventory lacks a partition's leader replica, None if it has it.
 
     Args:
-        incomplete: replicas (broker, topic, partition) of which something is unknown, with why.
+        incomplete: replicas (broker, topic, partition) of which something is unknown, with the reason.
         tp: the partition.
-        leader: who leads it.
+        leader: the leader's broker id, None if there is no leader.
         held: whether the inventory has any segment of that replica.
     """
     if leader is None:
@@ -265,7 +265,7 @@ def missing_replica(
 def unknown_logs(
     facts: Mapping[TopicPartition, PartitionFacts], missing: Callable[[TopicPartition], Unknown | None]
 ) -> dict[TopicPartition, Unknown]:
-    """Return of which partitions no tail can be told, and why: the replica is missing, or S is not known."""
+    """Return the partitions whose tails are unknown, and why: the replica is missing, or S is unknown."""
     found = {}
     for tp, one in facts.items():
         why = missing(tp) or one.log_start
@@ -282,15 +282,15 @@ def tails_by_key(
     together: Callable[[TopicPartition], int],
     by: str,
 ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
-    """Return R5's bounds by the policy's key; one that is missing makes its topic's unknown.
+    """Return R5's bounds for each partition, by the policy's key. A missing partition makes its topic's unknown.
 
     Args:
-        settings: by topic.
-        missing: of which partitions nothing can be told (:func:`unknown_logs`).
+        settings: the settings by topic.
+        missing: the partitions whose tails are unknown (:func:`unknown_logs`).
         tps: all partitions, in order.
-        each: gives where a partition's own tail begins.
-        together: gives where it begins so that its topic fits.
-        by: whose word it is.
+        each: returns where a partition's own tail begins.
+        together: returns where a partition's tail begins so that its topic fits.
+        by: what the bounds are based on, for display.
     """
     broken: dict[str, Unknown] = {}
     for tp, why in missing.items():

@@ -1,4 +1,4 @@
-"""Replicas that are behind the others: how their bytes lie over the partition's offsets can't be told (R6). Pure."""
+"""Find replicas that lag behind others: how their bytes spread over the partition's offsets is unknown (R6). Pure."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from retention_cli.core.units import format_bytes
 from retention_cli.disks.solve.room import Disk
 
 _SEGMENTS: Final = 2
-"""By so many segments replicas of one log may differ: each rolls, and is swept, at its own time."""
+"""Replicas of one log may differ by this many segments: each broker rolls and sweeps them at its own time."""
 
 
 def smaller_replicas(
     disks: Sequence[Disk], tps: Collection[TopicPartition], segment_bytes: Mapping[str, int]
 ) -> dict[tuple[int, TopicPartition], Unknown]:
-    """Return, by disk number and partition, why nothing is estimated of a replica that lags, or is being filled.
+    """Return, by disk number and partition, why nothing is estimated for a replica that lags, or is being filled.
 
-    An estimate spreads a replica's bytes over its partition's offsets. One that ends early holds older records alone:
-    it would be trimmed much too far. No broker tells how far a follower is, but its size does.
+    An estimate spreads a replica's bytes over its partition's offsets. A replica that ends early has only older
+    records, and would be trimmed much too far. Brokers don't report a follower's log end, but its size shows that it
+    lags.
 
     Args:
-        disks: as brokers describe them now.
-        tps: the partitions to look at.
-        segment_bytes: topics' ``segment.bytes``, where they could be read.
+        disks: the disks as reported by the brokers.
+        tps: the partitions to check.
+        segment_bytes: the topics' ``segment.bytes``, where they could be read.
     """
     largest: dict[TopicPartition, int] = {}
     for disk in disks:

@@ -1,8 +1,8 @@
-"""What of a disk's used bytes is leaving, or may be (R6). Pure.
+"""Determine how many of a disk's used bytes are leaving, or may be (R6). Pure.
 
-Files that a broker has swept (``.deleted``), folders of deleted topics (``-delete``), of replicas that were moved away
-and stray ones: brokers count none of them, and the volume all. So what is used and not explained by live replicas may
-be leaving, until an inventory or the ledger says that it stays.
+Brokers' replica sizes don't include files that were swept (``.deleted``), folders of deleted topics (``-delete``), of
+replicas that were moved away, and stray ones; the volume's usage does. So used bytes that no live replica explains may
+be leaving, unless an inventory or the ledger shows that they stay.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from retention_cli.disks.solve.room import Disk, reserved_bytes
 from retention_cli.memory.disk import Look
 
 SAYS_FOR_MS: Final = 3_600_000
-"""For so long an inventory says what stays: later others may have given back what it counts as theirs."""
+"""How long an inventory proves which bytes stay: later, other users of the disk may have freed theirs."""
 _AHEAD_MS: Final = 300_000
 _EXPLAINED: Final = ("log_bytes", "pending_bytes", "future_bytes", "stray_bytes")
 
 
 class Leaving(NamedTuple):
-    """What goes of a disk without R6.
+    """The bytes that leave a disk without R6.
 
-    ``known_bytes`` are seen to leave: they left replicas' sizes lately. ``possible_bytes`` more may be leaving.
-    ``doubted_bytes`` of live replicas may be dead, or go by other rules' trims, and no inventory tells of them.
+    ``known_bytes`` are leaving: replicas' sizes lost them recently. ``possible_bytes`` more may be leaving.
+    ``doubted_bytes`` of live replicas may be dead, or be freed by other rules' trims, and are in no inventory.
     """
 
     known_bytes: int = 0
@@ -33,19 +33,19 @@ class Leaving(NamedTuple):
 
     @property
     def uncertain_bytes(self) -> int:
-        """All that may go, or not: nothing is trimmed in its stead."""
+        """All bytes that may leave or stay: R6 trims nothing to make up for them."""
         return self.possible_bytes + self.doubted_bytes
 
 
 class Scanned(NamedTuple):
-    """What stays on a disk by an inventory: how many bytes, and when (Unix ms) it was scanned."""
+    """How many bytes stay on a disk according to an inventory, and when it was scanned (Unix ms)."""
 
     stays_bytes: int
     at_ms: int
 
 
 class FileLike(Protocol):
-    """An inventory's file, as far as it speaks of its log dirs (``disks/inventory/inventory.py``)."""
+    """The part of an inventory's file that describes its log dirs (``disks/inventory/inventory.py``)."""
 
     @property
     def broker(self) -> int: ...  # noqa: D102
@@ -56,33 +56,33 @@ class FileLike(Protocol):
 
 
 class FilesLike(Protocol):
-    """An inventory, as far as it speaks of its files."""
+    """The part of an inventory that has its files."""
 
     @property
     def files(self) -> Sequence[FileLike]: ...  # noqa: D102
 
 
 def leaving(disk: Disk, known_bytes: int, stays_bytes: int) -> Leaving:
-    """Return what is leaving a disk.
+    """Return which bytes are leaving a disk, or may be.
 
     Args:
-        disk: as its broker describes it now.
-        known_bytes: what left its replicas' sizes lately.
-        stays_bytes: what is known to stay of what no live replica explains.
+        disk: the disk as reported by its broker.
+        known_bytes: the bytes that its replicas' sizes lost recently.
+        stays_bytes: how many of the bytes that no live replica explains are known to stay.
     """
     return Leaving(known_bytes, max(0, disk.unexplained_bytes - stays_bytes - known_bytes))
 
 
 def stays(scanned: Scanned | None, ledger_bytes: int | None, now_ms: int, over_ms: int | None) -> int:
-    """Return what stays of what no live replica explains.
+    """Return how many of the bytes that no live replica explains stay.
 
-    The ledger looks back over so long: of a disk that was scanned within that time the scan is the newer word.
+    The ledger's amount covers the last ``over_ms``; a scan within that time is more recent, and takes precedence.
 
     Args:
-        scanned: what an inventory says; None where it does not.
-        ledger_bytes: what the ledger does; None where that is not known yet.
-        now_ms: our wall clock.
-        over_ms: over how long the ledger's smallest amount was there; None where brokers don't say how they sweep.
+        scanned: the inventory's amount, None if it has none.
+        ledger_bytes: the ledger's amount, None if it is not known yet.
+        now_ms: this machine's time, Unix ms.
+        over_ms: the time over which the ledger takes the smallest amount, None if brokers' sweep settings are unknown.
     """
     if scanned is None:
         return ledger_bytes or 0
@@ -94,17 +94,17 @@ def stays(scanned: Scanned | None, ledger_bytes: int | None, now_ms: int, over_m
 def stays_by_scan(
     disk: Disk, files: Sequence[FileLike], reserved: Mapping[str, int], now_ms: int, looks: Sequence[Look] = ()
 ) -> Scanned | None:
-    """Return what stays on a disk by an inventory: what was in use at the scan, and neither a log's nor leaving.
+    """Return the bytes that stay on a disk by an inventory: used at the scan, and neither a log's nor leaving.
 
-    None where it does not say: a scan that is too old, that lacks one of its dirs, or of a volume of another size; or
-    partitions that it could not read, or saw go away, whose bytes may be leaving by now.
+    None if no scan is usable: it is too old, lacks one of the disk's dirs, or is of a volume of another size; or it
+    could not read a partition, or saw one disappear, so that bytes may have been leaving that it did not count.
 
     Args:
-        disk: as its broker describes it now.
-        files: the inventory's.
+        disk: the disk as reported by its broker.
+        files: the inventory's files.
         reserved: ``disks.reserved``.
-        now_ms: our wall clock.
-        looks: at what no live replica explains there. What was gone at one of them since the scan does not stay.
+        now_ms: this machine's time, Unix ms.
+        looks: looks at the bytes that no live replica explains. A smaller amount since the scan lowers the result.
     """
     room = disk.room
     if isinstance(room, Unknown) or not disk.dirs:

@@ -1,4 +1,4 @@
-"""R6 with an inventory: from disks and decisions to bounds, and to what each disk comes to (R6). Pure."""
+"""R6 with an inventory: derive bounds and each disk's outcome from disks and decisions (R6). Pure."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
 
 @dataclass(frozen=True, slots=True)
 class SegmentTable:
-    """What lies on the disks: the inventory, and what is wrong with parts of it.
+    """The segments on the disks, and what is unknown of them.
 
-    ``incomplete`` names replicas (broker, topic, partition) of which something is unknown, and why. ``ours`` says of
-    each row whether its topic id is the one that the cluster has now: another topic's left-overs free nothing.
-    ``log_bytes`` are the records alone, without indexes: what brokers call a replica's size. ``covered`` are the
-    (broker, dir) that were scanned, also where no segment lies there.
+    ``incomplete`` maps replicas (broker, topic, partition) of which something is unknown to the reason. ``ours`` is,
+    for each row, whether its topic id is the cluster's current one: another topic's leftovers free nothing.
+    ``log_bytes`` are the log files' bytes without indexes, as in the sizes that brokers report. ``covered`` are the
+    (broker, dir) that were scanned, including those without segments.
     """
 
     encoded: EncodedSegments
@@ -44,9 +44,9 @@ class SegmentTable:
 
 @dataclass(frozen=True, slots=True)
 class OldestFirst:
-    """Where R6 wants partitions trimmed to, those that it asks anything of, and what each disk comes to.
+    """R6's bounds, for the partitions that it trims, and each disk's outcome.
 
-    ``unknown`` says, of managed partitions on disks that R6 has to do with, why it could not look at them.
+    ``unknown`` is why R6 could not judge managed partitions on disks that are, or may be, above their ceilings.
     """
 
     bounds: Mapping[TopicPartition, int]
@@ -67,19 +67,19 @@ def oldest_first(
     """Return the bounds that bring each disk under its ceiling, the oldest segments first.
 
     Args:
-        segment_table: the inventory.
+        segment_table: the inventory's segments.
         disks: all disks that could be read.
-        rules: the policy's; ``percent`` is set.
-        log_starts: S, of the partitions whose S is known.
-        decided: where the other rules trim to, of the partitions that they trim.
-        limits: how far R6 may go, of the managed partitions. Others are not touched.
-        leaving: per disk, what is leaving it that is no live replica's.
-        held: partitions that may not be touched, and why.
+        rules: the policy's disk rules; ``percent`` is set.
+        log_starts: S of the partitions for which it is known.
+        decided: the other rules' bounds, of the partitions that they trim.
+        limits: how far R6 may trim the managed partitions. Others are not trimmed.
+        leaving: per disk, the bytes that leave it without R6.
+        held: partitions that may not be trimmed, and why.
     """
     encoded = segment_table.encoded
     names, dirs = encoded.partitions, encoded.dirs
     known_dirs = {(disk.broker, path): n for n, disk in enumerate(disks) for path in disk.dirs}
-    nowhere = len(disks)  # dirs that no broker names (any more)
+    nowhere = len(disks)  # for dirs that no broker reports (any longer)
     segments = encoded.on_disks([known_dirs.get((one.broker, one.path), nowhere) for one in dirs])
     segments = replace(segments, next_offset=np.where(segment_table.ours, segments.next_offset, NO_END))
     blocked: dict[int, Unknown] = {}
@@ -112,7 +112,7 @@ def oldest_first(
 
 
 def broken_partitions(incomplete: Mapping[tuple[int, str, int], str]) -> dict[TopicPartition, Unknown]:
-    """Return why partitions can't be looked at, by the replicas of which something is unknown."""
+    """Return why partitions can't be judged: something is unknown of one of their replicas."""
     return {
         TopicPartition(topic, partition): Unknown.because("R6", f"broker {broker}'s inventory: {why}")
         for (broker, topic, partition), why in incomplete.items()
@@ -144,19 +144,19 @@ def _unknown_partitions(
 
 
 def concerned(one: DiskOutcome) -> bool:
-    """Return whether R6 asks, or may ask, for something on a disk."""
+    """Return whether R6 has, or may have, to free bytes on a disk."""
     return one.unknown is not None or one.excess_bytes > one.dead_bytes + one.other_rules_bytes
 
 
 def above_ceilings(
     disks: Sequence[Disk], rules: DiskRules, covered: AbstractSet[tuple[int, str]]
 ) -> tuple[dict[int, Unknown], list[int]]:
-    """Return, by disk number, why R6 can't speak of a disk, and its excess bytes: 0 where it can't.
+    """Return, by disk number, why R6 can't judge a disk, and each disk's excess bytes (0 if it can't be judged).
 
     Args:
-        disks: all that could be read.
-        rules: the policy's.
-        covered: the (broker, dir) of which the inventory has segments.
+        disks: all disks that could be read.
+        rules: the policy's disk rules.
+        covered: the (broker, dir) that the inventory covers.
     """
     percent = 100.0 if rules.percent is None else rules.percent
     unknown = {n: why for n, disk in enumerate(disks) if (why := _unknown(disk, rules, covered)) is not None}
@@ -168,11 +168,11 @@ def above_ceilings(
 
 
 def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]) -> Unknown | None:
-    """Return why R6 can't speak of a disk, None where it can."""
+    """Return why R6 can't judge a disk, None if it can."""
     if isinstance(disk.room, Unknown):
         return disk.room
     if excess_bytes(disk.room, 100.0 if rules.percent is None else rules.percent) <= 0:
-        return None  # it asks for nothing, whoever fills it
+        return None  # below its ceiling, whoever uses it
     if (others := mostly_others(disk.room, rules)) is not None:
         return others
     missing = [path for path in disk.dirs if (disk.broker, path) not in covered]
@@ -188,10 +188,10 @@ def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]
 def _without_dead(
     segments: Segments, log_bytes: Ints, log_start: Ints, names: Sequence[TopicPartition], disks: Sequence[Disk]
 ) -> tuple[Segments, Ints]:
-    """Take the segments below S out, and return per disk how many of their bytes are likely to be there still.
+    """Return the segments without those below S, and per disk how many bytes of these are likely still on it.
 
-    A broker sweeps them within minutes: those of an old inventory are gone. A replica that is now as large as
-    its live segments has none left.
+    A broker sweeps them within minutes, so those of an old inventory no longer exist. A replica whose current size is
+    that of its live segments has none left.
     """
     dead_bytes = np.zeros(len(disks) + 1, dtype=np.int64)
     dead = (segments.next_offset <= log_start[segments.partition]) & ~segments.active
@@ -234,13 +234,13 @@ def _blocker(
 
 
 def blocker(tp: TopicPartition, size_bytes: int, why: str, allowed: Maybe[Limit]) -> Blocker:
-    """Return what stays, with the words for it.
+    """Return the bytes that stay, with a code and a text for the reason.
 
     Args:
-        tp: whose.
-        size_bytes: how many bytes.
-        why: as :class:`~retention_cli.disks.solve.blockers.Remaining` has it.
-        allowed: how far R6 may go of the partition.
+        tp: the partition.
+        size_bytes: how many of its bytes stay.
+        why: as in :class:`~retention_cli.disks.solve.blockers.Remaining`.
+        allowed: how far R6 may trim the partition.
     """
     if why == "active":
         return Blocker(tp, size_bytes, "active", "the active segment frees nothing")

@@ -1,4 +1,4 @@
-"""What a plan means for one disk, in values, in words and as JSON."""
+"""A plan's effect on each disk: as values, as texts and as JSON."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from retention_cli.disks.solve.room import Disk, ceiling_bytes
 from retention_cli.memory.disk import Growth
 
 NAMED: Final = 3
-"""How many of what stands in the way a sentence names."""
+"""How many blockers a note names."""
 SHOWN: Final = 20
-"""How many of it the JSON of a plan has, per disk."""
+"""How many blockers per disk a plan's JSON has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Bytes that stay on a disk which is above its ceiling: whose, and why."""
+    """A partition's bytes that stay on a disk above its ceiling, and why."""
 
     tp: TopicPartition
     size_bytes: int
@@ -31,13 +31,13 @@ class Blocker:
 class DiskOutcome:
     """One disk, and what the plan frees on it.
 
-    ``unknown`` says why R6 can't speak of it. ``excess_bytes`` is what lay above the ceiling. Of that ``dead_bytes``
-    are on their way already, ``other_rules_bytes`` go by other rules, ``freed_bytes`` by R6; ``short_bytes`` is what
-    could not be reached. ``level_ms`` is the newest time (Unix ms) that goes for this disk's sake. ``in_the_way`` is
-    what stays, the most first; ``unnamed`` counts what is not in it. ``estimated`` says
-    that these bytes are no inventory's. ``doubtful_bytes`` may be dead or leaving, and nothing goes in their stead: of
-    them ``unexplained_bytes`` are in use by what no live replica explains, the others are live replicas'.
-    ``growth`` is how fast the disk grows, None where its usage is unknown.
+    ``unknown`` is why R6 can't judge it. ``excess_bytes`` are the bytes above the ceiling. ``dead_bytes`` will be freed
+    without a trim, ``other_rules_bytes`` by other rules' trims, ``freed_bytes`` by R6; ``short_bytes`` is how many R6
+    could not free. ``level_ms`` is the newest time (Unix ms) that is trimmed for this disk's sake. ``in_the_way`` are
+    the bytes that stay, the largest first; ``unnamed`` counts blockers that are not in it. ``estimated``: these bytes
+    are not from an inventory. ``doubtful_bytes`` may be dead or leaving, and R6 trims nothing to make up for them:
+    ``unexplained_bytes`` of them belong to no live replica, the others to live replicas. ``growth`` is how fast the
+    disk grows, None if its usage is unknown.
     """
 
     disk: Disk
@@ -58,12 +58,12 @@ class DiskOutcome:
 
     @property
     def going_bytes(self) -> int:
-        """All that the disk gets back: what is dead, and what the plan trims."""
+        """All bytes that the disk gets back: dead ones, and those that the plan trims."""
         return self.dead_bytes + self.other_rules_bytes + self.freed_bytes
 
     @property
     def waits(self) -> Unknown | None:
-        """Why R6 takes less than the ceiling asks for: for which bytes it waits; None where it doesn't."""
+        """Why R6 trims less than the excess: the bytes that it waits for; None if it waits for none."""
         left = self.excess_bytes - self.going_bytes
         if self.unknown is not None or self.percent is None or not self.doubtful_bytes or left <= self.short_bytes:
             return None
@@ -84,7 +84,7 @@ class DiskOutcome:
         return Unknown(tuple(Reason("R6", text) for text in texts))
 
     def notes(self) -> list[Reason]:
-        """Return what people must know: that it is short and who stands in the way, or why it can't be told."""
+        """Return the notes to show: why R6 can't judge the disk or waits, or that it is short, and the blockers."""
         name = self.disk.name
         if self.unknown is not None and self.percent is not None:
             return [Reason(one.code, f"{name}: {one.text}") for one in self.unknown.reasons]
@@ -105,12 +105,12 @@ class DiskOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What brokers give back after a plan is carried out, and when: physically, of all replicas, whole segments alone.
+    """The space that brokers free after a plan is executed, and when: whole segments of all replicas.
 
-    ``freed_bytes`` go by the plan, ``dead_bytes`` are on their way already, on ``told`` of all ``disks``; of the others
-    it can't be told. ``check_ms`` is how long it takes at the most until the last broker checks
-    (``log.retention.check.interval.ms``), ``delay_ms`` how much longer files stay (``file.delete.delay.ms``); None
-    where a broker does not say.
+    ``freed_bytes`` are freed by the plan, ``dead_bytes`` without it, on ``told`` of all ``disks``; for the other disks
+    this is unknown. ``check_ms`` is how long it takes at most until the last broker checks
+    (``log.retention.check.interval.ms``), ``delay_ms`` how much longer files stay (``file.delete.delay.ms``); each is
+    None if unknown.
     """
 
     disks: int
@@ -123,7 +123,7 @@ class Space:
 
 
 def space_of(outcomes: Sequence[DiskOutcome], check_ms: int | None, delay_ms: int | None) -> Space | None:
-    """Return what all disks together come to, None where no disk is decided about."""
+    """Return the sums over all disks, None if no disk was judged."""
     told = [one for one in outcomes if one.unknown is None and one.percent is not None]
     if not told:
         return None
@@ -139,7 +139,7 @@ def space_of(outcomes: Sequence[DiskOutcome], check_ms: int | None, delay_ms: in
 
 
 def space_as_json(space: Space | None) -> dict[str, Any] | None:
-    """Return it as JSON's own types."""
+    """Return the freed space as JSON's own types."""
     if space is None:
         return None
     return {
@@ -154,7 +154,7 @@ def space_as_json(space: Space | None) -> dict[str, Any] | None:
 
 
 def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
-    """Return it as JSON's own types."""
+    """Return a disk's outcome as JSON's own types."""
     room = None if isinstance(one.disk.room, Unknown) else one.disk.room
     ceiling = None if room is None or one.percent is None else ceiling_bytes(room, one.percent)
     known = one.unknown is None and room is not None
@@ -187,7 +187,7 @@ def outcome_as_json(one: DiskOutcome) -> dict[str, Any]:
 
 
 def largest_topics(disks: Sequence[Disk], most: int) -> list[tuple[str, int]]:
-    """Return the topics whose replicas take most on these disks, and how many bytes."""
+    """Return the ``most`` largest topics on these disks, and the bytes of their replicas."""
     held: dict[str, int] = {}
     for disk in disks:
         for tp, size_bytes in disk.replicas.items():

@@ -1,4 +1,4 @@
-"""How full each disk is, and by how much it is above its ceiling (R6). Pure."""
+"""Determine how full each disk is, and by how much it is above its ceiling (R6). Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from retention_cli.disks.solve.devices import NO_DEVICES, Devices, DirLike, grou
 from retention_cli.policy.settings import DiskRules
 
 _NAMED: Final = 3
-"""How many of an absent broker's topics a sentence names."""
+"""How many of an absent broker's topics a note names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """``used_bytes`` of ``total_bytes`` are in use by anyone; ``kafka_bytes`` of them are replicas'."""
+    """A disk's usage: ``used_bytes`` of ``total_bytes`` by anyone, ``kafka_bytes`` of them by live replicas."""
 
     total_bytes: int
     used_bytes: int
@@ -26,16 +26,16 @@ class Room:
 
     @property
     def percent(self) -> float:
-        """How full it is."""
+        """The usage in percent."""
         return 100 * self.used_bytes / self.total_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """One device of one broker, with one log dir or several. ``room`` is unknown where its usage is.
+    """One device of one broker, with one or several log dirs. ``room`` is its usage, or why that is unknown.
 
-    ``replicas`` are the bytes per replica (future copies of a replica added to it). A broker that does not answer is
-    one disk without ``dirs``, on which its replicas take nobody knows how much (0).
+    ``replicas`` are the bytes of each replica, including its future copy. A broker that does not answer is one disk
+    without ``dirs``; its replicas' sizes are unknown, and 0 here.
     """
 
     broker: int
@@ -45,32 +45,32 @@ class Disk:
 
     @property
     def name(self) -> str:
-        """What people call it: the broker, and its dirs."""
+        """The name for display: the broker and its dirs."""
         return f"broker {self.broker}, {' + '.join(self.dirs)}" if self.dirs else f"broker {self.broker}"
 
     @property
     def key(self) -> str:
-        """What it is remembered by."""
+        """The key in the ledger."""
         return f"{self.broker}:{'+'.join(self.dirs)}"
 
     @property
     def unexplained_bytes(self) -> int:
-        """How many bytes are in use that no live replica's size explains; 0 where its usage is unknown."""
+        """The used bytes that no live replica's size explains; 0 if the usage is unknown."""
         return 0 if isinstance(self.room, Unknown) else max(0, self.room.used_bytes - self.room.kafka_bytes)
 
 
 def disks_of(
     answers: Mapping[int, Sequence[DirLike] | Exception], rules: DiskRules, devices: Devices = NO_DEVICES
 ) -> tuple[list[Disk], list[Reason]]:
-    """Return the disks of the brokers that answered, and what to tell people of those that can't be told.
+    """Return the disks of the brokers that answered, and notes on those whose usage or device is unknown.
 
-    Log dirs on one device are one disk: by ``disks.devices``, by the inventory, by identical totals and usables. Where
-    it can't be told whether they are, how full they are is unknown (R6).
+    Log dirs on one device are one disk: by ``disks.devices``, by the inventory, else by identical total and usable
+    bytes. If it is unknown whether they are on one device, so is their usage (R6).
 
     Args:
-        answers: by broker, what it says of its log dirs, or why it could not be read.
-        rules: the policy's.
-        devices: the inventory's.
+        answers: each broker's log dirs, or why they could not be read.
+        rules: the policy's disk rules.
+        devices: the inventory's devices.
     """
     disks: list[Disk] = []
     notes: list[Reason] = []
@@ -97,9 +97,9 @@ def disks_of(
 
 
 def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
-    """Return the disks, those without a room that may be one device of several brokers.
+    """Return the disks, with unknown usage for those that may be one device of several brokers.
 
-    Where others use a disk, that brokers explain little of it says nothing.
+    With ``disks.shared``, a small share of replicas in the usage does not reveal that another broker uses the device.
     """
     alike: dict[tuple[int, int], set[int]] = {}
     for one in disks:
@@ -124,7 +124,7 @@ def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
 
 
 def _named_by_policy(disk: Disk, rules: DiskRules) -> bool:
-    """Return whether the policy says what a disk's device is, or how large it is."""
+    """Return whether the policy specifies a disk's device or its size."""
     named = {path for device in rules.devices for path in device}
     dirs = {*disk.dirs, *(f"{disk.broker}:{path}" for path in disk.dirs)}
     return bool(named & dirs) or sized_by_policy(disk, rules)
@@ -133,12 +133,12 @@ def _named_by_policy(disk: Disk, rules: DiskRules) -> bool:
 def absent_disks(
     disks: Sequence[Disk], answers: Mapping[int, object], replicas: Mapping[TopicPartition, Sequence[int]]
 ) -> list[Disk]:
-    """Return a disk without dirs for each broker that holds replicas, and of whose disks nothing is known (R6).
+    """Return a disk without dirs for each broker that has replicas but did not report its disks (R6).
 
     Args:
-        disks: of the brokers that answered.
-        answers: all brokers that were asked.
-        replicas: the brokers of each partition's replicas, as the cluster's metadata has them.
+        disks: the disks of the brokers that answered.
+        answers: the answers of all brokers that were asked.
+        replicas: the broker ids of each partition's replicas, from the cluster's metadata.
     """
     there = {one.broker for one in disks}
     held: dict[int, dict[TopicPartition, int]] = {}
@@ -161,12 +161,12 @@ def _absent(asked: bool, replicas: Mapping[TopicPartition, int]) -> str:
 
 
 def excess_bytes(room: Room, percent: float) -> int:
-    """Return by how many bytes a disk is above ``percent`` of its total; negative where it is below."""
+    """Return by how many bytes a disk is above ``percent`` of its total; negative if it is below."""
     return room.used_bytes - int(room.total_bytes * Fraction(str(percent)) / 100)
 
 
 def ceiling_bytes(room: Room, percent: float) -> int:
-    """Return how many bytes may be in use."""
+    """Return how many bytes may be used at ``percent`` of a disk's total."""
     return room.used_bytes - excess_bytes(room, percent)
 
 
@@ -188,7 +188,7 @@ def _room(
         return Unknown.because("disk", "; ".join(offline))
     capacity = _rule(rules.capacity, broker, paths)
     reserved = _rule(rules.reserved, broker, paths) or 0
-    if capacity is not None:  # the volume's own word is not taken: what Kafka's replicas take is all that is known
+    if capacity is not None:  # the volume's figures are ignored: only replicas' sizes count as used
         return Room(capacity, kafka, kafka) if capacity else Unknown.because("disk", "disks.capacity is 0")
     total, usable = dirs[0].total_bytes, dirs[0].usable_bytes
     for said in (total, usable):
@@ -203,17 +203,17 @@ def _room(
 
 
 def sized_by_policy(disk: Disk, rules: DiskRules) -> bool:
-    """Return whether the policy says how large a disk is: what is in use is then replicas' sizes, and nothing else."""
+    """Return whether the policy specifies a disk's size: then only replicas' sizes count as used."""
     return _rule(rules.capacity, disk.broker, disk.dirs) is not None
 
 
 def reserved_bytes(disk: Disk, reserved: Mapping[str, int]) -> int:
-    """Return what ``disks.reserved`` says of a disk."""
+    """Return the bytes of ``disks.reserved`` for a disk, 0 if it has none."""
     return _rule(reserved, disk.broker, disk.dirs) or 0
 
 
 def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:
-    """Return why R6 can't tell what a trim would do: others than Kafka take most of the disk (R6)."""
+    """Return why R6 can't judge a disk: others than Kafka use most of it; None if they don't (R6)."""
     if rules.shared or 2 * room.kafka_bytes >= room.used_bytes:
         return None
     return Unknown.because(
@@ -225,7 +225,7 @@ def mostly_others(room: Room, rules: DiskRules) -> Unknown | None:
 
 
 def _rule(rule: Mapping[str, int], broker: int, paths: Sequence[str]) -> int | None:
-    """Return what a setting says of a disk: the most exact of ``broker:dir``, ``dir`` and all."""
+    """Return a setting's value for a disk: that of ``broker:dir``, else of ``dir``, else of ``*``, else None."""
     for key in (*(f"{broker}:{path}" for path in paths), *paths, "*"):
         if key in rule:
             return rule[key]
@@ -233,10 +233,10 @@ def _rule(rule: Mapping[str, int], broker: int, paths: Sequence[str]) -> int | N
 
 
 def named(disk: Disk, why: Unknown) -> Unknown:
-    """Return why something is unknown, with the disk's name before it."""
+    """Return the unknown with the disk's name before each of its reasons."""
     return Unknown(tuple(Reason(one.code, f"{disk.name}: {one.text}") for one in why.reasons))
 
 
 def unknown_room(disk: Disk) -> tuple[Reason, ...]:
-    """Return why a disk's usage is unknown, nothing where it is known."""
+    """Return why a disk's usage is unknown, empty if it is known."""
     return disk.room.reasons if isinstance(disk.room, Unknown) else ()

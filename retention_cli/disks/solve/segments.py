@@ -1,4 +1,4 @@
-"""Segments of all replicas as columns: what an inventory says, with disks and partitions by number."""
+"""The segments of all replicas as columns, with disks and partitions by number."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[Any]
-"""Whole numbers; 32 bits do for disks and partitions, offsets, bytes and times want 64."""
+"""Integers: 32 bits suffice for disks and partitions; offsets, bytes and times need 64."""
 Flags = NDArray[np.bool_]
 
 UNDATED: Final = -1
-"""A largest timestamp that nobody knows: Kafka's own sign for none. It is never taken for old."""
+"""An unknown largest timestamp, Kafka's own value for none. It never counts as old."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """One row per segment of a replica, in any order; all columns are as long as each other.
+    """One row per segment of a replica, in any order; all columns have the same length.
 
     ``disk`` and ``partition`` are numbers from 0. Partitions are numbered in the order of (topic, partition): of two
-    that are equally old, the walk takes the smaller number first. ``next_offset`` is the first offset behind the
-    segment: it lies wholly below a bound b where ``next_offset <= b``. ``size_bytes`` is what the disk gets back when
-    it goes. ``largest_timestamp`` is Unix ms, negative where it is not known (:data:`UNDATED`). ``active`` is the one
-    that is being written to.
+    equally old segments, the walk takes the smaller number first. ``next_offset`` is the first offset after the
+    segment: it is wholly below a bound b if ``next_offset <= b``. ``size_bytes`` are the bytes that its deletion frees
+    on the disk. ``largest_timestamp`` is Unix ms, negative if unknown (:data:`UNDATED`). ``active``: the segment is
+    the one being written to.
     """
 
     disk: Ints
@@ -40,7 +40,7 @@ class Segments:
         return len(self.disk)
 
     def check(self, partitions: int, disks: int) -> None:
-        """Refuse columns that can't be: a wrong number would free, or keep, what isn't there.
+        """Check that the columns are possible: a wrong number would count bytes that don't exist.
 
         Raises:
             ValueError: unequal lengths, a disk or partition out of range, a negative size, a segment that ends
@@ -68,7 +68,7 @@ def segments_of(rows: Sequence[tuple[int, ...]]) -> Segments:
 
 
 def add_up(size_bytes: Ints, groups: Ints, count: int) -> Ints:
-    """Return the sum of bytes per group, in whole numbers: a float would lose bytes beyond 2^53."""
+    """Return the sum of bytes per group, as integers: a float would lose bytes beyond 2^53."""
     result = np.zeros(count, dtype=np.int64)
     np.add.at(result, groups, size_bytes)
     return result

@@ -1,4 +1,4 @@
-"""R5: where a tail of so many bytes begins, estimated or by an inventory (R5); and what a trim takes. Pure."""
+"""Find where a tail of a given size begins (R5), estimated or from an inventory, and the bytes of a trim. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
 from retention_cli.disks.solve.water_level import water_level
 
 MOST_OFFSETS: Final = 2**31
-"""No segment has more: its offsets are relative in 32 bits. Times its bytes they fit."""
+"""No segment has more offsets, as they are relative in 32 bits. Multiplied by its bytes they fit in 64 bits."""
 
 
 def estimated_tail(log_start: int, high_watermark: int, size_bytes: int, most_bytes: int) -> int:
-    """Return the smallest offset whose tail fits into ``most_bytes``, as if all records were of one size.
+    """Return the smallest offset whose tail fits into ``most_bytes``, assuming records of equal size.
 
-    Between S and H; S where all of it fits. ``size_bytes`` must have no dead bytes in it.
+    It is from S to H, and S if everything fits. ``size_bytes`` must not include dead bytes.
     """
     if size_bytes <= most_bytes:
         return log_start
@@ -25,15 +25,15 @@ def estimated_tail(log_start: int, high_watermark: int, size_bytes: int, most_by
 
 
 def exact_tails(segments: Segments, leader: Flags, start: Ints, most_bytes: Ints) -> Ints:
-    """Return, per partition, the smallest offset whose tail fits, to the segment.
+    """Return, per partition, the smallest offset whose tail fits, exact to the segment.
 
-    A segment's bytes go with its last record, so tails begin where segments do: the answer is a base offset of the
-    leader's replica, or ``start`` where all of it fits. The active segment always stays: it frees nothing, however
+    A segment's bytes are freed with its last record, so tails begin where segments do: the result is a base offset of
+    the leader replica, or ``start`` if everything fits. The active segment always stays: it frees nothing, however
     large it is.
 
     Args:
-        segments: all replicas'.
-        leader: which rows are of the partition's leader replica.
+        segments: the segments of all replicas.
+        leader: a mask of the rows of leader replicas.
         start: each partition's log start offset. Segments wholly below it are dead, and not counted.
         most_bytes: how many bytes each partition may have, negative for any number.
     """
@@ -60,15 +60,15 @@ def exact_tails(segments: Segments, leader: Flags, start: Ints, most_bytes: Ints
 
 
 def exact_topic_tails(segments: Segments, leader: Flags, start: Ints, topic: Ints, most_bytes: Ints) -> Ints:
-    """Return, per partition, where it must begin so that its topic fits: the topic's oldest segments go first.
+    """Return, per partition, where it must begin so that its topic fits: the topic's oldest segments are trimmed first.
 
-    The same walk as R6's, with a topic for a disk: leader replicas' segments by (running maximum timestamp,
-    partition, offset), until the topic has no more bytes than it may. A trigger asks without regard to guards: what
-    these keep is not taken from other partitions instead.
+    This is R6's walk with a topic in place of a disk: over leader replicas' segments by (running maximum timestamp,
+    partition, offset), until the topic has no more bytes than it may. Triggers ignore guards: records that guards keep
+    are not made up for by other partitions.
 
     Args:
-        segments: all replicas'.
-        leader: which rows are of the partition's leader replica.
+        segments: the segments of all replicas.
+        leader: a mask of the rows of leader replicas.
         start: each partition's log start offset.
         topic: each partition's topic, by number.
         most_bytes: how many bytes each topic may have, negative for any number.
@@ -91,15 +91,15 @@ def exact_topic_tails(segments: Segments, leader: Flags, start: Ints, topic: Int
 
 
 def bytes_between(segments: Segments, leader: Flags, start: Ints, end: Ints) -> tuple[Ints, Ints, Flags]:
-    """Return, per partition, how many offsets between two the segments hold, their bytes, and whether one is cut.
+    """Return, per partition, how many offsets of a range are in segments, their bytes, and whether a segment is cut.
 
-    A segment that is cut counts by its offsets. One whose end is not known counts for nothing.
+    A segment that is partly in the range counts in proportion to its offsets. One whose end is unknown does not count.
 
     Args:
-        segments: all replicas'.
-        leader: which rows are of the partition's leader replica.
-        start: per partition, from which offset on.
-        end: per partition, up to which offset (exclusive).
+        segments: the segments of all replicas.
+        leader: a mask of the rows of leader replicas.
+        start: each partition's first offset of the range.
+        end: each partition's end of the range (exclusive).
     """
     base, following, partition = segments.base_offset, segments.next_offset, segments.partition
     rows = np.flatnonzero(

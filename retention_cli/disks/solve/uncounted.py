@@ -1,4 +1,4 @@
-"""What an inventory can't tell of replicas by now: what was written since, and trimmed, is in no row (R6). Pure."""
+"""Account for replicas' bytes that are not in an inventory: written after the scan, and dead or trimmed (R6). Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from retention_cli.disks.solve.leaving import Leaving
 from retention_cli.disks.solve.room import Disk
 
 Scanned = Mapping[tuple[int, TopicPartition], ScannedReplica]
-"""What is believed of an inventory, by disk number and partition."""
+"""The trusted replicas of an inventory, by disk number and partition."""
 
 
 def doubted_bytes(
@@ -22,19 +22,19 @@ def doubted_bytes(
     above: Callable[[Disk], bool],
     decided: Mapping[TopicPartition, int],
 ) -> list[int]:
-    """Return, per disk, how many bytes of live replicas may be dead, or go by the other rules, and nobody counts them.
+    """Return, per disk, how many bytes of live replicas may be dead or be freed by trims without being counted.
 
-    A walk counts closed segments that were scanned and lie below S, or below what the other rules trim to. Where that
-    reaches the end of what was scanned, segments may lie there by now of which nobody knows; where a replica was
-    not scanned, or is not believed, any do. Then all of its size that is not counted may go.
+    A walk counts scanned closed segments below S, or below the other rules' bounds. If such an offset reaches the end
+    of what was scanned, newer segments may be below it that are in no row; if a replica was not scanned, or is not
+    trusted, all of its segments are in no row. Then all of its size that is not counted may be freed.
 
     Args:
-        disks: as brokers describe them now.
-        scanned: the inventory's replicas on them.
-        log_starts: S, where it is known.
-        ends: H, where it is known.
-        above: says of a disk whether it is above its ceiling: of others nothing is asked.
-        decided: where trims go.
+        disks: the disks as reported by the brokers.
+        scanned: the inventory's trusted replicas on them.
+        log_starts: S of partitions, where it is known.
+        ends: H of partitions, where it is known.
+        above: returns whether a disk is above its ceiling; the result is 0 for others.
+        decided: the bounds of trims.
     """
     return [
         sum(
@@ -48,7 +48,7 @@ def doubted_bytes(
 
 
 class Walked(Protocol):
-    """What a walk comes to: where it trims to."""
+    """The result of a walk: its bounds."""
 
     @property
     def bounds(self) -> Mapping[TopicPartition, int]: ...  # noqa: D102
@@ -63,16 +63,16 @@ def until_counted(
     decided: Mapping[TopicPartition, int],
     walk: Callable[[Sequence[Leaving]], WalkedT],
 ) -> WalkedT:
-    """Return what a walk comes to.
+    """Return a walk's result, repeated until it accounts for the uncounted bytes that its own bounds free.
 
-    Its own bounds may reach behind what was scanned of a replica: what they free there nobody can count, so it is
-    walked once more, and nothing goes in its stead.
+    A bound may reach beyond what was scanned of a replica. The bytes that it frees there can't be counted, so the walk
+    is repeated with them as doubted, and trims nothing to make up for them.
 
     Args:
-        leaving: what is leaving each disk, without what is doubted.
-        doubted: gives that, by disk, with trims to these offsets (:func:`doubted_bytes`).
-        decided: where the other rules trim to.
-        walk: walks, by what is leaving.
+        leaving: the bytes that leave each disk, without doubted ones.
+        doubted: returns the doubted bytes of each disk for trims to these offsets (:func:`doubted_bytes`).
+        decided: the other rules' bounds.
+        walk: runs the walk, given what is leaving each disk.
     """
     most = list(doubted(decided))
     while True:
@@ -86,15 +86,15 @@ def until_counted(
 def indexes_gone(
     scanned: Iterable[ScannedReplica], disks: Sequence[Disk], doubts: Collection[tuple[int, str, int]]
 ) -> dict[str, int]:
-    """Return, by disk name, what scanned indexes took that go, or have gone, with their segments.
+    """Return, by disk name, the bytes of scanned indexes that are, or will be, deleted with their segments.
 
-    No broker counts indexes: at the scan they were among what stays. Those of segments below S leave with these, and
-    all of a replica's where it is not there any more, or not believed.
+    Brokers' sizes include no indexes: at the scan they counted as bytes that stay. The indexes of segments below S are
+    deleted with these; so are all indexes of a replica that no longer exists, or is not trusted.
 
     Args:
-        scanned: what the inventory says of each replica.
-        disks: as brokers describe them now.
-        doubts: replicas (broker, topic, partition) of which the inventory is not believed.
+        scanned: the inventory's summary of each replica.
+        disks: the disks as reported by the brokers.
+        doubts: replicas (broker, topic, partition) whose inventory rows are not trusted.
     """
     on = {(disk.broker, path): disk for disk in disks for path in disk.dirs}
     found: dict[str, int] = {}
@@ -117,7 +117,7 @@ def _doubted(size_bytes: int, one: ScannedReplica | None, log_start: int | None,
         return size_bytes
     unchanged = end == one.end and size_bytes <= one.log_bytes
     if bound <= one.active_base or bound < one.end or unchanged:
-        return 0  # what was active at the scan reaches beyond, or still is
+        return 0  # the segment that was active at the scan ends beyond the bound, or is still active
     closed_bytes = one.log_bytes - one.active_bytes
     dead_bytes = closed_bytes - one.live_bytes
     counted = min(dead_bytes, max(0, size_bytes - one.live_bytes - one.active_bytes)) + one.live_bytes

@@ -1,19 +1,19 @@
-"""R6: the globally oldest segments go, until every disk is back at its ceiling (KIP-61, R6). Pure.
+"""R6: trim the globally oldest segments until every disk is back at its ceiling (KIP-61, R6). Pure.
 
-The walk, in words. A *candidate* is a partition and an offset at which a segment of at least one replica ends that is
-not active. The disks that hold it are those of these segments: trimming up to there, rather than up to the candidate
-before, frees exactly them. Candidates are taken by (running maximum timestamp, topic, partition, offset), where the
-running maximum is that of all segments of the partition, on any replica, that the bound takes with it: so a
-partition's candidates come in the order of their offsets, and what goes of it is a prefix. A candidate goes if any
-disk that holds it is still above its ceiling. Then *every* replica loses its own segments wholly below that offset,
-those too whose own candidate came earlier and did not go, because their disk was no longer above.
+The walk. A *candidate* is a partition and an offset at which a closed segment of at least one replica ends. The disks
+that hold it are those of these segments: trimming to it, rather than to the candidate before it, frees exactly them.
+Candidates are ordered by (running maximum timestamp, topic, partition, offset), where the running maximum is over all
+segments of the partition, on any replica, that the trim includes: so a partition's candidates are in the order of
+their offsets, and each trim is of a prefix. A candidate is trimmed if any disk that holds it is still above its
+ceiling. Then *every* replica loses its own segments wholly below that offset, including those whose own candidate came
+earlier and was not trimmed because their disk was no longer above its ceiling.
 
-Where all replicas have the same boundaries, a candidate is a segment, and this is R6 word for word. Where
-they differ, each boundary of each replica is a candidate of its own: nothing goes that frees nothing.
+If all replicas have the same boundaries, a candidate is a segment, and this is R6 word for word. If they differ, each
+boundary of each replica is a candidate of its own: so no trim frees nothing.
 
-Why it needs no loop. What a candidate takes lies at or before it in the order. So as long as a disk is above its
-ceiling, what has gone of it is what stands before the walk's place in the order, no more and no less, whatever
-the other disks are like: a running sum over the disk's own segments says where it stops, and disks don't meet.
+Why this needs no loop. The segments that a candidate frees are at or before it in the order. So as long as a disk is
+above its ceiling, it has lost exactly its segments before the walk's position in the order, whatever the other disks
+are like: a running sum over the disk's own segments determines where it stops, and disks are independent.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
 NO_LEVEL: Final = -1
 _INT64_MAX: Final = 2**63 - 1
 _SIEVE: Final = 1 << 21
-"""How many sums the sieve of times holds, over all disks."""
+"""How many sums the sieve by times has, over all disks."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaterLevel:
-    """What R6 comes to. Arrays are by partition number or by disk number; bytes are whole segments'.
+    """R6's result. Arrays are by partition number or by disk number; bytes are those of whole segments.
 
-    ``bound`` is where each partition is to be trimmed to: the given one, or larger. ``already_freed`` is, per disk,
-    what goes without R6 (dead segments that are not swept yet, and the other rules' trims), ``freed`` what goes
-    beyond that. ``short`` is what is still above the ceiling after both, 0 where it is reached. ``level_ms`` is,
-    per disk, the newest time (Unix ms) that went for its own sake, :data:`NO_LEVEL` where nothing did. ``limit`` is
-    how far each partition's candidates went: the given limit, or less where a segment has no known time.
+    ``bound`` is the offset to trim each partition to: ``start``, or larger. ``already_freed`` are each disk's bytes
+    that are freed without R6 (dead segments that are not swept yet, and the other rules' trims), ``freed`` the bytes
+    that R6 frees in addition. ``short`` is how much is still above the ceiling after both, 0 if it is reached.
+    ``level_ms`` is the newest time (Unix ms) trimmed for each disk's own sake, :data:`NO_LEVEL` if none was. ``limit``
+    is how far each partition could be trimmed: the given limit, or less if a segment's time is unknown.
     """
 
     bound: Ints
@@ -54,20 +54,20 @@ def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> W
     """Return how far R6 trims each partition (R6).
 
     Args:
-        segments: all replicas' segments on the disks in question, those of topics that are not managed too.
-        start: per partition, what it is trimmed to anyway: its log start offset, or another rule's bound.
-            A segment wholly below it is already on its way, so are its bytes.
-        limit: per partition, how far its guards let it be trimmed (G1, G2, G5, G7); anything below ``start`` means
-            that it is not touched. A segment whose time is unknown limits its partition too: nobody can say
-            whether it is among the oldest.
-        excess: per disk, the bytes by which it is above its ceiling, before anything goes; 0 or less where
-            it is not, or where its usage is unknown.
+        segments: the segments of all replicas on the disks, including those of topics that are not managed.
+        start: each partition's bound without R6: its log start offset, or another rule's bound. A segment wholly
+            below it is freed anyway.
+        limit: how far each partition's guards let it be trimmed (G1, G2, G5, G7); a limit below ``start`` means that
+            it is not trimmed. A segment whose time is unknown limits its partition, too: it may not be among the
+            oldest.
+        excess: the bytes by which each disk is above its ceiling, before any trim; 0 or less if it is not, or if its
+            usage is unknown.
 
     Returns:
-        The bounds, and what they free where. The same input, in any order of rows, gives the same result.
+        The bounds, and what they free on each disk. The result does not depend on the order of rows.
 
     Raises:
-        ValueError: columns of unequal length, or numbers that can't be.
+        ValueError: columns of unequal length, or impossible numbers.
     """
     partitions, disks = len(start), len(excess)
     segments.check(partitions, disks)
@@ -88,7 +88,7 @@ def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> W
 
 
 def wholly_below(segments: Segments, bound: Ints) -> Flags:
-    """Return which segments go when each partition is trimmed to its bound. An active one stays."""
+    """Return a mask of the segments that are freed when partitions are trimmed to their bounds. Active ones stay."""
     below: Flags = segments.next_offset <= bound[segments.partition]
     below &= ~segments.active
     return below
@@ -99,7 +99,7 @@ def _bytes_on(segments: Segments, which: Flags, disks: int) -> Ints:
 
 
 def _dated(segments: Segments, gone: Flags, limit: Ints) -> Ints:
-    """Lower the limits to before the first segment that remains and has no known time."""
+    """Return the limits, lowered to before each partition's first remaining segment whose time is unknown."""
     undated = np.flatnonzero((segments.largest_timestamp < 0) & ~segments.active & ~gone)
     if not len(undated):
         return limit
@@ -109,7 +109,7 @@ def _dated(segments: Segments, gone: Flags, limit: Ints) -> Ints:
 
 
 def _candidates(segments: Segments, gone: Flags, limit: Ints, over: Flags) -> Ints:
-    """Return the rows that may go, of the partitions that have one on a disk above its ceiling."""
+    """Return the rows that may be trimmed, of partitions that have such a row on a disk above its ceiling."""
     may_go = segments.next_offset <= limit[segments.partition]
     may_go &= ~gone
     may_go &= ~segments.active
@@ -121,7 +121,7 @@ def _candidates(segments: Segments, gone: Flags, limit: Ints, over: Flags) -> In
 
 
 def _walk(segments: Segments, rows: Ints, remaining: Ints, bound: Ints, level: Ints) -> None:
-    """Raise ``bound`` by what goes, and set ``level``. ``remaining`` is what each disk has to lose."""
+    """Raise ``bound`` for the rows that are trimmed, and set ``level``. ``remaining`` is what each disk must lose."""
     rows = _by_offset(segments, rows)
     oldest_first = _running_maximum(segments, rows)
     needed = _in_reach(segments, rows, oldest_first, remaining)
@@ -146,7 +146,7 @@ def _walk(segments: Segments, rows: Ints, remaining: Ints, bound: Ints, level: I
 
 
 def _by_offset(segments: Segments, rows: Ints) -> Ints:
-    """Sort rows by (partition, next offset)."""
+    """Return the rows sorted by (partition, next offset)."""
     partition, offset = segments.partition[rows], segments.next_offset[rows]
     same = partition[1:] == partition[:-1]
     if bool(((partition[1:] > partition[:-1]) | (same & (offset[1:] >= offset[:-1]))).all()):
@@ -161,9 +161,9 @@ def _by_offset(segments: Segments, rows: Ints) -> Ints:
 
 
 def _running_maximum(segments: Segments, rows: Ints) -> Ints:
-    """Return, for rows by (partition, next offset), the largest time of their partition up to that offset.
+    """Return, for rows sorted by (partition, next offset), the largest time of their partition up to that offset.
 
-    Rows of one partition that end at the same offset are one candidate: they get the same.
+    Rows of one partition that end at the same offset are one candidate, with the same time.
     """
     partition, offset = segments.partition[rows], segments.next_offset[rows]
     last = np.flatnonzero(np.concatenate(((partition[1:] != partition[:-1]) | (offset[1:] != offset[:-1]), [True])))
@@ -171,10 +171,10 @@ def _running_maximum(segments: Segments, rows: Ints) -> Ints:
     time = segments.largest_timestamp[rows].astype(np.int64, copy=False)
     low, span = int(time.min()), int(time.max()) - int(time.min()) + 1
     ranked: Ints | None = None
-    if (int(partition.max()) + 1) * span > _INT64_MAX:  # some clock is mad: times by their rank fit
+    if (int(partition.max()) + 1) * span > _INT64_MAX:  # timestamps are absurd: use their ranks, which fit
         ranked, time = np.unique(time, return_inverse=True)
         low, span = 0, len(ranked)
-    shelf = partition.astype(np.int64)  # each partition a shelf of its own, above all before it
+    shelf = partition.astype(np.int64)  # lifts each partition's times above those of all partitions before it
     shelf *= span
     height = time - low
     height += shelf
@@ -187,9 +187,9 @@ def _running_maximum(segments: Segments, rows: Ints) -> Ints:
 
 
 def _in_reach(segments: Segments, rows: Ints, oldest_first: Ints, remaining: Ints) -> Flags:
-    """Leave out what the walk can't come to, so that it need not be sorted: a sieve by coarse times.
+    """Return a mask of the rows that the walk can reach, by coarse times, so that fewer rows need sorting.
 
-    Rows of disks that ask for nothing are left out too; they lose what goes all the same.
+    Rows of disks that need no trim are not in it; those disks still lose what is trimmed for others.
     """
     disk = segments.disk[rows]
     low, high = int(oldest_first.min()), int(oldest_first.max())
@@ -200,7 +200,7 @@ def _in_reach(segments: Segments, rows: Ints, oldest_first: Ints, remaining: Int
     slot += bucket
     held = add_up(segments.size_bytes[rows], slot, len(remaining) * buckets).reshape(len(remaining), buckets)
     del slot
-    # the buckets that end before enough has gone, and the one in which it is enough
+    # the buckets that end before enough is freed, and the one in which it becomes enough
     last = (np.cumsum(held, axis=1) < remaining[:, None]).sum(axis=1)
     last[remaining <= 0] = -1
     reach: Flags = bucket <= last[disk]

@@ -1,4 +1,4 @@
-"""R7: a disk that fills shortens the times of what lies on it (R7). Pure."""
+"""R7: a disk that fills up shortens the retention times of the partitions on it (R7). Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from retention_cli.disks.solve.room import Disk
 
 
 def reached(watermarks: Sequence[Watermark], used_bytes: int, total_bytes: int) -> Watermark | None:
-    """Return the highest watermark that a disk's usage has reached, None where it has reached none.
+    """Return the highest watermark that a disk's usage has reached, None if it has reached none.
 
     Raises:
-        ValueError: a disk without room.
+        ValueError: ``total_bytes`` is not positive.
     """
     if total_bytes <= 0:
         raise ValueError(f"a disk of {total_bytes} bytes")
@@ -28,9 +28,9 @@ def usage_for(
     """Return the highest watermark reached on any disk with a replica of a partition, None for none.
 
     Args:
-        watermarks: the policy's.
-        disks: each disk's name and its (used, total) bytes. One that is unknown may be full: where no other has
-            reached a mark, none is known to be reached. Where one has, at least that mark is.
+        watermarks: the policy's watermarks.
+        disks: each disk's name and its (used, total) bytes. A disk with unknown usage makes the result unknown, unless
+            another disk has reached a watermark: then at least that one is reached.
     """
     highest: Usage | None = None
     unknown: Unknown | None = None
@@ -50,13 +50,13 @@ def usages(
     tps: Collection[TopicPartition],
     replicas: Mapping[TopicPartition, Sequence[int]],
 ) -> dict[TopicPartition, Maybe[Usage | None]]:
-    """Return R7's usage of each partition; nothing where the policy has no watermarks.
+    """Return R7's usage of each partition; empty if the policy has no watermarks.
 
     Args:
-        watermarks: the policy's.
-        disks: all that are known of.
+        watermarks: the policy's watermarks.
+        disks: all known disks.
         tps: the partitions.
-        replicas: the brokers that hold each of them, as the cluster's metadata has them.
+        replicas: the broker ids of each partition's replicas, from the cluster's metadata.
     """
     if not watermarks:
         return {}

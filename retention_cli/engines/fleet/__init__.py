@@ -1,1 +1,1 @@
-"""Several clusters at once: the file that names them, one plan over all, and its trim, cluster by cluster."""
+"""Fleets of clusters: the file that lists them, one plan over all, and its trim, cluster by cluster."""

@@ -35,7 +35,7 @@ from retention_cli.policy.schema import keys_of
 from retention_cli.policy.yaml_file import Document, read_document
 
 CONNECTION: Final = ("bootstrap-server", "command-config", "settings")
-"""The keys that say how to reach a cluster whose entry names no context."""
+"""The keys of the connection to a cluster, for entries without a context."""
 _PATHS: Final = ("command-config", "policy", "state-dir")
 
 
@@ -78,7 +78,7 @@ def _duration(value: object) -> int:
 
 
 def _settings(value: object) -> dict[str, str]:
-    """Connection keys as text. Errors never quote a value: it may be a password."""
+    """Return connection keys and values as text. Errors never quote a value: it may be a password."""
     if not isinstance(value, dict):
         raise ValueError("is not a mapping of keys to values")  # noqa: TRY004  (pydantic's way)
     found = {}
@@ -131,7 +131,7 @@ class FleetEntry:
 
 @dataclass(frozen=True, slots=True)
 class FleetFile:
-    """A fleet file, checked. ``digest`` is of its content (``sha256:…``)."""
+    """A validated fleet file. ``digest`` is a checksum of its content (``sha256:…``)."""
 
     source: str
     digest: str
@@ -140,10 +140,10 @@ class FleetFile:
 
 
 def load_fleet(path: Path) -> FleetFile:
-    """Read and check a fleet file. The files that it names are not read.
+    """Read and validate a fleet file. The files that it names are not read.
 
     Raises:
-        FleetFileError: it can't be read or is not valid; with every problem found.
+        FleetFileError: it can't be read or is invalid; the error has every problem found.
     """
     source = str(path)
     try:
@@ -157,7 +157,7 @@ def load_fleet(path: Path) -> FleetFile:
 
 
 def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
-    """Check a fleet's text; relative paths in it are relative to ``folder``. See :func:`load_fleet`."""
+    """Validate a fleet file's text; relative paths in it are relative to ``folder``. See :func:`load_fleet`."""
     try:
         document = read_document(text, source)
     except PolicyError as error:  # a parser quotes what it can't read, which may be a password here
@@ -193,7 +193,7 @@ def _unquoted(text: str) -> str:
 
 
 def _reworded(problem: PolicyProblem) -> PolicyProblem:
-    """Reword a problem: the policy's schema says "topics" where a list is missing or empty."""
+    """Return a problem with texts for clusters: the policy's schema writes of topics if a list is missing or empty."""
     if problem.key == "clusters" and problem.text.startswith("is not a list"):
         return PolicyProblem(problem.source, problem.line, problem.key, "is not a list: each starts with '- name: …'")
     if problem.key == "clusters" and problem.text.startswith("is empty"):
@@ -220,7 +220,7 @@ def _hint(name: str, allowed: list[str], *, at_top: bool) -> str:
 
 
 def _combinations(model: FleetModel, document: Document) -> list[PolicyProblem]:
-    """Check what no single key shows: names and contexts given twice, and a cluster reached in two ways or in none."""
+    """Return problems between keys: duplicate names or contexts, and clusters with two connections or none."""
     found = []
     names: dict[str, int | None] = {}
     contexts: dict[str, str] = {}

@@ -15,7 +15,7 @@ from retention_cli.plan.value import FLEET_FORMAT, Plan, Totals, head_as_json, j
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A cluster without a plan or a report: why, in one line. ``cause`` is the exception, if it was raised just now."""
+    """Why a cluster has no plan or report, in one line. ``cause`` is the exception, None if it was read from a file."""
 
     error: str
     cause: BaseException | None = field(default=None, compare=False, repr=False)
@@ -28,7 +28,7 @@ def failure_of(error: BaseException) -> Failure:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """Plans by cluster name, in the fleet's order; a cluster that could not be planned does not hold the others.
+    """Plans by cluster name, in the fleet's order. A cluster that could not be planned does not stop the others.
 
     ``source`` is the fleet's file (or ``context PATTERN``), ``digest`` its content's, None if there is no file.
     """
@@ -55,7 +55,7 @@ class FleetPlan:
 
 
 def fleet_head(fleet: FleetPlan) -> dict[str, Any]:
-    """Return all of the fleet's JSON but its clusters."""
+    """Return the fleet's JSON without its clusters."""
     totals = fleet.totals
     return {
         "format": FLEET_FORMAT,
@@ -77,7 +77,7 @@ def fleet_heads(fleet: FleetPlan) -> dict[str, Any]:
 
 
 def fleet_as_json(fleet: FleetPlan) -> dict[str, Any]:
-    """Return the whole plan as JSON's own types."""
+    """Return the fleet's whole plan as JSON's own types."""
     whole = []
     for name, one in fleet.clusters.items():
         rows = {} if isinstance(one, Failure) else {"partitions": [row_as_json(row) for row in one.decisions]}

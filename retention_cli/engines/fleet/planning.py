@@ -1,4 +1,4 @@
-"""One plan over several clusters: an engine reads each, and a failed cluster does not hold the others."""
+"""Make one plan over several clusters: an engine reads each, and a failed cluster does not stop the others."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ CONCURRENT: Final = 4
 """How many clusters are read at a time."""
 
 Watch = Callable[[str], contextlib.AbstractContextManager[Progress]]
-"""Gives the progress to report to while a cluster, given by name, is being read."""
+"""Returns, for a cluster's name, a context manager of the progress to report to while the cluster is read."""
 
 
 class SameClusterError(Exception):
-    """Two names of a fleet lead to one cluster, which would be trimmed under two policies. Nothing was trimmed."""
+    """Two names of a fleet are one cluster, which would be trimmed under two policies. Nothing was trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """One cluster of a fleet: its name, how to reach it, and what may be trimmed there.
 
-    ``selection`` gives the policy as it is now; ``state_dir`` holds audit logs, locks and ledgers.
+    ``selection`` returns the current policy; ``state_dir`` has audit logs, locks and ledgers.
     """
 
     name: str
@@ -91,7 +91,7 @@ def check_addresses(members: Sequence[Member]) -> None:
 
 
 def unwatched(_name: str) -> contextlib.AbstractContextManager[Progress]:
-    """Report to nobody."""
+    """Return a progress that discards its reports."""
     return contextlib.nullcontext(silent)
 
 
@@ -168,10 +168,10 @@ class ClusterNames:
         self._by_id: dict[str, str] = {}
 
     def claim(self, cluster_id: str, name: str) -> None:
-        """Note a cluster's name.
+        """Record a cluster's name.
 
         Raises:
-            SameClusterError: it has another already.
+            SameClusterError: the cluster has another name already.
         """
         with self._lock:
             other = self._by_id.setdefault(cluster_id, name)

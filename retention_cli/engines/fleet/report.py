@@ -37,14 +37,14 @@ class FleetReport:
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was interrupted."""
+        """Whether the fleet's trim was interrupted."""
         return any(one.interrupted for one in self.reports.values()) or any(
             isinstance(one.cause, KeyboardInterrupt) for one in self.failures.values()
         )
 
 
 def fleet_report_head(report: FleetReport) -> dict[str, Any]:
-    """Return all of the report's JSON but its clusters."""
+    """Return the report's JSON without its clusters."""
     reports = report.reports.values()
     gone = total(one.trimmed for one in reports)
     return {

@@ -37,7 +37,7 @@ class _Fleet(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class SavedFleet:
-    """A saved fleet plan: ``failures`` say why a cluster was not planned; ``plans`` read a cluster's plan.
+    """A saved fleet plan: ``failures`` are why clusters were not planned; ``plans`` return a cluster's plan.
 
     From Parquet, a plan is read each time it is called for, so that only one cluster's rows are in memory at a time.
     """
@@ -86,10 +86,10 @@ def read_fleet(path: Path) -> SavedFleet:
 
 
 def read_one(path: Path, name: str) -> Plan:
-    """Read one cluster's plan out of a fleet's, or a plan of only that cluster (its id is checked on connecting).
+    """Read one cluster's plan from a fleet's, or a plan of only that cluster (its id is checked on connecting).
 
     Raises:
-        SavedPlanError: there is none that can be executed.
+        SavedPlanError: there is no executable plan for the cluster.
         MissingPartError: it is Parquet, and pyarrow is not installed.
     """
     if _format(path) != FLEET_FORMAT:

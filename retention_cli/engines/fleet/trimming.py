@@ -1,4 +1,4 @@
-"""Executing a fleet's plan cluster by cluster, each as if it were alone."""
+"""Execute a fleet's plan cluster by cluster, each independently of the others."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def trim_member(
     progress: Progress = silent,
     on_report: Callable[[TrimReport], None] = lambda _report: None,
 ) -> tuple[TrimReport, list[Reason]]:
-    """Execute one cluster's plan under its own lock and audit log; return the report, and notes of its ledger.
+    """Execute one cluster's plan under its own lock and audit log; return the report, and its ledger's notes.
 
-    ``on_report`` gets the report before anything later can fail.
+    ``on_report`` is called with the report before anything later can fail.
 
     Raises:
         PlanRefusedError: the plan is for another cluster than the one that the member connects to.
         PolicyError: the policy names an inventory, which is of one cluster.
-        Exception: as :func:`retention_cli.trim.run.run_trim`.
+        Exception: any that :func:`retention_cli.trim.run.run_trim` raises.
     """
     policy = member.selection().policy
     check_without_inventory(policy)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 _FOLDERS: Final[list[tempfile.TemporaryDirectory[str]]] = []
-"""What sessions send to executors. Kept until this process ends: executors may ask for it at any time."""
+"""The folders of code sent to executors. Kept until this process ends: executors may fetch it at any time."""
 
 
 def register(session: Any) -> None:
-    """Make ``kretain.*`` formats known to a session, and send kretain's code to its executors: for notebooks."""
+    """Register the ``kretain.*`` formats with a session, and send kretain's code to its executors: for notebooks."""
     from retention_cli.engines.spark.session import ship_code
     from retention_cli.engines.spark.sources import SOURCES
 

@@ -1,7 +1,7 @@
-"""Archiving on executors: tasks copy partitions, the client checks what they report, and only the client trims.
+"""Archive on executors: tasks copy partitions, the client checks their reports, and only the client trims.
 
-A task reads a cluster and writes an archive's files; it has nothing that can delete. What it is told (URLs
-included) is part of its code, and is in no setting, plan or page of Spark's.
+A task reads a cluster and writes an archive's files; it has no object that can delete. Its arguments (including URLs)
+are part of its code, and in no setting, plan or page of Spark's.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from retention_cli.engines.spark.slices import NO_BROKER, leader_of
 from retention_cli.plan.target import Target
 
 TASKS_A_LEADER: Final = 4
-"""At most this many tasks read from one leader at a time, each over its own connection."""
+"""At most this many tasks read from one leader at once, each over its own connection."""
 RECORDS_A_TASK: Final = 200_000
-"""A leader's partitions with at most this many records in total are one task's."""
+"""A leader's partitions with at most this many records in total are read by one task."""
 _TASKS_AT_ONCE: Final = 64
 _SHARED: Final = "An archive must be storage that this machine and all executors share"
 
@@ -73,7 +73,7 @@ class SparkArchiver:
     Args:
         reader: the cluster, read-only.
         cluster_id: its id.
-        connect: opens Spark if it is not open yet; gives a session, and where tasks find the cluster's settings.
+        connect: opens Spark if it is not open yet; returns a session, and where tasks find the cluster's settings.
         size: when a segment counts as full.
     """
 
@@ -135,7 +135,7 @@ class SparkArchiver:
     def _job(
         self, session: Any, connection: ConnectionRef, requests: Sequence[ArchiveRequest], stopped: Callable[[], bool]
     ) -> dict[TopicPartition, Copied | Reason]:
-        """Have one task copy its partitions, and check each."""
+        """Run one task that copies its partitions, and check each copy."""
         task = copier(requests, self.cluster_id, connection, self.reader.timeout_s, self.size)
         try:
             told = _told(session, task)
@@ -144,7 +144,7 @@ class SparkArchiver:
         return {one.tp: self._looked_at(one, told.get(one.tp), stopped) for one in requests}
 
     def _looked_at(self, request: ArchiveRequest, row: Row | None, stopped: Callable[[], bool]) -> Copied | Reason:
-        """Accept a task's row only as far as this machine sees what it reports."""
+        """Return the copy in a task's row if this machine sees it in the archive, otherwise the reason."""
         if row is None:
             return failed(request.tp, request.url, "Spark's task said nothing of it")
         if row["error"] is not None:
@@ -170,7 +170,7 @@ def _told(session: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> dict[
     """Run one task; return its rows.
 
     Raises:
-        SparkError: it failed, or was interrupted.
+        SparkError: the task failed, or was interrupted.
     """
     try:
         rows = session.range(0, 1, 1, 1).mapInArrow(task, ddl(WORDS)).collect()
@@ -182,7 +182,7 @@ def _told(session: Any, task: Callable[[Iterator[Any]], Iterator[Any]]) -> dict[
 def sliced(requests: Sequence[ArchiveRequest], leaders: Mapping[TopicPartition, int]) -> list[list[ArchiveRequest]]:
     """Return each task's partitions: of one leader, with at most :data:`TASKS_A_LEADER` tasks per leader. Pure.
 
-    The largest partitions come first, and each goes to the task that has the fewest records.
+    Partitions are assigned from the largest on, each to the task with the fewest records.
     """
     by_leader: dict[int, list[ArchiveRequest]] = {}
     for one in requests:

@@ -1,4 +1,4 @@
-"""Running several Spark jobs at once, and ending them when somebody stops them."""
+"""Run several Spark jobs at once, and interrupt them when asked to stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ASKED_EVERY_S: Final = 0.25
 def as_they_end(
     session: Any, jobs: Iterable[Callable[[], T]], most: int, stop: Callable[[], bool] = lambda: False
 ) -> Generator[Future[T], None, None]:
-    """Run jobs, at most ``most`` at a time, and yield each when it has ended, until all have or somebody stops it.
+    """Run jobs, at most ``most`` at a time, and yield each when it has ended, until ``stop`` returns true.
 
     Close it (``contextlib.closing``) if it may be left early, e.g. by Ctrl-C: jobs still running on Spark are then
     interrupted, and waited for.
@@ -29,6 +29,6 @@ def as_they_end(
                 yield from done
         finally:
             running = {one for one in waiting if not one.cancel()}
-            while running:  # again, as long as there are any: it does not bear on what is about to begin
+            while running:  # repeated while any is running: an interrupt does not affect jobs about to begin
                 session.interruptAll()
                 running = wait(running, _ASKED_EVERY_S).not_done

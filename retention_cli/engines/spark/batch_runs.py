@@ -1,4 +1,4 @@
-"""The bytes of batches in logs, for R5, over Spark: tasks read pieces of logs, the client joins their runs."""
+"""Read the bytes of batches in logs over Spark, for R5: tasks read pieces of logs, the client joins their runs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Piece = tuple[RunsWanted, PartitionMetadata]
 
 @dataclass(frozen=True, slots=True)
 class SparkRuns:
-    """Reads over Spark, as :data:`retention_cli.disks.batch_sizes.ReadRuns`.
+    """Reads logs over Spark (:data:`retention_cli.disks.batch_sizes.ReadRuns`).
 
     Args:
-        session: an open one.
+        session: an open session.
         connection: where tasks find the cluster's settings.
-        most: the most offsets that a task reads.
+        most: how many offsets a task reads at most.
     """
 
     session: Any
@@ -47,7 +47,7 @@ class SparkRuns:
         leaders: Leaders,
         on_bytes: Callable[[int], None],
     ) -> Mapping[TopicPartition, Runs | RequestFailedError]:
-        """Read logs; return per partition its runs, or why they could not be read to the end.
+        """Read logs; return each partition's runs, or why the log could not be read to the end.
 
         Raises:
             SparkError: Spark could not run it.

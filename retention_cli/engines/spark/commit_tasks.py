@@ -1,4 +1,4 @@
-"""Tasks that read committed offsets: one slice of a cluster's groups each (F1–F3)."""
+"""Tasks that each read the committed offsets of one slice of a cluster's groups (F1–F3)."""
 
 from __future__ import annotations
 
@@ -65,11 +65,10 @@ def commit_batch(cluster: str, rows: list[CommitRow]) -> pa.RecordBatch:
 
 
 def commit_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task for ``mapInArrow``: from rows of :data:`GROUPS`, a slice's together, to ``schemas.COMMITS``.
+    """Return the task for ``mapInArrow``: from rows of :data:`GROUPS`, adjacent by slice, to ``schemas.COMMITS``.
 
-    In rows of kind ``memory``, ``text`` is the group's new record for the ledger (base64); null: nothing changed, and
-    the group was seen.
-    A slice that fails is unknown: F3, for each of its groups.
+    In rows of kind ``memory``, ``text`` is the group's new record for the ledger (base64); null: the group was seen,
+    and nothing changed. A slice that fails is unknown (F3) for each of its groups.
     """
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:

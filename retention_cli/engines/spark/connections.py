@@ -1,6 +1,6 @@
-"""How executors get the connection's settings: from a file that they open themselves, never from a value in the code.
+"""How executors get a connection's settings: from a file that they open themselves, never from a value in the code.
 
-Plans, logs and Spark's own pages show code and its arguments, but no file's content.
+Plans, logs and Spark's own pages may show code and its arguments, but not the content of files.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 class ConnectionRef:
     """Where an executor finds a cluster's settings.
 
-    ``shipped`` is the name of a file that Spark distributed, ``path`` one on the machine where the task runs: our own
-    JSON or, with ``bootstrap``, a client's properties file (``--executor-command-config``), whose ``bootstrap.servers``
-    is used if executors reach the brokers at other addresses, otherwise ``bootstrap``.
+    ``shipped`` is the name of a file that Spark distributed, ``path`` a file on the machine where the task runs:
+    kretain's JSON or, with ``bootstrap``, a client's properties file (``--executor-command-config``). Its
+    ``bootstrap.servers``, if it has any, replace ``bootstrap``: executors may reach brokers at other addresses.
     """
 
     path: str | None = None
@@ -51,7 +51,7 @@ class ConnectionRef:
             return ConnectionSettings(**content)
         except OSError as error:
             raise SettingsError(f"the connection's file {file.name} can't be read here: {error.strerror}") from None
-        except (ValueError, TypeError):  # without its text, which would quote a secret
+        except (ValueError, TypeError):  # without the error's text, which may quote a secret
             raise SettingsError(f"the connection's file {file.name} can't be understood here") from None
 
 
@@ -71,12 +71,12 @@ def write_connection(settings: ConnectionSettings, folder: Path, name: str) -> P
 
 
 def check_cluster(reader: ClusterReader, cluster: str) -> None:
-    """Check that a reader has reached this cluster: on another machine an address may lead to another one.
+    """Check that a reader has reached this cluster: on another machine, its address may resolve to another cluster.
 
-    A group that the other cluster doesn't have would seem to be gone, and would protect nothing (F1).
+    A group that the other cluster does not have would seem to be deleted, and would protect nothing (F1).
 
     Raises:
-        BrokerError: it has reached another cluster.
+        BrokerError: the reader has reached another cluster.
     """
     found = reader.metadata(()).cluster_id
     if found != cluster:

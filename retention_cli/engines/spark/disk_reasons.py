@@ -1,4 +1,4 @@
-"""What R6 could not reach on Spark's disks, and what it could not judge, with the reasons (R6)."""
+"""The bytes that R6 could not free, and the partitions that it could not judge, over Spark, with the reasons (R6)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _UNTOLD: Final = Unknown.because("R6", "how far it may go is not known")
 
 
 def in_the_way(work: DiskRows, after: Any, short: Sequence[int]) -> dict[int, tuple[list[Blocker], int]]:
-    """Return, by disk, the largest of what stays, and how many more there are.
+    """Return, by disk, the largest amounts of bytes that stay, and how many more amounts there are.
 
     Args:
         work: the segments.
-        after: what stays of them, by replica (:meth:`DiskRows.replicas_after`).
+        after: the bytes that stay, by replica (:meth:`DiskRows.replicas_after`).
         short: the disks that stay above their ceilings.
     """
     from pyspark.sql import Window
@@ -49,7 +49,7 @@ def in_the_way(work: DiskRows, after: Any, short: Sequence[int]) -> dict[int, tu
 
 
 def _allowed(work: DiskRows, chosen: set[TopicPartition]) -> dict[TopicPartition, Maybe[Limit]]:
-    """Return how far R6 may go of some partitions."""
+    """Return how far R6 may trim some partitions."""
     from pyspark.sql import functions as f
 
     places = ({"topic": tp.topic, "partition": tp.partition} for tp in chosen)
@@ -60,7 +60,7 @@ def _allowed(work: DiskRows, chosen: set[TopicPartition]) -> dict[TopicPartition
 
 
 def unknown_partitions(work: DiskRows, outcomes: Sequence[DiskOutcome]) -> Any:
-    """Return, for managed partitions on the disks of R6, why R6 could not judge them."""
+    """Return why R6 could not judge managed partitions, on disks above their ceilings or of unknown usage."""
     from pyspark.sql import functions as f
 
     numbers = [n for n, one in enumerate(outcomes) if concerned(one)]

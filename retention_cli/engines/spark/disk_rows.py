@@ -1,4 +1,4 @@
-"""The segments on a cluster's disks as frames: before R6's walk, what is trimmed, and what stays."""
+"""The segments on a cluster's disks as frames: before R6's walk, those it trims, and those that stay."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from retention_cli.engines.spark.walk import age, at_most, going, in_reach, plai
 TP: Final = ("topic", "partition")
 _ROWS_A_TASK: Final = 250_000
 SIEVE_FROM: Final = 1_000_000
-"""With at least this many candidates, it pays to leave out those that the walk can't reach before sorting them."""
+"""From this many candidates on, it is faster to leave out those that the walk can't reach before sorting."""
 _REPLICAS_A_BATCH: Final = 100_000
 _NOWHERE: Final = -1
 """A log dir that no broker names (any longer)."""
@@ -37,9 +37,9 @@ class AtFirst:
 
 @dataclass(frozen=True, slots=True)
 class DiskRows:
-    """The segments of an inventory, and what is needed of the disks that hold them.
+    """The segments of an inventory, the disks that they are on, and their partitions.
 
-    ``partitions`` are as :func:`retention_cli.engines.spark.oldest_first.oldest_first` takes them, ``broken`` are those
+    ``partitions`` are those passed to :func:`retention_cli.engines.spark.oldest_first.oldest_first`, ``broken`` those
     that can't be judged, with the reasons.
     """
 
@@ -108,7 +108,7 @@ class DiskRows:
         )
 
     def broken_rows(self) -> Any:
-        """Return topic, partition and why (an array of reasons) of those that can't be judged."""
+        """Return topic, partition and why (an array of reasons) of partitions that can't be judged."""
         from pyspark.sql import functions as f
 
         rows = [
@@ -118,7 +118,7 @@ class DiskRows:
         return f.broadcast(frame_of(self.session, rows, schema))
 
     def sizes(self, numbers: Iterable[int]) -> Any:
-        """Return disk, topic, partition and the replica's size there in bytes, as brokers say."""
+        """Return disk, topic, partition and the replica's size in bytes (``now``), as reported by the brokers."""
         schema = pa.schema(
             [("disk", pa.int32()), ("topic", pa.string()), ("partition", pa.int32()), ("now", pa.int64())]
         )
@@ -126,7 +126,11 @@ class DiskRows:
         return as_frame(self.session, pa.Table.from_batches(batches, schema))
 
     def at_first(self, rows: Any) -> list[AtFirst]:
-        """Return what each disk has before the walk."""
+        """Return each disk's figures before the walk.
+
+        Raises:
+            InventoryError: the inventory was changed while it was read.
+        """
         from pyspark.sql import functions as f
 
         dead = f.col("dead")
@@ -154,7 +158,7 @@ class DiskRows:
         return [told.get(n, AtFirst()) for n in range(len(self.disks))]
 
     def nothing(self) -> Any:
-        """Return no bounds."""
+        """Return an empty frame of bounds."""
         return self.session.createDataFrame([], "topic string, partition int, bound bigint")
 
     def walked(self, rows: Any, over: Mapping[int, int], candidates: int) -> Any:
@@ -201,7 +205,7 @@ class DiskRows:
 
 
 def _batches(disk: int, replicas: Mapping[TopicPartition, int], schema: Any) -> Iterator[pa.RecordBatch]:
-    """Yield a disk's replicas' sizes, in batches: a large cluster has millions."""
+    """Yield the sizes of a disk's replicas in batches: a large cluster has millions."""
     topics: list[str] = []
     partitions: list[int] = []
     sizes: list[int] = []

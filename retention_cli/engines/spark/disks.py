@@ -1,7 +1,7 @@
 """R5, R6, R7 and whole segments over Spark (R5 to R7).
 
-The client reads the disks: how full they are, which replicas they hold, where logs begin and end. That is
-proportional to partitions. An inventory's segments, which are many more, stay with Spark.
+The client reads the disks: their usage, their replicas, and where logs begin and end. That is proportional to the
+number of partitions. An inventory's segments, of which there are many more, stay in Spark.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _UNREAD: Final = Unknown.because("offsets", "not read")
 
 @dataclass(slots=True)
 class ClusterDisks:
-    """One cluster's disks, and what R6 asks of its partitions.
+    """One cluster's disks, and R6's results for its partitions.
 
     Args:
-        session: Spark's.
+        session: the Spark session.
         prepared: the cluster, as far as the client has read it.
-        state: what was seen of its disks.
+        state: its disks.
         inventory: its segments, if they were scanned.
     """
 
@@ -70,12 +70,12 @@ class ClusterDisks:
     _leaders: Mapping[TopicPartition, PartitionMetadata]
 
     def close(self) -> None:
-        """Free what Spark keeps."""
+        """Free the frames that Spark keeps."""
         if self.inventory is not None:
             self.inventory.close()
 
     def disk_facts(self, progress: Progress) -> dict[TopicPartition, bytes]:
-        """Return, for tasks, what each partition's own rules need to know of disks: usage and tails."""
+        """Return, for tasks, the facts about disks that each partition's own rules need: usage and tails."""
         state, settings, target = self.state, self.prepared.settings, self.prepared.target
         usages, sized = state.usages(state.facts.keys(), self._leaders), sized_topics(settings)
         tails: Mapping[TopicPartition, Mapping[str, Maybe[Tail]]] = {}
@@ -120,11 +120,11 @@ class ClusterDisks:
         return found.withColumn("cluster", f.lit(self.prepared.cluster))
 
     def decide(self, limits: Any, now_ms: int) -> Iterator[Row]:
-        """Decide R6; yield what it asks of partitions (``schemas.ASKED``). The state's outcomes are then known.
+        """Decide R6; yield its results by partition (``schemas.ASKED``). The state's outcomes are then set.
 
         Args:
             limits: this cluster's rows of ``schemas.LIMITS``.
-            now_ms: the clock of all cutoffs.
+            now_ms: the time from which all cutoffs are calculated.
         """
         state, reader = self.state, self.prepared.target.reader
         state.topics = {row["topic"] for row in limits.where("not skipped").select("topic").distinct().collect()}
@@ -142,7 +142,7 @@ class ClusterDisks:
             yield {"cluster": self.prepared.cluster, "topic": tp.topic, "partition": tp.partition, "asked": asked}
 
     def _walked(self, inventory: SparkInventory, partitions: Any, now_ms: int) -> OldestFirst:
-        """Walk the inventory's segments; what R6 asks of partitions is collected to the client."""
+        """Walk the inventory's segments; R6's bounds are collected to the client."""
         state = self.state
         state.say_age(inventory.age_ms(now_ms))
         trims = partitions.where("trim_to is not null").select(*PARTITION, "trim_to")
@@ -176,7 +176,7 @@ class ClusterDisks:
         )
 
     def _elsewhere(self) -> Any:
-        """Return the partitions that are not managed, in the walk's form: of them it counts what is dead."""
+        """Return the partitions that are not managed, in the walk's form: only their dead bytes count."""
         starts, ids = self.state.log_starts(), self.state.topic_ids()
         rows = (
             {
@@ -201,7 +201,7 @@ class ClusterDisks:
 
 
 def looks_at_disks(prepared: Prepared) -> bool:
-    """Return whether there are disk rules, or an inventory is given."""
+    """Return whether there are disk rules, or an inventory."""
     return bool(prepared.target.inventory) or needs_disks(prepared.selection.policy)
 
 
@@ -209,7 +209,7 @@ def look(session: Any, prepared: Prepared) -> ClusterDisks:
     """Read a cluster's disks, after its commits were read (:func:`looks_at_disks`).
 
     Raises:
-        BrokerError: the brokers could not be asked.
+        BrokerError: a request to the brokers failed.
         InventoryError: the inventory can't be used, or is another cluster's.
     """
     policy, target = prepared.selection.policy, prepared.target
@@ -254,14 +254,14 @@ def with_bytes(decided: Any, disks: Iterable[ClusterDisks]) -> Any:
 
 
 def with_asked(session: Any, facts: Any, limits: Any, disks: Sequence[ClusterDisks], now_ms: int) -> Any:
-    """Return facts with what R6 asks of them (``schemas.ASKED``).
+    """Return facts with R6's results (``schemas.ASKED``).
 
     Args:
-        session: Spark's.
+        session: the Spark session.
         facts: rows of ``schemas.FACTS``.
         limits: rows of ``schemas.LIMITS``.
-        disks: those of the clusters whose policy has a ceiling.
-        now_ms: the clock of all cutoffs.
+        disks: the disks of clusters whose policy has a ceiling.
+        now_ms: the time from which all cutoffs are calculated.
     """
     rows = [row for one in disks for row in one.decide(limits.where(limits.cluster == one.prepared.cluster), now_ms)]
     if not rows:
@@ -290,7 +290,7 @@ def _ends(
 def _collected(
     limits: Any, tiered: Mapping[str, Unknown]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, Maybe[Limit]]]:
-    """Return where other rules trim to, and how far R6 may trim."""
+    """Return the other rules' bounds, and how far R6 may trim each partition."""
     trims: dict[TopicPartition, int] = {}
     most: dict[TopicPartition, Maybe[Limit]] = {}
     for row in limits.toLocalIterator(prefetchPartitions=True):

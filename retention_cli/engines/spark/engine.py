@@ -1,7 +1,7 @@
-"""A plan over Spark: commits to standings, facts joined to them, decided where they were read (docs/architecture.md).
+"""A plan over Spark: reduce commits to standings, join facts, and decide where facts were read (docs/architecture.md).
 
-The client reads what is small; nothing is collected to it but totals and, if somebody wants to see them, rows.
-Only the client can delete: no task has anything that can.
+The client itself reads only small data; only totals are collected to it and, if they are to be shown, rows. Only the
+client can delete: no task has an object that can.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ _CLIENTS: Final = 8
 """How many clusters the client reads at a time."""
 _TASKS_AT_MOST: Final = 10_000
 IN_MEMORY: Final = 50_000
-"""At most this many decisions of one cluster are held in the client's memory: some 60 MB."""
+"""At most this many decisions of one cluster are held in the client's memory: about 60 MB."""
 
 
 @dataclass(slots=True)
 class SparkPlan:
-    """The decisions for all clusters that could be read. A context manager: on exit it frees what Spark keeps.
+    """The decisions for all clusters that could be read. A context manager: on exit it frees the frames Spark keeps.
 
-    ``rows`` is a frame of ``schemas.DECIDED``; ``plans`` are the clusters' plans by the targets' names, without
-    rows, ``failures`` why the others have none.
+    ``rows`` is a frame of ``schemas.DECIDED``; ``plans`` are the clusters' plans by target name, without rows;
+    ``failures`` are why the other targets have no plan.
     """
 
     rows: Any
@@ -74,17 +74,17 @@ class SparkPlan:
             self.rows.unpersist()
 
     def decisions(self, plan: Plan) -> Sequence[Decision]:
-        """Return a plan's decisions in order. Many are kept in a file, never all in memory."""
+        """Return a plan's decisions in order. More than ``IN_MEMORY`` are kept in a file, not in memory."""
         some = self.rows.where(self.rows.cluster == plan.cluster_id).select(*(one.name for one in COLUMNS))
         many = plan.totals.partitions > IN_MEMORY
         if many:
-            some = some.sort("topic", "partition")  # two more jobs, which a small plan can do without
+            some = some.sort("topic", "partition")  # two more jobs, which a small plan does not need
         found = (decision_of(row.asDict(recursive=True)) for row in some.toLocalIterator(prefetchPartitions=True))
         return SpilledDecisions(found) if many else sorted(found, key=lambda one: one.tp)
 
 
 def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: Progress = silent) -> SparkPlan:
-    """Read and decide every target. No cluster is changed; what was seen is remembered.
+    """Read and decide every target. No cluster is changed; observations are stored in the ledgers.
 
     A cluster that fails is in ``failures``, and the others continue.
 
@@ -154,7 +154,7 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
                 memories=one.target.memories,
                 disks=None if of_disks is None else of_disks.state,
             )
-        except StateError as error:  # its audit log can't be read, or its chain is broken (G6)
+        except StateError as error:  # the audit log can't be read, or its chain is broken (G6)
             result.failures[one.target.name] = error
     for frame in read:
         frame.unpersist()
@@ -173,7 +173,7 @@ def _decided(
 ) -> Any:
     """Read facts and decide them; if a disk has a ceiling, R6 is decided last, over all partitions of a cluster.
 
-    ``stack`` frees what Spark keeps for that.
+    ``stack`` frees the frames that Spark keeps for that.
     """
     with_ceiling = []
     for one in disks:
@@ -198,18 +198,18 @@ def _decided(
 def by_leader(rows: Any, tasks: int) -> Any:
     """Assign rows to tasks: one task per leader, which reads the leader's slices one after the other.
 
-    So no broker sees more connections than one per task.
+    So each broker has at most one connection per task.
     """
     return rows.repartition(tasks, "cluster", "leader").sortWithinPartitions("cluster", "slice", "topic", "partition")
 
 
 def decided_frame(rows: Any, jobs: Mapping[str, ClusterJob], read: Reading) -> Any:
-    """Make partitions of rows and decide them in the same Python process: rows of ``schemas.DECIDED``."""
+    """Return decisions (``schemas.DECIDED``): each task reads its rows and decides them in the same Python process."""
     return rows.mapInArrow(decider(jobs, read), ddl(DECIDED))
 
 
 def _prepared(targets: Sequence[Target], now_ms: int) -> dict[str, Prepared | BaseException]:
-    """Read what is small of all clusters, a few clusters at a time."""
+    """Read the small data of all clusters, a few clusters at a time."""
 
     def one(target: Target) -> Prepared | BaseException:
         try:
@@ -227,12 +227,10 @@ def tasks_for(count: int) -> int:
 
 
 def read_commits(session: Any, prepared: Sequence[Prepared], progress: Progress) -> tuple[Any, list[Any]]:
-    """Read every group's commits; a cluster's once more if coordinators moved meanwhile (F9).
+    """Read every group's commits; read a cluster's once more if coordinators moved meanwhile (F9).
 
-    Return them, and their frames that Spark keeps.
-
-    Counting them forces them to be read before any log end is. A block that is lost later is read again, which is
-    just as safe: a commit is true when it is read.
+    Return the commits, and the frames that Spark keeps of them. Counting rows forces them to be read before any log
+    end is. Spark reads a block that it loses later again, which is just as safe: a commit is valid when it is read.
     """
     pending, parts, read = list(prepared), [], []
     for attempt in range(1, _ATTEMPTS + 1):
@@ -261,7 +259,7 @@ def read_commits(session: Any, prepared: Sequence[Prepared], progress: Progress)
 
 def _moved(prepared: Prepared) -> bool:
     """Return whether coordinators moved since the listing; ``doubt`` is set if they did, or if that is unknown."""
-    assert prepared.before is not None  # noqa: S101  (a listing has it)
+    assert prepared.before is not None  # noqa: S101  (every listing sets it)
     try:
         prepared.doubt = changed_since(prepared.target.reader, prepared.before)
     except BrokerError as error:

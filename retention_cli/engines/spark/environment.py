@@ -1,4 +1,4 @@
-"""What executors need, checked on them before any work is sent: a missing part is named with its machine."""
+"""Check what executors need before any work is sent: an error names the missing part and its machine."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ NEEDED: Final = {
     "re2": "google-re2",
     "yaml": "PyYAML",
 }
-"""What executors import, and the distribution that provides it. Some are native: a zip can't carry them."""
+"""The modules that executors import, and their distributions. Some are native, and can't be imported from a zip."""
 
 _ENDED: Final = "SparkContext was shut down"
-"""An application that somebody ended: YARN's administrator, or a queue that reclaims its resources."""
+"""In the error if the application was ended from outside: by YARN's administrator or by resource preemption."""
 _FAILS: Final = (ImportError, OSError, RuntimeError, AttributeError, TypeError, ValueError)
-"""What importing a part raises if it is missing, broken, or of another version."""
+"""The errors that an import raises if the part is missing, broken, or of another version."""
 
 
 def probe(_batches: Iterator[Any]) -> Iterator[Any]:
-    """Return, on an executor, what is missing there: one row."""
+    """Yield one row with the parts that are missing on the executor where this runs."""
     import pyarrow as pa
 
     missing = []
@@ -53,7 +53,7 @@ def check_executors(session: Any, tasks: int) -> list[str]:
     """Check that executors have what they need; return the machines that answered.
 
     Raises:
-        SparkError: one of them lacks something; the text names it, and how to get it there.
+        SparkError: an executor lacks a part; the text names it, and how to install it.
     """
     frame = session.range(0, tasks, 1, tasks).mapInArrow(probe, "host string, python string, missing string")
     try:

@@ -1,4 +1,4 @@
-"""Facts as rows of the data sources (``schemas.OFFSETS``), and why something is unknown, as frames hold it. Pure."""
+"""Convert facts to rows of the data sources (``schemas.OFFSETS``), and unknowns to rows and back. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _NO_TYPE: Final[Any] = TopicFacts("", "", internal=False, cleanup_policy=frozens
 
 
 def unknown_rows(name: str, value: Unknown) -> list[Row]:
-    """Return why a field is null: a row for each reason."""
+    """Return why a field is null, one row per reason."""
     return [{"field": name, "code": one.code, "text": one.text} for one in value.reasons]
 
 
 def facts_row(facts: PartitionFacts) -> Row:
-    """Return what was read of a partition as a row of ``schemas.OFFSETS``, without topic and partition.
+    """Return a partition's facts as a row of ``schemas.OFFSETS``.
 
-    Event times, sizes and what is remembered, which the source does not read, are left empty.
+    Event times, sizes and the ledger's facts, which the data source does not read, are left empty.
     """
     unknown: list[Row] = []
 
@@ -60,10 +60,10 @@ def _lookup_row(time_ms: int, found: LookUp | None) -> Row:
 
 
 def reason_rows(value: Unknown) -> list[Row]:
-    """Return why something is unknown, as rows of ``schemas.REASON``."""
+    """Return an unknown's reasons as rows of ``schemas.REASON``."""
     return [{"code": one.code, "text": one.text} for one in value.reasons]
 
 
 def unknown_of(rows: Iterable[Mapping[str, str]] | None) -> Unknown | None:
-    """Return the unknown that :func:`reason_rows` made rows of; None if there are none."""
+    """Return the unknown with these reasons (see :func:`reason_rows`); None if there are no rows."""
     return Unknown(tuple(Reason(one["code"], one["text"]) for one in rows)) if rows else None

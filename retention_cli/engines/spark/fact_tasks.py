@@ -30,14 +30,14 @@ from retention_cli.plan.columns import row_to_keep
 from retention_cli.policy.settings import Settings
 
 Task = Callable[[Iterator[Any]], Iterator[Any]]
-"""For ``mapInArrow``."""
+"""A function for ``mapInArrow``."""
 
 
 class ReadPartition(NamedTuple):
-    """A partition as a task has read it, including its floor and what is known of disks.
+    """A partition as read by a task, including its floor and the facts about disks.
 
-    ``told`` is what the client gets besides the decision: columns of ``schemas.TOLD``. ``asked`` is what R6 asks of the
-    partition and why, and why that is unknown; None if R6 does not concern it, or was not decided yet.
+    ``told`` is returned to the client with the decision: columns of ``schemas.TOLD``. ``asked`` is R6's bound with its
+    reason, and why R6 is unknown; None if R6 does not concern the partition, or was not decided yet.
     """
 
     cluster: str
@@ -47,11 +47,11 @@ class ReadPartition(NamedTuple):
 
 
 Reading = Callable[[Iterator[Any]], Iterator[ReadPartition]]
-"""Makes partitions of Arrow batches: by reading them, or from what another task has read."""
+"""Yields the partitions in Arrow batches: reads them from brokers, or takes them from an earlier task's rows."""
 
 
 class SliceDisks:
-    """What the client saw of disks, and an inventory's facts (:class:`retention_cli.observe.request.Disks`)."""
+    """The client's facts about disks, and an inventory's (:class:`retention_cli.observe.request.Disks`)."""
 
     def __init__(self, rows: Mapping[TopicPartition, Row]) -> None:
         self._rows = rows
@@ -59,7 +59,7 @@ class SliceDisks:
     def with_disks(
         self, reader: Any, facts: Mapping[TopicPartition, PartitionFacts], *_more: object
     ) -> dict[TopicPartition, PartitionFacts]:
-        """Return the facts with what the slice has of disks."""
+        """Return the facts with the slice's facts about disks."""
         del reader
         return {tp: self._with_row(one, self._rows[tp]) for tp, one in facts.items()}
 
@@ -138,7 +138,7 @@ def _read(
             "note": note,
         }
         yield ReadPartition(job.cluster, seen.facts[tp], told)
-        note = None  # once a slice
+        note = None  # only in the first row of a slice
 
 
 def _end_row(epoch: int, answer: Answer) -> Row:
@@ -151,7 +151,7 @@ def _end_row(epoch: int, answer: Answer) -> Row:
 
 
 def _metadata(job: ClusterJob, rows: Mapping[TopicPartition, Row]) -> ClusterMetadata:
-    """Return the first metadata read, limited to the slice."""
+    """Return the client's first metadata read, limited to the slice."""
     partitions: dict[str, dict[int, PartitionMetadata]] = {}
     topics: dict[str, TopicMetadata] = {}
     for tp, row in rows.items():
@@ -168,7 +168,7 @@ def _unread(job: ClusterJob, metadata: ClusterMetadata, why: Unknown) -> dict[To
 
 
 def fact_reader(jobs: Mapping[str, ClusterJob]) -> Task:
-    """Return the task: slices (:func:`slice_reader`) to rows of ``schemas.FACTS``, for later tasks."""
+    """Return the task from slices (:func:`slice_reader`) to rows of ``schemas.FACTS``, for later tasks."""
     read = slice_reader(jobs)
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
@@ -183,7 +183,7 @@ def _fact_row(one: ReadPartition) -> Row:
 
 
 def read_before(batches: Iterator[Any]) -> Iterator[ReadPartition]:
-    """Yield the partitions of rows of ``schemas.FACTS``, with what R6 asks if ``schemas.ASKED`` is beside them."""
+    """Yield the partitions in rows of ``schemas.FACTS``, with R6's results if the rows have ``schemas.ASKED``, too."""
     for row in (row for batch in batches for row in batch.to_pylist()):
         one: ReadPartition = from_bytes(row["read"])
         asked = row.get("asked")
@@ -191,7 +191,7 @@ def read_before(batches: Iterator[Any]) -> Iterator[ReadPartition]:
 
 
 def decider(jobs: Mapping[str, ClusterJob], read: Reading) -> Task:
-    """Return the task that decides what it reads: rows of ``schemas.DECIDED``."""
+    """Return the task that decides the partitions it reads: to rows of ``schemas.DECIDED``."""
     return _each(jobs, read, _decided, DECIDED)
 
 

@@ -1,4 +1,4 @@
-"""Errors of Spark at work, in one line of text: what happened, and what to do."""
+"""Describe errors of a running Spark in one line: what happened, and what to do."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _REMEDIES: Final = (
 
 
 def as_spark_error(error: BaseException) -> SparkError | None:
-    """Return an error of Spark's with a text for people; None if the error is not Spark's.
+    """Return a Spark error with a readable text; None if the error is not Spark's.
 
-    PySpark, Py4J and gRPC have errors of their own; if Spark's process is gone, they raise the system's.
+    PySpark, Py4J and gRPC have errors of their own; if Spark's process has ended, they raise the system's.
     """
     theirs = type(error).__module__.partition(".")[0] in _THEIRS
     if not theirs and not (isinstance(error, OSError | EOFError) and _raised_by_spark(error)):

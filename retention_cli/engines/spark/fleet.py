@@ -22,15 +22,15 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.trim.history import past_day
 
 Connect = Callable[[ConnectionSettings], ConnectionRef]
-"""Brings a cluster's settings to executors, and gives where they find them."""
+"""Sends a cluster's settings to executors, and returns where they find them."""
 
 
 class SparkEngine:
     """Plans all clusters at once, over one session.
 
     Args:
-        session: Spark's.
-        connect: brings connections' settings to the executors.
+        session: the Spark session.
+        connect: sends connections' settings to the executors.
     """
 
     def __init__(self, session: Any, connect: Connect) -> None:

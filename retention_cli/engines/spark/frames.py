@@ -1,4 +1,4 @@
-"""Commits to standings: the minimum of millions of rows, by groupBy, keeping what is unknown (F1–F6)."""
+"""Reduce commits to standings: minimums over millions of rows, by groupBy, that keep what is unknown (F1–F6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACE: Final = ("cluster", "topic", "partition")
 def as_frame(session: Any, table: Any) -> Any:
     """Return a pyarrow table as a frame.
 
-    Connect can't tell an empty table's columns by itself; and after an empty batch PySpark loses all others.
+    Connect can't infer an empty table's columns; and after an empty batch PySpark loses all others.
     """
     if not len(table):
         return session.createDataFrame([], ddl(table.schema))
@@ -40,13 +40,13 @@ def batches_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> Iterator
 
 
 def standings(commits: Any, required: Sequence[str] = ()) -> Any:
-    """Return one row for each partition that any row of ``schemas.COMMITS`` names, as input of :func:`standing_of`.
+    """Return one row for each partition in rows of ``schemas.COMMITS``, as input of :func:`standing_of`.
 
     It lacks ``failed`` and ``failed_topic``, which :func:`with_failures` adds: they concern more than one partition.
 
     Args:
-        commits: the rows.
-        required: every group that the policy requires anywhere (F4).
+        commits: rows of ``schemas.COMMITS``.
+        required: every group that the policy requires for any topic (F4).
     """
     from pyspark.sql import functions as f
 
@@ -84,9 +84,9 @@ def _highest() -> Any:
 
 
 def _odd(commits: Any) -> Any:
-    """Return a partition's refused commits (F5), and the lowest commit of groups that are gone (F6), by leader epoch.
+    """Return a partition's refused commits (F5), and the lowest commit of deleted groups (F6), by leader epoch.
 
-    There are few: one aggregation covers both.
+    There are few of them, so one aggregation covers both.
     """
     from pyspark.sql import functions as f
 
@@ -122,7 +122,7 @@ def _missing(commits: Any) -> Any:
 
 
 def with_failures(rows: Any, commits: Any) -> Any:
-    """Add to each partition what could not be read in its topic and its cluster (F3, F8, F9)."""
+    """Return the rows with the reasons for what could not be read in their topic and cluster (F3, F8, F9)."""
     from pyspark.sql import functions as f
 
     reasons = f.collect_set(f.struct("code", "text"))
@@ -138,7 +138,7 @@ def join_commits(places: Any, commits: Any, required: Sequence[str] = ()) -> Any
 
 
 def standing_of(row: Mapping[str, Any], require: Iterable[str]) -> Standing:
-    """Return a partition's standing from a row of :func:`join_commits`; ``require`` are the groups that F4 wants."""
+    """Return a partition's standing from a row of :func:`join_commits`; ``require`` are the groups that F4 requires."""
     best = None if row["low"] is None else Best(row["low"], row["low_by"], row["high"], row["high_by"])
     missing, now = row["missing"], row["leader_epoch"]
     refused = [Refused(one["offset"], one["leader_epoch"], one["group"]) for one in row["refused"] or ()]

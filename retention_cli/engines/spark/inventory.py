@@ -1,4 +1,4 @@
-"""An inventory of segments, read by Spark: this process reads only the files' footers, never a row."""
+"""Read an inventory of segments with Spark: this process reads only the files' footers, never a row."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _SEEN: Final = "it must lie, by the same path, where this process and every exec
 
 @dataclass(frozen=True, slots=True)
 class SparkInventory(Scanned):
-    """What is on the disks of one cluster's brokers. A context manager: on exit it frees what Spark keeps.
+    """The segments on the disks of one cluster's brokers. A context manager: on exit it frees the frames Spark keeps.
 
     ``frame`` has the columns of :data:`~retention_cli.disks.inventory.table.COLUMNS`, which Spark reads again for every
-    use, and ``rows`` rows. ``incomplete`` are replicas (broker, topic, partition) of which something is unknown, with
-    why: rows may be missing, or have nulls. ``replicas`` is a frame of broker, dir, topic and partition, a row per
+    use, and ``rows`` rows. ``incomplete`` maps replicas (broker, topic, partition) of which something is unknown to the
+    reason: rows may be missing, or have nulls. ``replicas`` is a frame of broker, dir, topic and partition, a row per
     replica that has any segment; ``dirs`` are the (broker, dir) that were scanned.
     """
 
@@ -57,7 +57,7 @@ class SparkInventory(Scanned):
         self.close()
 
     def close(self) -> None:
-        """Free what Spark keeps."""
+        """Free the frames that Spark keeps."""
         self.replicas.unpersist()
 
 
@@ -112,7 +112,7 @@ def file_address(path: Path) -> str:
 
 
 def _encoded(session: Any, frame: Any, numbers: Mapping[str, int], footers: Sequence[Footer]) -> Any:
-    """Return the rows with their file's number and broker. A file whose name Spark changes has none."""
+    """Return the rows with their file's number and broker. Rows of a file whose name Spark changes are left out."""
     from pyspark.sql import functions as f
 
     known: dict[str, tuple[int, int]] = {}
@@ -169,7 +169,11 @@ def _problem(rank: int, text: Any) -> Any:
 
 
 def _checked(replicas: Any, files: Sequence[Path], footers: Sequence[Footer]) -> frozenset[tuple[int, str]]:
-    """Refuse invalid inventories; return the brokers' dirs that have rows."""
+    """Return the (broker, dir) that have rows.
+
+    Raises:
+        InventoryError: a file is invalid, or Spark reads another number of rows than this process.
+    """
     from pyspark.sql import functions as f
 
     worst = f.min(f.when(f.col("wrong").isNotNull(), f.struct("wrong", "dir", "topic", "partition")))

@@ -1,7 +1,7 @@
-"""Checks an inventory's rows where Spark reads them: one row per run of a replica's segments comes back.
+"""Check an inventory's rows where Spark reads them: a task returns one row per run of a replica's segments.
 
-A run is what is adjacent in one batch. Errors inside a run are found here; runs are compared with each other by
-:mod:`retention_cli.engines.spark.inventory`.
+A run is a sequence of adjacent rows in one batch. Errors within a run are found here; runs are compared with each
+other by :mod:`retention_cli.engines.spark.inventory`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ RUNS: Final = pa.schema(
         ("problem", pa.string()),
     ]
 )
-"""``last_next`` is null if it is not known. ``problem`` says what is wrong with one of the rows; problems of a
-smaller ``rank`` are reported first, in the same order as where one process reads the file."""
+"""``last_next`` is null if unknown. ``problem`` is what is wrong with one of the rows; problems of a smaller ``rank``
+are reported first, in the same order as if one process reads the file."""
 
 LACKING, WRONG, DISORDERED, APART = range(4)
 

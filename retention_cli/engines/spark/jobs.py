@@ -1,7 +1,7 @@
-"""What a task is told of a cluster: values that travel with the code. None of them is a secret.
+"""The facts of a cluster that tasks get: values that are sent with the code. None of them is a secret.
 
-How to reach the cluster is a *reference*: the name of a file with the connection's settings, which the task
-opens where it runs (:mod:`retention_cli.engines.spark.connections`).
+The connection is a *reference*: the name of a file with the connection's settings, which the task opens where it runs
+(:mod:`retention_cli.engines.spark.connections`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from retention_cli.policy.settings import Settings
 class ClusterJob:
     """One cluster's part of a plan.
 
-    ``partitions`` gives the partition count of each managed topic that may be trimmed, ``latest`` the groups that
-    start at the end where they have no commit (F2). ``topic_ids`` are those of all topics, managed or not: a
-    group is remembered whole (F5, F6). ``configs`` are what the client read first. ``now_ms`` is the clock of
-    all cutoffs. ``ends_only``: nothing is decided, so no times or sizes are looked up.
+    ``partitions`` has the partition count of each managed topic that may be trimmed, ``latest`` the groups that
+    start at the end where they have no commit (F2). ``topic_ids`` are those of all topics, managed or not: all of a
+    group's commits are remembered (F5, F6). ``configs`` are the settings that the client read first. ``now_ms`` is the
+    time from which all cutoffs are calculated. ``ends_only``: nothing is decided, so no times or sizes are looked up.
     """
 
     cluster: str
@@ -40,7 +40,7 @@ class ClusterJob:
     ends_only: bool = False
 
     def settings_for(self, topic: str) -> Settings | None:
-        """Return a topic's settings, None if it is not chosen or not managed."""
+        """Return a topic's settings, None if it is not selected or not managed."""
         if self.topics and not matches(self.topics, topic):
             return None
         return self.policy.settings_for(topic)
@@ -54,7 +54,7 @@ class SettingsCache:
         self._known: dict[tuple[str, str], Settings | None] = {}
 
     def __call__(self, cluster: str, topic: str) -> Settings | None:
-        """Return a topic's settings, None where it is not managed."""
+        """Return a topic's settings, None if it is not managed."""
         key = (cluster, topic)
         if key not in self._known:
             self._known[key] = self._jobs[cluster].settings_for(topic)

@@ -1,8 +1,8 @@
 """R6 with an inventory, over Spark: the result of :mod:`retention_cli.disks.solve.oldest_first`, by windows (R6).
 
-Segments are shuffled twice: all of them by partition, for the running maximum of their times, and kept that way; those
-that the walk can reach by disk, for the running sum. This process gets one row per disk, and the largest replicas in
-its way.
+Segments are shuffled twice: all of them by partition, for the running maximum of their times, and kept that way; and
+those that the walk can reach by disk, for the running sum. This process gets one row per disk, and the largest
+blockers.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from retention_cli.policy.settings import DiskRules
 
 @dataclass(frozen=True, slots=True)
 class SparkOldestFirst:
-    """As :class:`~retention_cli.disks.solve.oldest_first.OldestFirst`. A context manager: it frees what Spark keeps.
+    """Like :class:`~retention_cli.disks.solve.oldest_first.OldestFirst`. A context manager: on exit it frees frames.
 
     ``bounds`` is a frame of topic, partition and bound; ``unknown`` one of topic, partition and reasons
-    (array<struct<code,text>>). Of the replicas in a disk's way the outcomes name the largest
+    (array<struct<code,text>>). The outcomes have each disk's largest blockers
     (:data:`~retention_cli.disks.solve.outcome.SHOWN`), and count the others.
     """
 
@@ -42,7 +42,7 @@ class SparkOldestFirst:
         self.close()
 
     def close(self) -> None:
-        """Free what Spark keeps."""
+        """Free the frames that Spark keeps."""
         self.bounds.unpersist()
 
 
@@ -57,18 +57,18 @@ def oldest_first(
     """Return the bounds that bring each disk under its ceiling, the oldest segments first.
 
     Args:
-        inventory: of this cluster.
+        inventory: the cluster's inventory.
         disks: all disks that could be read.
-        rules: the policy's; ``percent`` is set.
-        partitions: topic, partition, topic_id, managed (bool: R6 may touch it), log_start, trim_to (where other rules
-            trim to), limit_offset, limit_guard, limit_text (how far R6 may go), limit_reasons
+        rules: the policy's disk rules; ``percent`` is set.
+        partitions: topic, partition, topic_id, managed (bool: R6 may trim it), log_start, trim_to (the other rules'
+            bound), limit_offset, limit_guard, limit_text (how far R6 may trim), limit_reasons
             (array<struct<code,text>>: why that is unknown); all but the first two may be null. One row each; read
-            several times, so persist it first. What is only in the inventory is not managed.
+            several times, so persist it first. Partitions that are only in the inventory are not managed.
         leaving: per disk, what is leaving it other than a live replica's bytes.
         held: partitions that must not be trimmed, and why.
 
     Raises:
-        InventoryError: it changed while it was read, or ``partitions`` has one twice.
+        InventoryError: the inventory changed while it was read, or ``partitions`` has a partition twice.
     """
     unknown, excess = above_ceilings(disks, rules, inventory.dirs)
     work = DiskRows(inventory, disks, partitions, {**broken_partitions(inventory.incomplete), **held})
@@ -113,7 +113,7 @@ _NOTHING: Final[tuple[Sequence[Blocker], int]] = ((), 0)
 
 @dataclass(slots=True)
 class _End:
-    """The result. By disk: all bytes freed, the newest time that was trimmed because of it, and what stays."""
+    """The walk's result. By disk: all bytes freed, the newest time trimmed because of it, and its blockers."""
 
     bounds: Any
     gone: Sequence[int]

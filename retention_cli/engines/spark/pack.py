@@ -1,4 +1,4 @@
-"""An archive of what executors need, native parts included: a virtual environment, to send along with a job."""
+"""Pack a virtual environment with everything that executors need, including native parts, to send with a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from retention_cli.engines.spark.session import SparkError
 
 
 def requirement() -> str:
-    """Return the requirement for pip: this very kretain, without PySpark, which executors have already."""
+    """Return the requirement for pip: the running version of kretain, without PySpark, which executors have already."""
     try:
         origin = importlib.metadata.distribution("kretain").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
@@ -34,7 +34,7 @@ def pack(target: Path, progress: Progress = silent) -> None:
     Executors need the same Python version at the same path as this one, as with every packed venv.
 
     Raises:
-        SparkError: it can't be built or written.
+        SparkError: the environment can't be built or written.
     """
     if not target.name.endswith((".tar.gz", ".tgz")):
         raise SparkError(f"{target}: the archive's name must end in .tar.gz")

@@ -1,4 +1,4 @@
-"""Where consumers stand, over Spark: rows are collected one by one (:mod:`retention_cli.reports.offsets`)."""
+"""Consumers' positions over Spark, with rows collected one by one (:mod:`retention_cli.reports.offsets`)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def read_positions(
     groups: Collection[str] = (),
     progress: Progress = silent,
 ) -> Iterator[Positions]:
-    """Read floors and ends, as :func:`retention_cli.reports.offsets.read_positions` does. Nothing is remembered.
+    """Read floors and ends, like :func:`retention_cli.reports.offsets.read_positions`. Nothing is remembered.
 
-    Spark keeps the rows as long as the context is open: only rows to be shown come to the client.
+    Spark keeps the rows while the context is open: only rows to be shown are collected to the client.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
@@ -103,7 +103,7 @@ def _floors(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
 
 
 def _groups(floors: Any, commits: Any, prepared: Prepared, patterns: Collection[str]) -> Any:
-    """Return the positions of the groups asked for, like :func:`~retention_cli.reports.offsets.group_row`."""
+    """Return the positions of the groups that match, like :func:`~retention_cli.reports.offsets.group_row`."""
     from pyspark.sql import functions as f
 
     mine = commits.where("kind = 'commit'")
@@ -123,8 +123,8 @@ class FrameRows:
     """A frame's rows (:class:`retention_cli.reports.offsets.Rows`). Counting them makes Spark read them.
 
     Args:
-        frame: what Spark keeps.
-        order: the columns that they are sorted by.
+        frame: a persisted frame.
+        order: the columns that rows are sorted by.
     """
 
     def __init__(self, frame: Any, order: Sequence[str]) -> None:
@@ -151,7 +151,7 @@ class FrameRows:
 
 
 class FrameFloors(FrameRows):
-    """Floors that Spark keeps (:class:`retention_cli.reports.offsets.FloorRows`)."""
+    """Floors in a persisted frame (:class:`retention_cli.reports.offsets.FloorRows`)."""
 
     def __init__(self, frame: Any) -> None:
         from pyspark.sql import functions as f

@@ -1,4 +1,4 @@
-"""What the client reads of a cluster before the tasks do: metadata, settings, and which groups there are."""
+"""Read a cluster's metadata, settings and list of groups in the client, before the tasks read the rest."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _AGAIN_AFTER_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster to plan: its open reader, what is wanted of it, and where executors find its settings.
+    """A cluster to plan: its open reader, policy and topics, and where executors find its connection settings.
 
-    ``name`` is its name in a fleet. ``inventory`` are files of its segments, for the disk rules; without them
-    ``batches`` reads the bytes of batches in logs, for R5.
+    ``name`` is its name in a fleet. ``inventory`` are the files of its inventory, for the disk rules; without them,
+    ``batches`` reads the bytes of batches in logs for R5.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Target:
 class Prepared:
     """A target, as far as the client has read it.
 
-    ``before_cuts`` is what was remembered of partitions whose logs this client already found to be cut: tasks, which
-    judge commits, must see that state, too; ``cuts`` says where they were cut.
+    ``before_cuts`` are the ledger's records of partitions whose logs this client already found to be cut, as before:
+    tasks, which judge commits, must see that state, too; ``cuts`` are the offsets where they were cut.
     """
 
     target: Target
@@ -79,12 +79,12 @@ class Prepared:
 
 
 def prepare(target: Target, now_ms: int) -> Prepared:
-    """Read what is small: proportional to topics, partitions and groups, never to commits.
+    """Read the small data: proportional to topics, partitions and groups, not to commits.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
         PolicyError: R1 is enabled for a topic without a time.
-        NothingMatchesError: there is nothing to decide about.
+        NothingMatchesError: there is no topic to decide about.
     """
     reader = target.reader
     selection = with_live(reader, target.selection)
@@ -122,7 +122,7 @@ def recall(prepared: Prepared) -> None:
 
 
 def list_groups(prepared: Prepared) -> None:
-    """List the groups that count, again while that may help; ``doubt`` then says why the listing is incomplete."""
+    """List the groups that count, and retry while that may help; set ``doubt`` if the listing stays incomplete."""
     reader, rules = prepared.target.reader, prepared.selection.policy.groups
     deadline = reader.clock.monotonic() + reader.timeout_s
     attempts = 0
@@ -170,7 +170,7 @@ def group_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
 
 
 def own_rows(prepared: Prepared) -> list[CommitRow]:
-    """Return the client's own rows: groups that are gone (F6), other consumers (F7), or what listings lack (F8, F9)."""
+    """Return the client's own rows: deleted groups (F6), other consumers (F7), why listings are incomplete (F8, F9)."""
     sink = CommitRows(prepared.job.partitions, prepared.job.latest)
     rules = prepared.selection.policy.groups
     recall = Recall(prepared.memory, rules, SYSTEM.wall_ms())
@@ -189,7 +189,7 @@ def slice_rows(prepared: Prepared, disk_facts: Mapping[TopicPartition, bytes]) -
 
     Args:
         prepared: the cluster.
-        disk_facts: what was seen of disks (``schemas.SLICES``), for partitions that disk rules apply to.
+        disk_facts: the facts about disks (``schemas.SLICES``), for partitions that disk rules apply to.
     """
     for slice_number, tp, one in partition_slices(prepared.metadata.places(prepared.settings)):
         about, settings = prepared.metadata.topics[tp.topic], prepared.settings[tp.topic]

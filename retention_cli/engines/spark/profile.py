@@ -23,7 +23,7 @@ from retention_cli.profile.reading import Profile, TopicHours, read_into
 
 @dataclass(slots=True)
 class _Partition:
-    """One partition in progress: its pieces in order, how many are merged, and those that arrived out of turn."""
+    """One partition in progress: its pieces in order, how many are merged, and results that arrived out of order."""
 
     pieces: Sequence[Range]
     hours: PartitionHours
@@ -34,7 +34,7 @@ class _Partition:
     def take(self, piece: Range, how: Ended, hours: PartitionHours) -> None:
         """Add the result of a piece, and merge all results that are now contiguous.
 
-        After a piece that was not read to its end nothing is merged: a profile has no holes.
+        After a piece that was not read to its end nothing is merged: a profile has no gaps.
         """
         self.waiting[piece] = how, hours
         while self.ended is None and self.pieces[self.merged] in self.waiting:
@@ -47,13 +47,13 @@ class _Partition:
 
 
 class SparkReading:
-    """Reads a profile's ranges over Spark, as :data:`retention_cli.profile.reading.Read`.
+    """Reads a profile's ranges over Spark (:data:`retention_cli.profile.reading.Read`).
 
     Args:
-        session: an open one.
-        reader: the client's own, of the same cluster.
+        session: an open session.
+        reader: the client's own reader of the same cluster.
         connection: where tasks find the cluster's settings.
-        most: the most offsets that a task reads.
+        most: how many offsets a task reads at most.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SparkReading:
         partitions = {
             tp: _Partition(some, profile.topics[tp.topic].partitions[tp.partition]) for tp, some in cut.pieces.items()
         }
-        for tp, one in partitions.items():  # what an earlier round has read, and what was deleted meanwhile
+        for tp, one in partitions.items():  # pieces that an earlier round read, before records were deleted
             for piece, (how, hours) in self._kept.pop(tp, {}).items():
                 if piece in one.pieces:
                     one.take(piece, how, hours)

@@ -1,4 +1,4 @@
-"""Cutting records into slices: a large partition over many slices, a leader's small partitions into one."""
+"""Cut records into slices: a large partition into many slices, a leader's small partitions into one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from retention_cli.profile.front import STEPS_AT_MOST
 Ranges = dict[TopicPartition, Range]
 
 OFFSETS_A_SLICE: Final = STEPS_AT_MOST
-"""At most this many offsets per task: some seconds of reading. No piece is larger than what a profile's front
-holds, so that pieces of hours merge exactly."""
+"""At most this many offsets per task: some seconds of reading. No piece is larger than a profile's front can hold, so
+that pieces of hours merge exactly."""
 
 
 class Cut(NamedTuple):
@@ -28,7 +28,7 @@ class Cut(NamedTuple):
 
 
 def cut_records(reader: ClusterReader, ranges: Mapping[TopicPartition, Range], most: int = OFFSETS_A_SLICE) -> Cut:
-    """Cut ranges into pieces of ``most`` offsets; an empty range gives no piece.
+    """Cut ranges into pieces of ``most`` offsets; an empty range has no piece.
 
     Raises:
         BrokerError: no broker answered.
@@ -58,9 +58,9 @@ def pieces(span: Range, stable: int | None, most: int = OFFSETS_A_SLICE) -> Iter
 
 
 def packed(cut: Cut, most: int = OFFSETS_A_SLICE) -> list[Ranges]:
-    """Put pieces into slices: of one leader, at most one piece of each partition, ``most`` offsets unless one has more.
+    """Return slices of pieces: of one leader, at most one piece per partition, ``most`` offsets unless one has more.
 
-    The first pieces of all partitions come before the second ones: retention deletes those first.
+    The first pieces of all partitions come before the second ones: retention deletes the first ones first.
     """
     found: list[Ranges] = []
     current: dict[int, tuple[Ranges, int]] = {}

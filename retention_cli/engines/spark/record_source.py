@@ -40,9 +40,9 @@ class RecordsError(BrokerError):
 
 
 class RecordsReader(SlicedReader):
-    """Reads data records from log start to log end, as of planning. Rows as ``schemas.RECORDS``.
+    """Reads committed data records from log start to log end, as of planning. Rows as ``schemas.RECORDS``.
 
-    Only committed records. A slice that can't be read to its end fails: a partial frame is never taken for a whole one.
+    A slice that can't be read to its end fails, so that a frame is never partial.
     """
 
     pushed_columns = ("topic", "partition", "offset", "timestamp")
@@ -60,10 +60,10 @@ class RecordsReader(SlicedReader):
         self._from_ms, self._to_ms = (None if one is None else parse_time_ms(one) for one in times)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Cut what is to be read into slices of one leader each, and of a bounded number of offsets.
+        """Cut the wanted records into slices of one leader each, and of a bounded number of offsets.
 
         Raises:
-            SettingsError: no topic is named by an option or a filter.
+            SettingsError: neither an option nor a filter names a topic.
             NothingMatchesError: the option names topics that do not exist.
             BrokerError: a partition's ends can't be read, or no broker answered.
         """
@@ -88,7 +88,7 @@ class RecordsReader(SlicedReader):
         """Yield a slice's records as they arrive.
 
         Raises:
-            RecordsError: not all of them could be read.
+            RecordsError: not all of the records could be read.
         """
         topics = {tp.topic for tp in one.ranges}
         times = {} if self._source is None else dict.fromkeys(topics, partial(read_time, self._source, 0))
@@ -101,10 +101,10 @@ class RecordsReader(SlicedReader):
                 todo = self._left(reader, one.ranges, ended)
 
     def _left(self, reader: ClusterReader, ranges: Ranges, ended: Mapping[TopicPartition, Ended]) -> Ranges:
-        """Return what is left after records that were deleted before they could be read, if those may be left out.
+        """Return the ranges left after records that were deleted before they could be read, if they may be skipped.
 
         Raises:
-            RecordsError: a range was not read to its end for another reason, or they must not be left out.
+            RecordsError: a range was not read to its end for another reason, or records must not be skipped.
         """
         gone = {tp: how for tp, how in ended.items() if how.out_of_range and self._skips_gone}
         starts = starts_now(reader, gone) if gone else {}

@@ -1,4 +1,4 @@
-"""What tasks have seen, written to the ledger by the client, which holds it (docs/memory.md)."""
+"""Write tasks' observations to the ledger. Only the client does this (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SEEN: Final = (
 
 
 def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
-    """Record the groups whose commits have changed, and that the others were seen again (F6)."""
+    """Record groups whose commits have changed, and mark the others as seen again (F6)."""
     ledgers = {one.cluster: one.memory for one in prepared if isinstance(one.memory, Ledger)}
     if not ledgers:
         return
@@ -41,7 +41,7 @@ def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
 
 
 def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
-    """Record each high watermark and when it was read, judge the commits that were seen (F5, F6), and save."""
+    """Record each high watermark and when it was read, judge the commits read (F5, F6), and save the ledgers."""
     remembering = {one.cluster: one for one in prepared if one.target.memories is not None}
     if not remembering:
         return
@@ -72,7 +72,7 @@ def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
 
 
 def note_create_time(one: Prepared) -> None:
-    """Note which topics are CreateTime, even if a log could not be read: that can only hold records (G3)."""
+    """Record which topics are CreateTime, even if a log could not be read: that can only keep more records (G3)."""
     for name, config in one.job.configs.items():
         about = one.metadata.topics[name]
         if isinstance(config, TopicConfig) and config.timestamp_type == "CreateTime" and about.topic_id is not None:
@@ -87,7 +87,7 @@ def _last_epoch(one: Prepared, row: Any) -> int | None:
 
 
 def remember_partition(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> Maybe[Cut | None]:
-    """Record what was seen of a partition; return where its log was cut, unknown if that could not be proven."""
+    """Record a partition's facts; return where its log was cut (None: nowhere), unknown if that can't be verified."""
     cut = one.cuts.get(TopicPartition(row["topic"], row["partition"]))
     mine = one.memory.partition(row["topic"], row["topic_id"], row["partition"])
     epoch, start, end = row["leader_epoch"], row["log_start"], row["high_watermark"]
@@ -96,10 +96,10 @@ def remember_partition(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> M
         if isinstance(proven, Unknown):
             return proven
         cut = cut or proven
-    if row["memory"] is not None:  # a task has updated our record
+    if row["memory"] is not None:  # a task has updated the partition's record
         mine.take(memory_from_bytes(row["memory"]))
         mine.changed = True
-    mine.add_sample(Sample(max(row["read_ms"], SYSTEM.wall_ms()), end))  # a later moment is as true (G3)
+    mine.add_sample(Sample(max(row["read_ms"], SYSTEM.wall_ms()), end))  # a later time is just as valid (G3)
     config = one.job.configs.get(row["topic"])
     if isinstance(config, TopicConfig) and config.timestamp_type is not None:
         mine.saw_stamps(end, append_time=config.timestamp_type == "LogAppendTime")

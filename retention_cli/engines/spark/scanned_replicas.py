@@ -1,4 +1,4 @@
-"""What Spark's inventory says of each replica, over all its segments, to be checked against the cluster (R6)."""
+"""Summarize each replica in Spark's inventory, over all its segments, to compare it with the cluster (R6)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from retention_cli.engines.spark.inventory import SparkInventory
 
 
 def scanned_replicas(inventory: SparkInventory, log_starts: Mapping[TopicPartition, int]) -> Iterator[ScannedReplica]:
-    """Yield what is said of each replica.
+    """Yield a summary of each replica.
 
     Args:
-        inventory: of this cluster.
-        log_starts: S, where it is known.
+        inventory: the cluster's inventory.
+        log_starts: S of partitions, where it is known.
     """
     from pyspark.sql import functions as f
 

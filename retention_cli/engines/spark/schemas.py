@@ -1,4 +1,4 @@
-"""The columns of every frame, as Arrow schemas: what readers yield and notebooks see.
+"""The columns of every frame, as Arrow schemas: those that readers yield and notebooks show.
 
 Times are Unix ms, sizes bytes. A null is never a number: if a value could not be read, ``unknown`` names the
 column with the reason's code and text.
@@ -52,10 +52,10 @@ SLICES: Final = pa.schema(
 )
 """The partitions in the first metadata read, and the slice that reads each.
 
-``memory`` is what is remembered of a partition, if a rule needs it; otherwise ``proof`` is the part of it that shows
-whether its log was cut (M2). Both as :func:`retention_cli.memory.documents.memory_as_bytes` writes them. ``disk_facts``
-is R7's usage and R5's tails as the client has seen them (:mod:`retention_cli.engines.spark.values`); null if there
-are no disk rules.
+``memory`` is the ledger's record of a partition, if a rule needs it; otherwise ``proof`` is the part of it that shows
+whether its log was cut (M2). Both are written by :func:`retention_cli.memory.documents.memory_as_bytes`. ``disk_facts``
+are R7's usage and R5's tails, read by the client (:mod:`retention_cli.engines.spark.values`); null if there are no disk
+rules.
 """
 
 OFFSETS: Final = pa.schema(
@@ -133,12 +133,12 @@ LIMITS: Final = pa.schema(
         ("limit_reasons", pa.list_(REASON)),
     ]
 )
-"""Where the other rules trim a partition to, and how far its guards let R6 trim; ``limit_reasons`` if unknown."""
+"""The other rules' bound of a partition, and how far its guards let R6 trim; ``limit_reasons`` if that is unknown."""
 
 ASKED: Final = pa.schema(
     [("cluster", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("asked", pa.binary())]
 )
-"""What R6 asks of a partition and why, and why that is unknown, as measured by the client, for tasks
+"""R6's bound of a partition with its reason, and why R6 is unknown, determined by the client for tasks
 (:class:`retention_cli.disks.decide.Measured`)."""
 
 FLOORS: Final = pa.schema(
@@ -225,20 +225,19 @@ TOLD: Final = pa.schema(
         ("note", pa.string()),
     ]
 )
-"""What the client is told of a partition besides its decision, to remember it.
+"""A partition's facts that tasks return to the client besides the decision, to be remembered.
 
-``memory`` is the record that a task was sent, updated; null if it is unchanged. ``ends`` are the ends of the leader
-epochs that it has asked about: a null end is an epoch that the leader does not know; one with a ``text`` could not
-be asked about. ``doubt`` says that whether the log was cut is unknown (M4); ``note`` why sizes are missing, once per
-slice.
+``memory`` is the updated record that a task was sent; null if it is unchanged. ``ends`` are the ends of the leader
+epochs that the task asked about: a null end is an epoch that the leader does not know; with a ``text``, the request
+failed. ``doubt``: whether the log was cut is unknown (M4). ``note`` is why sizes are missing, once per slice.
 """
 
 DECIDED: Final = pa.schema([*(one.with_nullable(True) for one in plan_schema((CLUSTER, *COLUMNS))), *TOLD])
-"""The plan's rows, with the columns of our own processes, and what the client remembers of each partition."""
+"""The plan's rows, with the columns that are not saved, and the facts that the client remembers of each partition."""
 
 
 def ddl(schema: Any) -> str:
-    """Return an Arrow schema as Spark's own type string."""
+    """Return an Arrow schema in Spark's type syntax."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return str(from_arrow_schema(schema).simpleString())

@@ -1,4 +1,4 @@
-"""R5 and whole segments by an inventory, over Spark: :mod:`retention_cli.disks.solve.inventory_view`, on frames."""
+"""R5 and whole segments from an inventory, over Spark: :mod:`retention_cli.disks.solve.inventory_view` with frames."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def bases(inventory: SparkInventory, partitions: Any) -> Any:
     """Return topic, partition, bases (array<bigint>, sorted; null: unknown) and reasons (null: known), one row each.
 
     Args:
-        inventory: of this cluster.
-        partitions: topic, partition, topic_id (null: not known), leader (null: it has none); one row each.
+        inventory: the cluster's inventory.
+        partitions: topic, partition, topic_id (null: unknown), leader (null: none); one row each.
     """
     from pyspark.sql import functions as f
 
@@ -83,11 +83,11 @@ def tails(
 
 
 def log_bytes(inventory: SparkInventory, trims: Any) -> Any:
-    """Return topic, partition, size and exact: like ``InventoryView.log_bytes``, a row for each that the inventory has.
+    """Return topic, partition, size and exact, like ``InventoryView.log_bytes``: a row for each trim that it covers.
 
     Args:
-        inventory: of this cluster.
-        trims: as for :func:`bases`, and log_start and trim_to.
+        inventory: the cluster's inventory.
+        trims: the columns of ``partitions`` in :func:`bases`, log_start and trim_to.
     """
     from pyspark.sql import functions as f
 
@@ -108,7 +108,7 @@ def log_bytes(inventory: SparkInventory, trims: Any) -> Any:
 
 
 def _of_leaders(inventory: SparkInventory, partitions: Any, *more: str) -> Any:
-    """Return the segments of leaders' replicas, for the topics that have these names now; none without a topic id."""
+    """Return the segments of leader replicas of the current topics; none of a topic without an id."""
     from pyspark.sql import functions as f
 
     chosen = partitions.select(*TP, "topic_id", f.col("leader").cast("int").alias("broker"), *more)
@@ -116,7 +116,7 @@ def _of_leaders(inventory: SparkInventory, partitions: Any, *more: str) -> Any:
 
 
 def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
-    """Add ``missing``: why the inventory lacks a partition's leader replica; null if it does not."""
+    """Return the rows with ``missing``: why the inventory lacks a partition's leader replica; null if it has it."""
     from pyspark.sql import functions as f
 
     table = pa.table(
@@ -141,7 +141,7 @@ def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
 
 
 def _tails(rows: Any) -> Any:
-    """Return the start of each partition's largest tail that fits; the active segment, or the last, always does."""
+    """Return the start of each partition's largest tail that fits; the last segment always does."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

@@ -1,4 +1,4 @@
-"""Opening Spark, by ``--master`` or Spark's own configuration: local, standalone, YARN, Kubernetes, Connect."""
+"""Open Spark, by ``--master`` or Spark's own configuration: local, standalone, YARN, Kubernetes, Connect."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Any, Final
 import retention_cli
 
 LOG: Final = "spark.log"
-"""Spark's own output, in the run's folder."""
+"""The file with Spark's own output, in the run's folder."""
 REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential|sasl|jaas|ssl[.]key|[.]pem"
-"""Names of settings whose values Spark must not show."""
+"""Matches the names of settings whose values Spark must not show."""
 _NAMED: Final = re.compile(r"(?!.*PythonException)[\w.]*(Error|Exception|Interrupt)\b: ")
 _CONNECT_RETRIES: Final = 5
 """About 20 seconds."""
@@ -46,8 +46,8 @@ logger.heartbeat.level = off
 
 
 _SQL: Final = {
-    # No limit, as Spark spells it: with one it sums up a batch's buffers after every row, which for rows as wide as
-    # ours takes it ten times as long as all else it does with them. Batches have at most 10,000 rows anyway.
+    # No limit, in effect: with one, Spark sums up a batch's buffers after every row, which for rows as wide as these
+    # takes ten times as long as everything else. Batches have at most 10,000 rows anyway.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
 """Settings of queries, unless the user sets others."""
@@ -58,7 +58,7 @@ class SparkError(Exception):
 
 
 def is_connect(master: str | None) -> bool:
-    """Return whether this is the address of a Spark Connect server."""
+    """Return whether the master is the address of a Spark Connect server."""
     return master is not None and master.startswith("sc://")
 
 
@@ -99,7 +99,7 @@ def _connect(url: str, conf: Mapping[str, str]) -> Any:
 
 
 def _try_again(session: Any, times: int) -> None:
-    """Limit a Connect client to this many retries: by default it would ask a server that is gone for ten minutes."""
+    """Limit a Connect client to this many retries: by default it retries for ten minutes if the server is down."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the resulting error is reported
@@ -107,7 +107,7 @@ def _try_again(session: Any, times: int) -> None:
 
 
 def stop_session(session: Any) -> None:
-    """Stop using Spark, even if it is gone already."""
+    """Stop a session, even if Spark has already ended."""
     from py4j.protocol import Py4JError
 
     if _over_connect(session):
@@ -120,7 +120,7 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     from pyspark.conf import SparkConf
     from pyspark.sql import SparkSession
 
-    given = dict(SparkConf().getAll()) | dict(conf)  # a spark-submit's own settings are there already
+    given = dict(SparkConf().getAll()) | dict(conf)  # includes the settings of spark-submit
     master = master or given.get("spark.master") or "local[*]"
     log = folder / "log4j2.properties"
     log.write_text(_QUIET_LOG, encoding="utf-8")
@@ -129,7 +129,7 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         "spark.app.name": "kretain",
         "spark.redaction.regex": REDACTED,
         "spark.ui.showConsoleProgress": "false",
-        # Speculative copies of a task would read everything again.
+        # A speculative copy of a task would read everything again.
         "spark.speculation": "false",
     }
     if master.startswith("local"):
@@ -151,14 +151,14 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
     server = getattr(session.sparkContext, "_accumulatorServer", None)
-    if server is not None:  # it would print a traceback if the JVM is gone; whoever waits for a job reports that
+    if server is not None:  # it would print a traceback if the JVM ends, which is reported by the job that waits
         server.handle_error = lambda *_: None
     return session
 
 
 @contextmanager
 def _stderr_to(file: Path) -> Iterator[None]:
-    """Redirect the stderr of a JVM that is started meanwhile to a file, for the JVM's lifetime."""
+    """Redirect the stderr of a JVM that is started within this context to a file, for the JVM's lifetime."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:
@@ -172,7 +172,7 @@ def _stderr_to(file: Path) -> Iterator[None]:
 
 
 def runs_here(session: Any) -> bool:
-    """Return whether tasks run on this machine, in this process's own Spark."""
+    """Return whether tasks run on this machine, in a local Spark of this process."""
     return not _over_connect(session) and str(session.sparkContext.master).startswith("local")
 
 
@@ -181,7 +181,7 @@ def _over_connect(session: Any) -> bool:
 
 
 def ship_code(session: Any, folder: Path) -> None:
-    """Send the engine to the executors, as a zip: they need no kretain of their own. The same code is sent once."""
+    """Send the engine to the executors as a zip, so they need no kretain installed. The same code is sent once."""
     path = zip_engine(folder)
     if _over_connect(session):
         session.addArtifacts(str(path), pyfile=True)
@@ -203,21 +203,21 @@ def zip_engine(folder: Path) -> Path:
     made = folder / "kretain-engine.zip"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(root.rglob("*")):
-            if file.suffix in (".py", ".json"):  # (the brokers' protocol is JSON)
+            if file.suffix in (".py", ".json"):  # (JSON: the schemas of the brokers' protocol)
                 archive.write(file, Path("retention_cli") / file.relative_to(root))
     digest = hashlib.sha256(made.read_bytes()).hexdigest()[:12]
     return made.rename(folder / f"kretain-engine-{retention_cli.__version__}-{digest}.zip")
 
 
 def start_failure(log: Path) -> str | None:
-    """Return why Spark's JVM did not start: no such master, no ``HADOOP_CONF_DIR`` for YARN, no Java."""
+    """Return why Spark's JVM did not start (no such master, no ``HADOOP_CONF_DIR`` for YARN, no Java), from its log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
     said = [line.strip() for line in lines if line.strip() and not line.startswith("WARNING: ")]
     return next((found[1] for line in said if (found := _AT_START.match(line))), said[0] if said else None)
 
 
 def last_words(error: BaseException) -> str:
-    """Return the line of Spark's many that says what went wrong: the last one of a worker's traceback."""
+    """Return the line of a Spark error that tells the cause, such as the last line of a worker's traceback."""
     if grpc := _DETAILS.search(str(error)):
         return grpc[1]
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]

@@ -48,7 +48,7 @@ class SizesReader(SlicedReader):
         ]
 
     def read_slice(self, one: _BrokerSlice) -> Iterator[pa.RecordBatch]:
-        """Read one broker's dirs. If that fails, it is a row without a dir, and ``unknown`` says why."""
+        """Read one broker's dirs. If that fails, yield a row without a dir, whose ``unknown`` has the reason."""
         if not one.alive:
             found: Sequence[LogDirState] | BrokerError = BrokerError(
                 "the broker has replicas assigned, and is not among the cluster's live brokers: is it down?"
@@ -59,7 +59,7 @@ class SizesReader(SlicedReader):
         yield from batches_of((place | row for row in self._rows(found)), SIZES)
 
     def _ask(self, cluster: str, broker: int) -> Sequence[LogDirState] | BrokerError:
-        reader = self.options.reader()  # a missing or invalid file is the frame's error, not a broker's
+        reader = self.options.reader()  # a missing or invalid file fails the frame, it is not a broker's error
         try:
             with reader:
                 check_cluster(reader, cluster)

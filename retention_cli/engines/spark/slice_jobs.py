@@ -1,4 +1,4 @@
-"""Slices of records, read by tasks: a few jobs at a time, yielding rows as each job ends."""
+"""Read slices of records in tasks, a few jobs at a time, and yield rows as each job ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from retention_cli.engines.spark.session import SparkError, last_words
 
 T = TypeVar("T")
 ReadSlice = Callable[[Readers, T], Iterable[Row]]
-"""Reads a slice in a task."""
+"""Reads a slice in a task, and returns its rows."""
 
 SLICES_A_JOB: Final = 64
 JOBS_AT_ONCE: Final = 4
@@ -34,15 +34,15 @@ def read_slices(
     schema: pa.Schema,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Row]:
-    """Have all slices read, and yield the rows of each job as it ends, until somebody stops it.
+    """Read all slices, and yield the rows of each job as it ends, until ``stop`` returns true.
 
     Args:
-        session: an open one.
-        cluster: its id, where tasks find its settings, and how long a request may take (seconds).
-        slices: what to read, one task each.
+        session: an open session.
+        cluster: its id, where tasks find its settings, and the time-out of a request (seconds).
+        slices: the slices to read, one task each.
         read: reads a slice.
-        schema: of the rows.
-        stop: says whether to stop.
+        schema: the schema of the rows.
+        stop: returns whether to stop.
 
     Raises:
         SparkError: Spark could not run it.
@@ -59,7 +59,7 @@ def read_slices(
 def _task(
     cluster: tuple[str, ConnectionRef, float], slices: Sequence[T], read: ReadSlice[T], schema: pa.Schema
 ) -> Task:
-    """Return the task for ``mapInArrow``: from slice numbers to the rows read."""
+    """Return the task for ``mapInArrow``: from slice numbers to the slices' rows."""
     name, connection, timeout_s = cluster
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The part of the ledger that one task needs: sent along with its slice, and returned where it changed."""
+"""The part of the ledger that one task needs: sent with its slice, and returned where it changed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup
 class SliceMemory(NoMemory):
     """The memory of some groups or partitions (:class:`retention_cli.memory.interface.Memory`).
 
-    ``partitions`` are what the client has sent. ``seen`` names the groups that exist, ``changed`` those with news. The
-    client itself adds groups that are gone, and judges commits: it sees all partitions.
+    ``partitions`` are the records that the client has sent. ``seen`` are the groups that exist, ``changed`` those whose
+    commits changed. The client itself adds deleted groups, and judges commits, as only it sees all partitions.
     """
 
     groups: dict[str, GroupMemory] = field(default_factory=dict)
@@ -23,11 +23,11 @@ class SliceMemory(NoMemory):
     _ids: Mapping[str, str] = field(default_factory=dict)
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
-        """Set the topic ids that the cluster has now."""
+        """Set the cluster's current topic ids."""
         self._ids = topic_ids
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
-        """Record a group's commits; return what else is known of it, seen at or after ``since_ms``."""
+        """Record a group's commits; return what is remembered of it, seen at or after ``since_ms`` (Unix ms)."""
         self.seen.add(name)
         group = self.groups.setdefault(name, GroupMemory())
         digest = digest_of(commits, self._ids)

@@ -1,4 +1,4 @@
-"""Cutting work into slices that one broker answers: groups by their coordinator, partitions by their leader. Pure."""
+"""Cut work into slices for one broker each: groups by their coordinator, partitions by their leader. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 GROUPS_A_SLICE: Final = 50
 PARTITIONS_A_SLICE: Final = 1_000
 NO_BROKER: Final = -1
-"""Stands for a missing coordinator or leader when work is cut: never a broker's id."""
+"""The broker id for a missing coordinator or leader when work is cut; no broker has it."""
 
 
 def sliced(items: Iterable[T], broker_of: Callable[[T], int], size: int) -> Iterator[tuple[int, T]]:
-    """Yield each item with the number of its slice: one broker's items, at most ``size`` of them, numbered from 1."""
+    """Yield each item with its slice's number, from 1. A slice has at most ``size`` items, all of one broker."""
     numbers = itertools.count(1)
     current: dict[int, tuple[int, int]] = {}
     for item in items:
@@ -34,7 +34,7 @@ def sliced(items: Iterable[T], broker_of: Callable[[T], int], size: int) -> Iter
 def partition_slices(
     places: Mapping[TopicPartition, PartitionMetadata],
 ) -> Iterator[tuple[int, TopicPartition, PartitionMetadata]]:
-    """Yield each partition with the slice that reads it: a leader's together."""
+    """Yield each partition with the number of the slice that reads it. A slice has one leader."""
     for number, (tp, one) in sliced(places.items(), lambda place: leader_of(place[1]), PARTITIONS_A_SLICE):
         yield number, tp, one
 

@@ -1,4 +1,4 @@
-"""What the data sources share: options, the filters that Spark pushes down to them, and cutting into slices."""
+"""The base of the data sources: options, the filters that Spark pushes down, and reading in slices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMMON: Final = ("bootstrap.servers", "command.config", "topics", "timeout", "p
 
 @dataclass(frozen=True)
 class Options:
-    """A source's options, read and checked. ``topics`` is empty if none are named; ``own`` are the source's own."""
+    """A source's validated options. ``topics`` is empty if the option is not set; ``own`` are the source's own."""
 
     bootstrap: str | None
     command_config: str | None
@@ -35,11 +35,11 @@ class Options:
 
     @classmethod
     def of(cls, options: Mapping[str, str], *own: str) -> Options:
-        """Read the options; ``own`` names those that only this source has.
+        """Parse the options; ``own`` are the names of those that only this source has.
 
         Raises:
-            SettingsError: an option is not known, or not valid.
-            UnitError: a value can't be read.
+            SettingsError: an option is unknown or invalid.
+            UnitError: a value can't be parsed.
         """
         given = {key.lower(): value for key, value in options.items()}
         known = {*_COMMON, *own}
@@ -67,7 +67,7 @@ class Options:
         """Open a reader on an executor, of the cluster that the driver reached.
 
         Raises:
-            BrokerError: it can't be reached from here, or another cluster answers.
+            BrokerError: the cluster can't be reached from here, or another cluster answers.
         """
         with self.reader() as reader:
             check_cluster(reader, cluster)
@@ -89,7 +89,7 @@ def comma_separated(text: str) -> tuple[str, ...]:
 
 @dataclass
 class Pushed:
-    """What filters leave to read: a column's wanted values, and a number's bounds."""
+    """The rows that filters leave to read: a column's wanted values, and a number's bounds."""
 
     values: dict[str, frozenset[Any]] = field(default_factory=dict)
     lowest: dict[str, int] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Pushed:
 
 @dataclass
 class Slice(InputPartition):  # type: ignore[misc]  # (PySpark ships no types that we follow)
-    """What one task reads, of one cluster."""
+    """The part of one cluster that one task reads."""
 
     cluster: str
 
@@ -145,7 +145,7 @@ class Slice(InputPartition):  # type: ignore[misc]  # (PySpark ships no types th
 
 
 class SlicedReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no types that we follow)
-    """Reads slices, as few as filters leave. ``pushed_columns`` names the columns whose filters it can use."""
+    """Reads slices, only those that filters leave. ``pushed_columns`` are the columns whose filters it can use."""
 
     pushed_columns: ClassVar[tuple[str, ...]] = ()
 
@@ -154,7 +154,7 @@ class SlicedReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no
         self.pushed = Pushed()
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802  (Spark's own name)
-        """Read only what the filters leave."""
+        """Keep the filters, so that only the rows they leave are read; return those that Spark must apply, too."""
         return self.pushed.take(filters, self.pushed_columns)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -167,7 +167,7 @@ class SlicedReader(DataSourceReader):  # type: ignore[misc]  # (PySpark ships no
 
 
 class SlicedSource(DataSource):  # type: ignore[misc]  # (PySpark ships no types that we follow)
-    """A format of rows that tasks read in slices, with options of its ``own`` beside the common ones."""
+    """A format of rows that tasks read in slices, with options of its ``own`` in addition to the common ones."""
 
     format_name: ClassVar[str]
     columns: ClassVar[pa.Schema]

@@ -1,4 +1,4 @@
-"""Data sources for anyone's notebook (docs/spark.md); ``kretain.commits`` and ``kretain.offsets`` are here.
+"""Data sources for notebooks (docs/spark.md), including ``kretain.commits`` and ``kretain.offsets``.
 
 ::
 
@@ -60,7 +60,7 @@ class CommitsReader(SlicedReader):
         """List the groups, if the listing is complete (F8, F9).
 
         Raises:
-            BrokerError: it is incomplete, or brokers did not answer.
+            BrokerError: the listing is incomplete, or brokers did not answer.
         """
         options = self.options
         patterns = comma_separated(options.own.get("groups", "*"))
@@ -138,7 +138,7 @@ class OffsetsReader(SlicedReader):
         ]
 
     def read_slice(self, one: _PartitionSlice) -> Iterator[pa.RecordBatch]:
-        """Read one slice. What can't be read is null, and ``unknown`` says why."""
+        """Read one slice. A field that can't be read is null, and ``unknown`` has the reason."""
         metadata = ClusterMetadata(one.cluster, frozenset(), one.topics)
         places = metadata.places()
         settings = Settings()

@@ -1,4 +1,4 @@
-"""Summaries of a cluster's decided rows."""
+"""Summarize each cluster's decided rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from retention_cli.plan.value import Totals
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The sums over a cluster's rows: totals, the records of all of them (Σ H − S), and why sizes are missing."""
+    """The sums over a cluster's rows: totals, all managed records (Σ H − S), and why sizes are missing."""
 
     totals: Totals
     managed: int = 0
@@ -18,7 +18,7 @@ class Summary:
 
 
 def summaries_of(decided: Any) -> dict[str, Summary]:
-    """Return each cluster's summary. This is what makes Spark read and decide."""
+    """Return each cluster's summary. This makes Spark read and decide."""
     from pyspark.sql import functions as f
 
     trims = f.col("action") == "trim"

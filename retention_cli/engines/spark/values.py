@@ -1,7 +1,7 @@
-"""Values that tasks are given or pass on as they are: no schema lists their fields, so none can become outdated.
+"""Pickle values for tasks, and between tasks: no schema lists their fields, so none can become outdated.
 
-Written by the client or a task, and read only by tasks. The client, which can delete, unpickles nothing that comes
-from elsewhere.
+They are written by the client or a task, and read only by tasks. The client, which can delete, unpickles nothing that
+another process has written.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class _Pickler(pickle.Pickler):
 
 
 def to_bytes(value: Any) -> bytes:
-    """Return one of our values as bytes, for a task."""
+    """Return a value as bytes, for a task."""
     stream = io.BytesIO()
     _Pickler(stream, pickle.HIGHEST_PROTOCOL).dump(value)
     return stream.getvalue()
 
 
 def from_bytes(raw: bytes) -> Any:
-    """Return the value, in a task."""
-    return pickle.loads(raw)  # noqa: S301  (written by our client or task, and carried by Spark like our code)
+    """Return the value in bytes of :func:`to_bytes`. Only for use in a task."""
+    return pickle.loads(raw)  # noqa: S301  (written by our client or task, and sent by Spark like our code)

@@ -1,7 +1,8 @@
 """The walk over segments, oldest first, as windows over frames (R6, and R5's of a topic).
 
-Like :mod:`retention_cli.disks.solve.water_level`, whose docstring says why no loop is needed: what is trimmed of each
-disk (or topic) is what comes before a position in its own order. A null is never old and never below anything.
+As in :mod:`retention_cli.disks.solve.water_level`, whose docstring explains why no loop is needed, the segments trimmed
+on each disk (or of each topic) are those before a position in its own order. A null is never old and never below a
+bound.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ def plain(frame: Any, ours: Any) -> Any:
     """Return an inventory's rows without nulls: a segment with an unknown value is not trimmed because of it.
 
     Args:
-        frame: rows of an inventory with any other columns beside them.
-        ours: which rows are of the topic that has the name now; null: unknown.
+        frame: rows of an inventory, with any other columns.
+        ours: whether a row is of the current topic with its name; null: unknown.
     """
     from pyspark.sql import functions as f
 
@@ -35,14 +36,14 @@ def plain(frame: Any, ours: Any) -> Any:
 
 
 def at_most(offset: Any, instead: int) -> Any:
-    """Return an offset that is not null, and is below that of a segment whose end is unknown."""
+    """Return an offset (``instead`` if it is null) that is below the end of a segment whose end is unknown."""
     from pyspark.sql import functions as f
 
     return f.least(f.coalesce(offset, f.lit(instead)), f.lit(NO_END - 1)).cast("bigint")
 
 
 def age() -> Any:
-    """Return a candidate's place in time: the largest time of its partition up to its end. Null: it can't be trimmed.
+    """Return a candidate's age: the largest time of its partition up to its end (Unix ms). Null: it can't be trimmed.
 
     Over columns topic, partition, next, time, active, gone (trimmed without the walk) and limit. Rows of one partition
     that end at the same offset are one candidate. Nothing is trimmed at or after a segment without a time.
@@ -57,7 +58,7 @@ def age() -> Any:
 
 
 def in_reach(rows: Any, remaining: Any, key: str) -> Any:
-    """Leave out what the walk can't reach, so that it need not be sorted: a sieve by coarse times.
+    """Return the rows that the walk can reach, by coarse times, so that fewer rows need sorting.
 
     Args:
         rows: candidates: ``key``, age and bytes.

@@ -1,1 +1,1 @@
-"""What everything printed goes through."""
+"""The functions that all output uses: tables, text, reasons and progress."""

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar in a terminal, nothing in a pipe, and nothing for what takes less than a second."""
+"""Progress on stderr: a bar in a terminal, nothing in a pipe, and nothing for work of less than a second."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUIET_SECONDS = 1.0
 
 @contextlib.contextmanager
 def shown(*, quiet: bool) -> Iterator[Progress]:
-    """Give a progress that draws its reports if stderr is a terminal and ``quiet`` is false."""
+    """Yield a progress that draws its reports if stderr is a terminal and ``quiet`` is false."""
     if quiet or not sys.stderr.isatty():
         yield silent
         return
@@ -30,7 +30,7 @@ def shown(*, quiet: bool) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def shown_by_name(*, quiet: bool) -> Iterator[Callable[[str], contextlib.AbstractContextManager[Progress]]]:
-    """Give a function that gives each cluster a line of its own while it is being worked on."""
+    """Yield a function that returns, for a cluster's name, a context manager with a progress line of its own."""
     if quiet or not sys.stderr.isatty():
         yield lambda _name: contextlib.nullcontext(silent)
         return
@@ -46,7 +46,7 @@ def shown_by_name(*, quiet: bool) -> Iterator[Callable[[str], contextlib.Abstrac
 
 
 class _Bar:
-    """Draws the newest report of each name. Nothing is imported or drawn within the first second."""
+    """Draws the latest report of each name. Nothing is imported or drawn within the first second."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -118,7 +118,7 @@ class _Bar:
         from rich.text import Text
 
         class Rate(ProgressColumn):
-            """How many per second."""
+            """The rate per second."""
 
             def render(self, task: Task) -> Text:
                 return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")

@@ -1,4 +1,4 @@
-"""Reasons for people: partitions with the same reasons are grouped, the most frequent first."""
+"""Print reasons: partitions with the same reasons are grouped, the most frequent first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def print_reasons(
 def print_grouped(
     title: str, found: Sequence[SameReasons], kinds: int, style: str | None = None, *, markdown: bool = False
 ) -> None:
-    """Print a heading, then the given ones of ``kinds`` groups of reasons with their partitions; nothing for none."""
+    """Print a heading, then groups of reasons (of ``kinds`` in total) and their partitions; nothing for no groups."""
     if not found:
         return
     screen.heading(title, markdown=markdown)

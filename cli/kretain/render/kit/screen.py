@@ -1,4 +1,4 @@
-"""Tables for people: rich in a terminal, plain text in a pipe, Markdown where asked for."""
+"""Print tables and text: rich in a terminal, plain text in a pipe, Markdown on request."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def print_table(
     *,
     markdown: bool = False,
 ) -> None:
-    """Print a table. ``styles`` give a terminal's color per row."""
+    """Print a table. ``styles`` are the rows' colors in a terminal."""
     lines = [[printable(cell) for cell in row] for row in rows]
     if markdown or not is_terminal():
         from tabulate import tabulate
@@ -74,7 +74,7 @@ def print_table(
     for number, column in enumerate(columns):
         width = None if widths is None else widths[number]
         table.add_column(column.title, justify=column.align, no_wrap=width is None, overflow="fold", width=width)
-    if widths is not None:  # even if that is wider than the terminal: it then breaks lines, not numbers
+    if widths is not None:  # even if that is wider than the terminal, which then breaks lines, but not numbers
         table.width = sum(widths) + 2 * (len(widths) - 1)
     colors = list(styles)
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Numbers and lists in words, the same in every table."""
+"""Format numbers and lists as text, the same in every table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def number(value: int | None) -> str:
-    """Return a number with its thousands, a dash for None."""
+    """Return a number with thousands separators, a dash for None."""
     return "—" if value is None else f"{value:,}"
 
 
@@ -24,7 +24,7 @@ def size(value: int | None) -> str:
 
 
 def about(ms: int) -> str:
-    """Return a time span in its largest unit: ``12 d``, ``5 h``, ``0 min``; beyond ten years it says just that."""
+    """Return a time span in its largest unit: ``12 d``, ``5 h``, ``0 min``; beyond ten years, only that it is."""
     for unit, length in (("d", 86_400_000), ("h", 3_600_000)):
         if ms >= 2 * length:
             days = ms // length
