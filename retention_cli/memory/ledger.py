@@ -137,7 +137,7 @@ class Ledger(LedgerFile):
                 yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
 
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
-        """Judge the commits of groups that are there by what this pass has read of their logs (F5), not of gone ones."""
+        """Judge the commits of groups that are there by what this pass has read of their logs (F5)."""
         for name, head in list(self._heads.items()):
             if name not in self._groups and head.open.isdisjoint(topics) and not cuts:
                 continue
