@@ -6,6 +6,7 @@ brokers are asked for their sweep settings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -199,5 +200,5 @@ def _largest(values: Sequence[int | None]) -> int | None:
 def _numbers(answers: Mapping[Any, Mapping[str, str | None] | RequestFailedError], key: str) -> dict[Any, int]:
     found = {name: one.get(key) for name, one in answers.items() if not isinstance(one, RequestFailedError)}
     return {
-        name: int(value) for name, value in found.items() if value is not None and value.isascii() and value.isdigit()
+        name: int(value) for name, value in found.items() if value is not None and re.fullmatch("[0-9]{1,19}", value)
     }

@@ -125,6 +125,7 @@ class ParquetRows:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._holding: dict[tuple[str, Path], dict[int, None]] = {}
         self._parquet = arrow("pyarrow.parquet")
         if path.is_dir():
             self._parts = self._parts_of_folder()
@@ -149,9 +150,11 @@ class ParquetRows:
         found: dict[str, int] = {}
         for part in self._parts:
             with self._opened(part) as file:
-                for batch in file.iter_batches(ROWS_A_GROUP, columns=["cluster"]):
-                    for one in batch.column("cluster").cast("string").value_counts().to_pylist():
-                        found[one["values"]] = found.get(one["values"], 0) + one["counts"]
+                for group in range(file.num_row_groups):
+                    for batch in file.iter_batches(ROWS_A_GROUP, row_groups=[group], columns=["cluster"]):
+                        for one in batch.column("cluster").cast("string").value_counts().to_pylist():
+                            found[one["values"]] = found.get(one["values"], 0) + one["counts"]
+                            self._holding.setdefault((one["values"], part), {})[group] = None
         for cluster in found:
             if cluster not in wanted:
                 raise SavedPlanError(f"{self.path} has rows of cluster {cluster}, of which its head says nothing")
@@ -165,7 +168,7 @@ class ParquetRows:
             )
 
     def rows(self, cluster: str, wanted: int) -> Iterator[RowModel]:
-        """Yield one cluster's rows, validated and counted, in file order.
+        """Yield one cluster's rows, validated and counted, in file order; ``check_counts`` must have been called.
 
         Raises:
             SavedPlanError: a row is invalid, or the count is not ``wanted``.
@@ -174,8 +177,9 @@ class ParquetRows:
         found = 0
         for part in self._parts:
             with self._opened(part) as file:
-                groups = [number for number in range(file.num_row_groups) if _may_hold(file, number, cluster)]
-                for batch in file.iter_batches(ROWS_A_GROUP, row_groups=groups):
+                # Not by the file's statistics: pyarrow aborts the process on some that are damaged.
+                groups = self._holding.get((cluster, part), ())
+                for batch in file.iter_batches(ROWS_A_GROUP, row_groups=list(groups)) if groups else ():
                     theirs = batch.filter(compute.equal(batch.column("cluster").cast("string"), cluster))
                     found += theirs.num_rows
                     for row in theirs.to_pylist():
@@ -202,17 +206,6 @@ class ParquetRows:
         except (OSError, *broken) as error:
             said = " ".join(str(error).split())[:200]
             raise SavedPlanError(f"{part} is not a whole Parquet file: {said}") from None
-
-
-def _may_hold(file: Any, group: int, cluster: str) -> bool:
-    """Return whether a row group may have this cluster's rows, by its statistics: most groups of a fleet don't."""
-    found = file.metadata.row_group(group)
-    for number in range(found.num_columns):
-        column = found.column(number)
-        if column.path_in_schema == "cluster":
-            known = column.statistics
-            return known is None or not known.has_min_max or bool(known.min <= cluster <= known.max)
-    return True
 
 
 def _check_columns(found: Any, part: Path) -> None:

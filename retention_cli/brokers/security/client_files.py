@@ -82,6 +82,7 @@ _SUBSTITUTES: Final = {
     "config.providers": "no Java runs here: write the values themselves, or a file that your secret store renders",
 }
 
+_PORT: Final = re.compile(r"[0-9]{1,5}")
 _TLS_VERSIONS: Final = frozenset({"TLS", "TLSv1.2", "TLSv1.3"})
 
 _LEFT_OUT: Final = re.compile(
@@ -229,8 +230,9 @@ def _check_addresses(bootstrap: str) -> None:
         )
     for address in filter(None, (one.strip() for one in bootstrap.split(","))):
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise SettingsError(f"bootstrap.servers: {address!r} is not HOST:PORT")
+        if not host or _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
+            shown = address if len(address) <= 80 else address[:79] + "…"
+            raise SettingsError(f"bootstrap.servers: {shown!r} is not HOST:PORT")
 
 
 def _check_tls_versions(key: str, setting: Setting) -> None:

@@ -126,6 +126,7 @@ def test_an_unknown_key_is_an_error_with_the_nearest_right_one(key: str, hint: s
         ({"bootstrap.servers": "host"}, "'host' is not HOST:PORT"),
         ({"bootstrap.servers": "a:1,b:0"}, "'b:0' is not HOST:PORT"),
         ({"bootstrap.servers": "a:65536"}, "is not HOST:PORT"),
+        ({"bootstrap.servers": f"a:{'9' * 10_404}"}, "…' is not HOST:PORT"),
         ({"security.protocol": "TLS"}, "'TLS' is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism is missing"),
         ({**SASL, "sasl.mechanism": "GSSAPI"}, "GSSAPI is not supported; use one of PLAIN, SCRAM-SHA-256"),
