@@ -17,7 +17,6 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.wire.connections import Job, Wire, error_named
 from retention_cli.brokers.wire.protocol import (
     ConsumerGroupDescribeRequest,
-    DescribeShareGroupOffsetsRequest,
     ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
 )
@@ -273,28 +272,3 @@ _DESCRIBERS: Final[dict[GroupKind, _Describer]] = {
     "share": _Describer(lambda names: ShareGroupDescribeRequest(group_ids=names), share_topics),
     "streams": _Describer(lambda names: StreamsGroupDescribeRequest(group_ids=names), streams_topics),
 }
-
-
-async def share_group_topics(wire: Wire, groups: Sequence[str], on_group: OnMembers, deadline: float) -> None:
-    """Call ``on_group`` with each share group and the topics in which it has a start offset."""
-    coordinators, errors = await find_coordinators(wire, groups, deadline)
-    for name, error in errors.items():
-        on_group(name, error)
-    work: dict[int, list[Job[str]]] = {}
-    for name, broker in coordinators.items():
-        asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
-        work.setdefault(broker, []).append(Job(DescribeShareGroupOffsetsRequest(groups=[asked]), name))
-
-    def on_reply(name: str, reply: Any | RequestFailedError) -> None:
-        if isinstance(reply, RequestFailedError):
-            on_group(name, reply)
-            return
-        for group in reply.groups:
-            if group.error_code == _GROUP_ID_NOT_FOUND:
-                on_group(name, frozenset())
-            elif (error := error_named(group.error_code, group.error_message)) is not None:
-                on_group(name, error)
-            else:
-                on_group(name, frozenset(topic.topic_name for topic in group.topics))
-
-    await wire.fan_out(work, on_reply)

@@ -17,6 +17,7 @@ from retention_cli.brokers import (
     metadata,
     record_columns,
     records,
+    share_offsets,
     topic_configs,
 )
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -113,9 +114,9 @@ class ClusterReader:
         """Call ``on_group`` with each group and the topics that its live members read, or why these are unknown."""
         self._wire.run(groups.describe_members, self._wire, listed, on_group, self._deadline(patience_s))
 
-    def share_group_topics(self, names: Sequence[str], on_group: groups.OnMembers) -> None:
-        """Call ``on_group`` with each share group and the topics in which it has a start offset."""
-        self._wire.run(groups.share_group_topics, self._wire, names, on_group, self._deadline())
+    def read_share_offsets(self, names: Sequence[str], on_group: commits.OnCommits) -> None:
+        """Call ``on_group`` with each share group's start offsets, or why these are unknown."""
+        self._wire.run(share_offsets.read_share_offsets, self._wire, names, on_group, self._deadline())
 
     def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
         """Call ``on_group`` with each group's stable committed offsets, or why these are unknown."""

@@ -34,6 +34,10 @@ class GroupsModel(_Model):
         default=[],
         description="Groups that start at the end where they have no commit: there, they protect nothing (F2).",
     )
+    share: v.CountOrIgnore = Field(
+        default="count",
+        description="Whether share groups (KIP-932) count, by their start offsets (F1), or protect nothing.",
+    )
     remember: v.Milliseconds = Field(
         default=DEFAULT_REMEMBER_MS, description="How long a group that is gone still counts (F6). Default: 30d."
     )

@@ -129,7 +129,7 @@ class FloorSource:
 class GroupRules:
     """Which consumers count (F1–F7): patterns for ignore and latest, names for require, sources outside Kafka's groups.
 
-    ``remember_ms`` is how long a consumer that is gone still counts (F6).
+    ``remember_ms`` is how long a consumer that is gone still counts (F6), ``share`` whether share groups do at all.
     """
 
     ignore: tuple[str, ...] = DEFAULT_IGNORED_GROUPS
@@ -137,6 +137,7 @@ class GroupRules:
     latest: tuple[str, ...] = ()
     remember_ms: int = DEFAULT_REMEMBER_MS
     sources: tuple[FloorSource, ...] = ()
+    share: Literal["count", "ignore"] = "count"
 
 
 @dataclass(frozen=True, slots=True)

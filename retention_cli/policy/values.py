@@ -112,6 +112,9 @@ HoldOrSkip = Annotated[str, BeforeValidator(r.word_reader("hold", "skip")), With
 LocalOrCluster = Annotated[
     str, BeforeValidator(r.word_reader("local", "cluster")), WithJsonSchema({"enum": ["local", "cluster"]})
 ]
+CountOrIgnore = Annotated[
+    str, BeforeValidator(r.word_reader("count", "ignore")), WithJsonSchema({"enum": ["count", "ignore"]})
+]
 Flag = Annotated[bool, BeforeValidator(r.read_flag), WithJsonSchema({"type": "boolean"})]
 HoldOrTrim = Annotated[str, BeforeValidator(r.word_reader("hold", "trim")), WithJsonSchema({"enum": ["hold", "trim"]})]
 SkipOrTrim = Annotated[str, BeforeValidator(r.word_reader("skip", "trim")), WithJsonSchema({"enum": ["skip", "trim"]})]

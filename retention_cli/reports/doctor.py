@@ -236,7 +236,8 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
     reader.read_commits(
         [group.name for group in counted if group.kind in ("classic", "consumer", "streams")], on_commits
     )
-    odd = sorted(group.name for group in counted if group.kind in ("share", "unknown"))
+    reader.read_share_offsets([group.name for group in counted if group.kind == "share"], on_commits)
+    odd = sorted(group.name for group in counted if group.kind == "unknown")
     if unreadable:
         name, text = min(unreadable.items())
         more = f" and {len(unreadable) - 1:,} more" if len(unreadable) > 1 else ""
@@ -249,9 +250,8 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
     else:
         yield Check("groups", "good", f"{_count(len(counted), 'group')}, and the offsets of all can be read")
     if odd:
-        yield Check(
-            "groups", "limited", f"share groups are not counted yet, their topics hold: {', '.join(odd[:5])}", _DECIDE
-        )
+        text = f"groups of a type that this kretain does not know: {', '.join(odd[:5])}; every managed topic holds (F3)"
+        yield Check("groups", "limited", text, _DECIDE)
 
 
 def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | None) -> Iterable[Check]:

@@ -16,7 +16,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Rows
 from retention_cli.memory.stores import Memories
-from retention_cli.observe.floors.consumers import is_outside, plain_name
+from retention_cli.observe.floors.consumers import group_key, is_outside, is_share, plain_name
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
@@ -114,18 +114,15 @@ def list_all(
         [group.name for group in listed if group.kind in ("classic", "consumer", "streams")], on_commits
     )
 
-    def on_topics(name: str, topics: object) -> None:
-        if isinstance(topics, frozenset):
-            found[name].topics = sorted(topics)
-        found[name].lag = None
-
     if shares := [group.name for group in listed if group.kind == "share"]:
-        reader.share_group_topics(shares, on_topics)
+        reader.read_share_offsets(shares, on_commits)
     if memories is not None:
         memory = memories(metadata.cluster_id)
         memory.begin(metadata.topic_ids)
-        for name, seen_ms, rows in memory.gone_groups([one.name for one in all_listed], now_ms - rules.remember_ms):
-            if matches(patterns, name) and not is_outside(name):
+        there = [group_key(one.kind, one.name) for one in all_listed]
+        for key, seen_ms, rows in memory.gone_groups(there, now_ms - rules.remember_ms):
+            name = plain_name(key)
+            if matches(patterns, name) and (not is_outside(key) or is_share(key)):
                 found[name] = _gone(name, seen_ms, rows, ends, rules)
                 if found[name].sets_floors:
                     for topic, commits in rows.items():
@@ -202,8 +199,8 @@ def _ends(reader: ClusterReader, leaders: Leaders) -> list[dict[TopicPartition, 
 def _summary(group: ListedGroup, rules: GroupRules) -> GroupSummary:
     if matches(rules.ignore, group.name):
         counts = "ignored (groups.ignore)"
-    elif group.kind == "share":
-        counts = "holds its topics: share groups are not counted yet"
+    elif group.kind == "share" and rules.share == "ignore":
+        counts = "ignored (groups.share)"
     elif group.kind == "unknown":
         counts = "holds everything: a type of group that this kretain does not know"
     elif group.name in rules.require:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition  # type: ignore[attr-defined]
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
+from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision
 from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
@@ -106,35 +108,84 @@ def test_an_empty_partition_needs_no_commit(world: World) -> None:
     assert [(one.action, one.trim_to) for one in plan.decisions] == [("trim", 10), ("keep", None)]
 
 
-def test_a_share_groups_topics_are_held_and_no_others(world: World) -> None:
+def test_share_groups_count_by_their_start_offsets(world: World) -> None:
+    """F1: what none of its members has acknowledged stays. A partition that it has not touched is unknown (F2)."""
     topic, other = world.topic("share"), world.topic("plain")
     for name in (topic, other):
         world.produce(name, OLD)
         world.commit(f"{topic}-done", name, 10)
-    share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share"})
+    group = f"{topic}-share"
+    from_the_start(world, group)
+    share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": group})
     share.subscribe([topic])
     with polled_share(share):
-        wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F3"}, "the share group's hold")
-        decision = world.decide(consumed(topic), topic)
-        assert f"{topic}-share" in decision.reasons[0].text
-        assert "share group" in decision.reasons[0].text
-        assert world.decide(consumed(other), other).trim_to == 10
-        wait_until(lambda: share_topics(world, f"{topic}-share") == {topic}, "the share group's position")
-    # It still stands somewhere when its members are gone.
-    assert codes(world.decide(consumed(topic), topic)) == {"F3"}
+        wait_until(lambda: share_offsets(world, group) == {topic: [(0, 0, None)]}, "the first to be delivered")
+
+        def moved() -> bool:  # what is acknowledged is written with the next acknowledgement
+            world.produce(topic, OLD[:1])
+            return share_offsets(world, group)[topic][0][1] > 0
+
+        wait_until(moved, "acknowledged records to be written")
+    [(_, start, _)] = share_offsets(world, group)[topic]
+    world.produce(topic, OLD)
+    end = world.ends(topic)[1]
+    world.commit(f"{topic}-done", topic, end)
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.trim_to, decision.min_commit_by) == (start, f"share:{group}")
+    assert world.decide(consumed(other), other).trim_to == 10
     listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
-    assert listed[f"{topic}-share"]["type"] == "share"
-    assert listed[f"{topic}-share"]["topics"] == [topic]
-    ignored = consumed(topic).replace("version: 1", 'version: 1\ngroups: {ignore: ["*-share"]}')
-    assert world.decide(ignored, topic).trim_to == 10
+    row = listed[group]
+    assert (row["type"], row["topics"], row["lag"], row["counts"]) == ("share", [topic], end - start, "counts")
+    for rules in ('{ignore: ["*-share"]}', "{share: ignore}"):
+        ignored = consumed(topic).replace("version: 1", f"version: 1\ngroups: {rules}")
+        assert world.decide(ignored, topic, remember=False).trim_to == end
+    # Gone, it counts where it stood (F6), until it is forgotten.
+    world.delete_group(group)
+    wait_until(lambda: share_offsets(world, group) == {}, "the group to be gone")
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.trim_to, decision.min_commit_by) == (start, f"share:{group}")
+    world.cli("groups", "forget", f"share:{group}", check=0)
+    assert world.decide(consumed(topic), topic).trim_to == end
 
 
-def share_topics(world: World, group: str) -> set[str]:
-    """Return the topics in which the share group has a position."""
-    found: set[str] = set()
+def test_a_share_group_that_has_touched_nothing_holds_what_it_reads(world: World) -> None:
+    topic, other = world.topic("share"), world.topic("plain")
+    for name in (topic, other):
+        world.produce(name, OLD)
+        world.commit(f"{topic}-done", name, 10)
+    share = ShareConsumer(
+        {"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share", "share.acknowledgement.mode": "explicit"}
+    )
+    from_the_start(world, f"{topic}-share")
+    share.subscribe([topic])
+    with polled_share(share):
+        wait_until(lambda: codes(world.decide(consumed(topic), topic)) == {"F2"}, "the share group's hold")
+        [reason] = world.decide(consumed(topic), topic).reasons
+        assert reason.text.startswith(
+            f"share:{topic}-share has a live member that reads {topic}, and no position there"
+        )
+        assert world.decide(consumed(other), other).trim_to == 10
+
+
+def from_the_start(world: World, group: str) -> None:
+    """Have a share group begin with the oldest record (share.auto.offset.reset)."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
+    of_group = resource(resource_type=32, resource_name=group, configs=[config])
     with reader_for(world.bootstrap) as reader:
-        reader.share_group_topics([group], lambda _name, topics: found.update(topics))  # type: ignore[arg-type]
-    return found
+        wire = reader.wire
+        answer = wire.run(wire.ask, IncrementalAlterConfigsRequest(resources=[of_group], validate_only=False))
+    assert [one.error_code for one in answer.responses] == [0]
+
+
+def share_offsets(world: World, group: str) -> dict[str, list[Any]]:
+    """Return where a share group stands."""
+    found: list[Any] = []
+    with reader_for(world.bootstrap) as reader:
+        reader.read_share_offsets([group], found.append)
+    [one] = found
+    assert isinstance(one, GroupCommits), one
+    return {topic: list(rows) for topic, rows in one.topics.items()}
 
 
 @contextmanager

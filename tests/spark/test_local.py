@@ -17,7 +17,7 @@ from retention_cli.engines.spark.engine import make_plans
 from retention_cli.engines.spark.prepare import Target
 from retention_cli.memory.stores import Memories
 from tests.kafka.fleet import Fleet
-from tests.kafka.test_floors import polled_share, share_topics
+from tests.kafka.test_floors import from_the_start, polled_share, share_offsets
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, reader_for, wait_until
 from tests.spark.clusters import QUICK_START
 from tests.spark.engines import Engines, reasons_of
@@ -157,22 +157,32 @@ def test_the_lowest_commit_is_the_floor_whatever_epochs_commits_carry(engines: E
     assert found == [(3, 3, f"group:{topic}-a"), (3, 3, f"group:{topic}-b")]
 
 
-def test_what_a_group_may_read_is_held_where_that_cannot_be_told(engines: Engines) -> None:
-    """F3: a share group's positions are not read; its topics hold, and no others."""
+def test_share_groups_count_over_spark_too(engines: Engines) -> None:
+    """F1: by their start offsets; gone, where they stood (F6). Other topics are not held."""
     world = engines.world
     topic, other = world.topic("share"), world.topic("plain")
     for name in (topic, other):
         world.produce(name, [40 * DAY] * 9)
         world.commit(f"{topic}-done", name, {0: 9})
-    share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share"})
-    share.subscribe([topic])
-    with polled_share(share):
-        wait_until(lambda: share_topics(world, f"{topic}-share") == {topic}, "the share group's position")
     second = consumed(other).partition("topics:\n")[2]
     policy = f"{consumed(topic)}\n{second}"
-    plan = engines.same(policy, now_ms)
-    found = {one.topic: (one.action, [reason.code for reason in one.reasons]) for one in plan.decisions}
-    assert found == {topic: ("hold", ["F3"]), other: ("trim", [])}
+
+    def found() -> dict[str, Any]:
+        plan = engines.same(policy, now_ms)
+        return {
+            one.topic: (one.action, one.min_commit_by, [reason.code for reason in one.reasons])
+            for one in plan.decisions
+        }
+
+    share = ShareConsumer({"bootstrap.servers": world.bootstrap, "group.id": f"{topic}-share"})
+    from_the_start(world, f"{topic}-share")
+    share.subscribe([topic])
+    with polled_share(share):
+        wait_until(lambda: share_offsets(world, f"{topic}-share") == {topic: [(0, 0, None)]}, "its position")
+    assert found() == {topic: ("keep", f"share:{topic}-share", []), other: ("trim", f"group:{topic}-done", [])}
+    world.delete_group(f"{topic}-share")
+    wait_until(lambda: share_offsets(world, f"{topic}-share") == {}, "the group to be gone")
+    assert found()[topic] == ("keep", f"share:{topic}-share", ["F6"])
 
 
 def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:

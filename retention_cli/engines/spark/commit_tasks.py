@@ -18,6 +18,7 @@ from retention_cli.engines.spark.schemas import COMMITS
 from retention_cli.engines.spark.slice_memory import SliceMemory
 from retention_cli.engines.spark.slices import by_slice
 from retention_cli.memory.group import GroupMemory
+from retention_cli.observe.floors.consumers import group_key
 from retention_cli.observe.floors.kafka_groups import Recall, read_groups
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 
@@ -80,7 +81,8 @@ def commit_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], I
 
 
 def _read(job: ClusterJob, readers: Readers, rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    memory = SliceMemory(groups={row["name"]: GroupMemory.from_bytes(row["memory"]) for row in rows if row["memory"]})
+    remembered = {group_key(row["kind"], row["name"]): row["memory"] for row in rows if row["memory"]}
+    memory = SliceMemory(groups={key: GroupMemory.from_bytes(raw) for key, raw in remembered.items()})
     memory.begin(job.topic_ids)
     groups = [ListedGroup(row["name"], row["kind"], row["protocol_type"], row["state"]) for row in rows]
     sink = _Batches(job)
@@ -92,7 +94,7 @@ def _read(job: ClusterJob, readers: Readers, rows: list[dict[str, Any]]) -> Iter
         sink = _Batches(job)  # a part of the slice proves nothing about the rest: all of it is unknown
         memory.seen.clear()
         for group in groups:
-            sink.fail(group.name, str(error), None)
+            sink.fail(group_key(group.kind, group.name), str(error), None)
     sink.pack()
     yield from sink.batches
     if memory.seen:

@@ -15,7 +15,7 @@ from retention_cli.engines.spark.frames import PLACE, batches_of, frame_of, join
 from retention_cli.engines.spark.jobs import ClusterJob
 from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, recall, slice_rows
 from retention_cli.engines.spark.schemas import FLOORS, SLICES, ddl
-from retention_cli.observe.floors.consumers import OUTSIDE, key_of, plain_name
+from retention_cli.observe.floors.consumers import OUTSIDE, group_key, key_of, plain_name
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import check_matches
 from retention_cli.reports.offsets import ListedRows, Positions, Row, Rows, floor_row, is_shown
@@ -107,7 +107,7 @@ def _groups(floors: Any, commits: Any, prepared: Prepared, patterns: Collection[
     from pyspark.sql import functions as f
 
     mine = commits.where("kind = 'commit'")
-    listed = [] if prepared.listing is None else [one.name for one in prepared.listing.counted]
+    listed = [] if prepared.listing is None else [group_key(one.kind, one.name) for one in prepared.listing.counted]
     listed += [key_of(one.kind, one.name) for one in prepared.selection.policy.groups.sources]
     names = [name for name in listed if matches(patterns, plain_name(name))]
     if len(names) < len(listed):

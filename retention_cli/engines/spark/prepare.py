@@ -22,6 +22,7 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
+from retention_cli.observe.floors.consumers import group_key
 from retention_cli.observe.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
@@ -154,9 +155,9 @@ def group_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
     except BrokerError:  # the tasks look them up, too, and report the error
         coordinators = {}
     for number, group in sliced(groups, lambda one: coordinators.get(one.name, NO_BROKER), GROUPS_A_SLICE):
-        name, memory = group.name, None
-        if isinstance(prepared.memory, Ledger) and prepared.memory.remembers_group(name):
-            memory = prepared.memory.group(name).as_bytes()
+        name, key, memory = group.name, group_key(group.kind, group.name), None
+        if isinstance(prepared.memory, Ledger) and prepared.memory.remembers_group(key):
+            memory = prepared.memory.group(key).as_bytes()
         yield {
             "cluster": prepared.cluster,
             "broker": coordinators.get(name, NO_BROKER),
@@ -177,7 +178,7 @@ def own_rows(prepared: Prepared) -> list[CommitRow]:
     if prepared.doubt is not None:
         sink.fail_all(prepared.doubt.reason)
     elif prepared.listing is not None:
-        recall.add_gone(sink, prepared.listing.names)
+        recall.add_gone(sink, prepared.listing.keys)
     if prepared.job.partitions:
         topics = prepared.metadata.topics
         fold_outside(sink, rules.sources, prepared.job.partitions, topics, recall, SYSTEM.wall_ms)

@@ -35,6 +35,7 @@ from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, partit
 from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, comma_separated
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
+from retention_cli.observe.floors.consumers import plain_name
 from retention_cli.observe.floors.folded import FoldedFloors
 from retention_cli.observe.floors.kafka_groups import Doubt, Recall, list_counted, read_groups
 from retention_cli.observe.floors.rows import CommitRows
@@ -94,7 +95,7 @@ class CommitsReader(SlicedReader):
             sink = CommitRows(one.partitions)
             for group in one.groups:
                 sink.fail(group.name, str(error), None)
-        if rows := sink.take():
+        if rows := [row._replace(group=plain_name(row.group)) for row in sink.take()]:
             yield commit_batch(one.cluster, rows)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from retention_cli.core.printable import shell_word
 
+_SHARE: Final = "share"
 OUTSIDE: Final = "\x01"
 """How the key of a consumer outside Kafka's groups begins."""
 
@@ -19,8 +20,18 @@ def key_of(kind: str, name: str) -> str:
     return f"{OUTSIDE}{kind}:{name}"
 
 
+def group_key(kind: str, name: str) -> str:
+    """Return the key of a listed group: a share group's is not that of another group with its id (F1)."""
+    return key_of(_SHARE, name) if kind == _SHARE else name
+
+
+def is_share(key: str) -> bool:
+    """Return whether a key is that of a share group."""
+    return key.startswith(key_of(_SHARE, ""))
+
+
 def is_outside(key: str) -> bool:
-    """Return whether a key is that of a consumer outside Kafka's groups."""
+    """Return whether a key is none of a group that commits: a share group's, or one outside Kafka's groups (F7)."""
     return key.startswith(OUTSIDE)
 
 

@@ -17,7 +17,7 @@ from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, Memory, NoMemory
 from retention_cli.memory.lineage import EpochEnds
-from retention_cli.observe.floors.consumers import is_outside, plain_name
+from retention_cli.observe.floors.consumers import group_key, is_outside, is_share, plain_name
 from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.standing import EpochEnd
@@ -94,14 +94,14 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Every group of the cluster, by name, and those that count (F1)."""
+    """Every group of the cluster, by key (:mod:`~.consumers`), and those that count (F1)."""
 
-    names: frozenset[str]
+    keys: frozenset[str]
     counted: tuple[ListedGroup, ...]
 
     def latest(self, rules: GroupRules) -> list[str]:
         """Return the groups that start at the end where they have no commit (F2)."""
-        return [group.name for group in self.counted if matches(rules.latest, group.name)]
+        return [group_key(group.kind, group.name) for group in self.counted if matches(rules.latest, group.name)]
 
 
 def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetadata, deadline: float) -> Listing | Doubt:
@@ -116,11 +116,15 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
         return Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
     # A broker that died is listed until the controller notices: ask briefly, then look at who is there again.
     listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
-    counted = tuple(group for group in listed if not matches(rules.ignore, group.name))
+    counted = tuple(
+        group
+        for group in listed
+        if not matches(rules.ignore, group.name) and (group.kind != "share" or rules.share == "count")
+    )
     if counted and OFFSETS_TOPIC not in before.topics:
         brand_new = OFFSETS_TOPIC in reader.metadata([OFFSETS_TOPIC]).topics
         return Doubt(Reason("F9", _COORDINATORS_HIDDEN), "once" if brand_new else "no")
-    return Listing(frozenset(group.name for group in listed), counted)
+    return Listing(frozenset(group_key(group.kind, group.name) for group in listed), counted)
 
 
 def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | None:
@@ -161,7 +165,7 @@ def _read_once(
         read_groups(reader, listing.counted, fold, _left(reader, deadline), progress, listener, recall)
         if (doubt := changed_since(reader, before)) is not None:
             return fold, doubt
-        recall.add_gone(fold, listing.names)
+        recall.add_gone(fold, listing.keys)
     except BrokerError as error:
         return fold, not_listed(error)
     return fold, None
@@ -196,35 +200,29 @@ def read_groups(
             reads[name] = reads.get(name, frozenset()) | topics
 
     reader.describe_members([group for group in counted if _is_described(group)], on_members, patience_s)
-    shares = [group.name for group in counted if group.kind == "share"]
-    if shares:
-        reader.share_group_topics(shares, on_members)
-    for name in shares:
-        text = unreadable.get(name)
-        if text is not None:
-            fold.fail(name, text, None)
-        elif topics := reads.get(name):
-            fold.fail(name, "it is a share group, whose positions kretain does not count yet", topics)
+    shares = frozenset(group.name for group in counted if group.kind == "share")
     read = [group.name for group in counted if group.kind in ("classic", "consumer", "streams")]
     done = 0
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
         nonlocal done
         done += 1
-        progress("committed offsets", done, len(read))
-        name = commits.group
+        progress("committed offsets", done, len(read) + len(shares))
+        name, key = commits.group, group_key("share" if commits.group in shares else "", commits.group)
         if isinstance(commits, CommitsUnknown):
             known = commits.topics
-            fold.fail(name, commits.text, None if known is None else known | reads.get(name, frozenset()))
+            fold.fail(key, commits.text, None if known is None else known | reads.get(name, frozenset()))
             return
         if name in unreadable:
-            fold.fail(name, unreadable[name], None)
-        recall.complete(fold, name, commits.topics)
-        fold.add(name, commits.topics, reads.get(name, ()))
+            fold.fail(key, unreadable[name], None)
+        recall.complete(fold, key, commits.topics)
+        fold.add(key, commits.topics, reads.get(name, ()))
         if listener is not None:
-            listener(commits)
+            listener(GroupCommits(key, commits.topics))
 
-    progress("committed offsets", 0, len(read))
+    progress("committed offsets", 0, len(read) + len(shares))
+    if shares:
+        reader.read_share_offsets(sorted(shares), on_commits)
     reader.read_commits(read, on_commits, patience_s)
 
 
@@ -255,7 +253,9 @@ class Recall:
             for reason in self.memory.lost.reasons:
                 fold.fail_all(Reason("F6", reason.text))
         for name, seen_ms, rows in self.memory.gone_groups(listed, self.since_ms):
-            if not is_outside(name) and not matches(self.rules.ignore, name):
+            if is_outside(name) and not (is_share(name) and self.rules.share == "count"):
+                continue
+            if not matches(self.rules.ignore, plain_name(name).removeprefix("share:") if is_share(name) else name):
                 fold.add_gone(name, rows, format_time(seen_ms // 1000 * 1000))
 
 

@@ -13,11 +13,12 @@ from typing import Any, Final, NamedTuple
 
 from retention_cli.core.model import Floor, Maybe, Reason, Unknown
 from retention_cli.core.printable import shell_word
-from retention_cli.observe.floors.consumers import floor_by, forget_hint, is_outside, plain_name, who
+from retention_cli.observe.floors.consumers import floor_by, forget_hint, is_outside, is_share, plain_name, who
 
 NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})
+_SHARES_NOTHING: Final = "let it read some of it, or leave share groups out by groups.share: ignore"
 _NOT_ASKED: Final = Unknown.because("F5", "where the leader epoch of a commit ends was not asked")
 
 
@@ -240,8 +241,8 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
     partition, offset, _epoch = max(rows)
     if is_outside(group):
         return (
-            f"{plain_name(group)} has a position on {topic}-{partition} ({offset:,}) and none on this partition: add "
-            f"it (0, if nothing was read)"
+            f"{plain_name(group)} has a position on {topic}-{partition} ({offset:,}) and none on this partition: "
+            f"{_SHARES_NOTHING if is_share(group) else 'add it (0, if nothing was read)'}"
         )
     return (
         f"group {group} reads {topic} but has no commit on this partition (its commit on "
@@ -260,7 +261,8 @@ def gone_without_commit_text(group: str, topic: str, seen: str) -> str:
 def only_member_text(group: str, topic: str) -> str:
     """Return what to do about a group that has committed nothing on a topic that its member reads (F2)."""
     if is_outside(group):
-        return f"{plain_name(group)} has a live member that reads {topic}, and no position there yet: let it commit"
+        remedy = _SHARES_NOTHING if is_share(group) else "let it commit"
+        return f"{plain_name(group)} has a live member that reads {topic}, and no position there yet: {remedy}"
     return (
         f"group {group} has a live member that reads {topic}, and has committed nothing there yet. Let it "
         f"commit, or list it under groups.ignore; if it starts at the end, under groups.latest"

@@ -1,0 +1,62 @@
+"""Read the start offsets of share groups (KIP-932): where each stands on the partitions that it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, OnCommits
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.groups import find_coordinators
+from retention_cli.brokers.wire.commit_answers import Commit
+from retention_cli.brokers.wire.connections import Job, Wire, error_named
+from retention_cli.brokers.wire.protocol import DescribeShareGroupOffsetsRequest
+
+_GROUP_ID_NOT_FOUND: Final = 69
+_UNTOUCHED: Final = -1
+
+
+async def read_share_offsets(wire: Wire, groups: Sequence[str], on_group: OnCommits, deadline: float) -> None:
+    """Call ``on_group`` with each share group's start offsets in the shape of commits, or why they are unknown.
+
+    A partition that the group has not touched has no row (F2), a topic without any has an empty list. Start offsets
+    carry no leader epoch: the one in the answer is that of the group's state.
+    """
+    coordinators, errors = await find_coordinators(wire, groups, deadline)
+    for name, error in errors.items():
+        on_group(CommitsUnknown(name, str(error), None))
+    work: dict[int, list[Job[str]]] = {}
+    for name, broker in coordinators.items():
+        asked = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=None)
+        work.setdefault(broker, []).append(Job(DescribeShareGroupOffsetsRequest(groups=[asked]), name))
+
+    def on_reply(name: str, reply: Any | RequestFailedError) -> None:
+        if isinstance(reply, RequestFailedError):
+            on_group(CommitsUnknown(name, str(reply), None))
+            return
+        answers = [one for one in reply.groups if one.group_id == name]
+        if len(answers) != 1:
+            on_group(CommitsUnknown(name, f"its coordinator named it {len(answers)} times", None))
+        elif answers[0].error_code == _GROUP_ID_NOT_FOUND:
+            on_group(GroupCommits(name, {}))
+        elif (failed := error_named(answers[0].error_code, answers[0].error_message)) is not None:
+            on_group(CommitsUnknown(name, str(failed), None))
+        else:
+            on_group(_positions(name, answers[0].topics))
+
+    await wire.fan_out(work, on_reply)
+
+
+def _positions(name: str, topics: Sequence[Any]) -> GroupCommits | CommitsUnknown:
+    found: dict[str, list[Commit]] = {}
+    for topic in topics:
+        rows = found.setdefault(topic.topic_name, [])
+        for one in topic.partitions:
+            if (failed := error_named(one.error_code, one.error_message)) is not None:
+                place = f"{topic.topic_name}-{one.partition_index}"
+                return CommitsUnknown(name, f"{place}: {failed}", frozenset(other.topic_name for other in topics))
+            if one.start_offset < _UNTOUCHED:
+                return CommitsUnknown(name, f"a start offset of {one.start_offset}", None)
+            if one.start_offset != _UNTOUCHED:
+                rows.append((one.partition_index, one.start_offset, None))
+    return GroupCommits(name, found)
