@@ -25,6 +25,8 @@ _RECONCILE: Final = "trim/reconcile.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
 _FRAMES: Final = "engines/spark/frames.py"
+_OUTSIDE: Final = "observe/floors/outside.py"
+_POSITIONS: Final = "observe/floors/sources/positions.py"
 _REMEMBER: Final = "engines/spark/remember.py"
 
 MUTANTS: Final = (
@@ -116,6 +118,16 @@ MUTANTS: Final = (
         "Spark: unproven memories are kept", _REMEMBER, "        if isinstance(proven, Unknown):", "        if False:"
     ),
     Mutant("Spark: a group is not seen again", _REMEMBER, "            ledger.saw_again(", "            bool("),
+    Mutant("F7: a position that is gone is let be", _OUTSIDE, "recall.complete(sink, key, one.rows)", "bool(key)"),
+    Mutant(
+        "F7: a source that failed is let be",
+        _OUTSIDE,
+        "        sink.fail(key_of(source.kind, source.name), text, topics_failed)",
+        "        bool(topics_failed)",
+    ),
+    Mutant("F7: a foreign row is passed over", _OUTSIDE, "if topic not in topics:", "if False:"),
+    Mutant("F7: old positions are good", _POSITIONS, "if now_ms - at_ms > max_age_ms:", "if False:"),
+    Mutant("F7: of two rows the last counts", _POSITIONS, "        if partition in here:", "        if False:"),
 )
 
 NEAREST: Final = {

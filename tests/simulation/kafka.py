@@ -35,11 +35,13 @@ class Topic:
 class Group:
     """A consumer group: what it has committed (offset, leader epoch), and which topics live members read.
 
+    One of kind ``outside`` keeps its positions in a file: no broker knows it (F7).
+
     ``away`` are topics of static members that have stopped: brokers list these until their sessions are over (Unix ms).
     """
 
     name: str
-    kind: Literal["classic", "consumer"] = "classic"
+    kind: Literal["classic", "consumer", "outside"] = "classic"
     commits: dict[Tp, tuple[int, int | None]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
     away: dict[str, int] = field(default_factory=dict)
@@ -115,6 +117,8 @@ class SimKafka:
         del self.topics[name]
         if clear_commits:
             for group in self.groups.values():
+                if group.kind == "outside":
+                    continue
                 group.commits = {tp: one for tp, one in group.commits.items() if tp[0] != name}
 
     def partition(self, tp: Tp) -> Partition | None:

@@ -6,7 +6,7 @@ Each answer is made when the request is carried out; before it, the hub lets oth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from retention_cli.brokers import commits, groups, log_offsets
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
@@ -15,12 +15,29 @@ from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, Parti
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.model import TopicPartition
+from retention_cli.observe.floors import outside
+from retention_cli.observe.floors.consumers import key_of
+from retention_cli.observe.floors.sources.interface import Consumer, SourceError
 from retention_cli.policy.live import POLICY_TOPIC
+from retention_cli.policy.settings import FloorSource
 from tests.simulation.clock import SimClock
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import BROKERS, SimKafka
 from tests.simulation.logs import Partition
 from tests.simulation.record_reads import RecordReads
+
+_READ_SOURCES: Final = outside.read_sources
+
+
+def _read_sources(sources: Sequence[FloorSource], now_ms: Callable[[], int]) -> list[outside.Read]:
+    """Read files through the simulated reader, where it is a simulated operator who reads."""
+    clock = getattr(now_ms, "__self__", None)
+    if not isinstance(clock, SimClock):
+        return _READ_SOURCES(sources, now_ms)
+    return [clock.reader.read_outside(one) for one in sources]
+
+
+outside.read_sources = _read_sources
 
 
 class Ready:
@@ -41,6 +58,7 @@ class SimReader(RecordReads):
         self.settings = ConnectionSettings("simulated:9092")
         self.timeout_s = 5.0
         self.clock = clock
+        clock.reader = self
         self.on_commits: Callable[[str], None] = lambda _group: None
         self.on_ends: Callable[[tuple[str, int]], None] = lambda _tp: None
         self._kafka = kafka
@@ -127,6 +145,8 @@ class SimReader(RecordReads):
                 self._kafka.pass_time(int(1000 * (patience_s or 0)))
                 raise BrokerError(f"broker {broker} did not list its groups: COORDINATOR_LOAD_IN_PROGRESS")
             for name, group in self._kafka.groups.items():
+                if group.kind == "outside":
+                    continue
                 if self._kafka.offsets_leaders[group.coordinator][0] == broker:
                     state = "Stable" if group.listed(self._kafka.now_ms) else "Empty"
                     found.append(groups.ListedGroup(name, group.kind, "consumer", state))
@@ -141,9 +161,21 @@ class SimReader(RecordReads):
             group = self._kafka.groups.get(one.name)
             on_group(one.name, frozenset() if group is None else group.listed(self._kafka.now_ms))
 
-    def share_group_topics(self, names: Sequence[str], on_group: groups.OnMembers) -> None:
-        for name in names:
-            on_group(name, frozenset())
+    def read_outside(self, source: FloorSource) -> outside.Read:
+        """Read the file of a consumer outside Kafka's groups (F7); without a position it is cut short, or gone."""
+        name = key_of(source.kind, source.name)
+        try:
+            self._ask("read_outside")
+        except RequestFailedError as error:
+            return SourceError(str(error))
+        group = self._kafka.groups.get(name)
+        if group is None or not group.commits:
+            return SourceError("it is empty: was it cut short?")
+        self.on_commits(name)
+        rows: dict[str, list[tuple[int, int]]] = {}
+        for (topic, partition), (offset, _epoch) in sorted(group.commits.items()):
+            rows.setdefault(topic, []).append((partition, offset))
+        return {source.name: Consumer(rows)}
 
     def read_commits(self, names: Iterable[str], on_group: commits.OnCommits, patience_s: float | None = None) -> None:
         for name in names:

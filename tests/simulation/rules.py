@@ -10,7 +10,10 @@ from tests.simulation.kafka import HOUR
 
 @dataclass(frozen=True)
 class Rules:
-    """What the policy wants of the managed topics; ages in hours, None where a rule is off."""
+    """What the policy wants of the managed topics; ages in hours, None where a rule is off.
+
+    With ``outside`` the last of the consumers keeps its positions in a file (F7).
+    """
 
     consumed_h: int | None = None
     forced_h: int | None = None
@@ -21,6 +24,7 @@ class Rules:
     live: bool = False
     wallclock_h: int | None = None
     unconsumed: Literal["hold", "trim"] = "hold"
+    outside: bool = False
 
     def entry(self) -> list[str]:
         """The lines of a policy's entry."""

@@ -37,10 +37,22 @@ RULES: Final[dict[str, Rules]] = {
     "R4": Rules(forced_h=12),
     "R4 G3": Rules(forced_h=12, wallclock_h=3),
     "R1 R2 R4 G3": Rules(consumed_h=1, event_h=24, forced_h=48, wallclock_h=2),
+    "R1 F7": Rules(consumed_h=1, outside=True),
+    "R3 G2 F7": Rules(minimum_ms=BEGAN_MS - 24 * HOUR, outside=True),
 }
+BY_SEED: Final = tuple(name for name in RULES if not RULES[name].outside)
+"""Seeds choose among these, so that a seed stays what it was; the others are named (``--rules``)."""
 MANAGED: Final = "a"
 OTHER: Final = "b"
 GROUPS: Final = ("g0", "g1", "g2")
+
+
+def group_name(rules: str, number: int) -> str:
+    """Return the key of a consumer: of a group its id, of one outside Kafka's groups what kretain calls it (F7)."""
+    name = GROUPS[number % len(GROUPS)]
+    return f"\x01file:{name}" if RULES[rules].outside and name == GROUPS[-1] else name
+
+
 AGES_MS: Final = (0, 30 * MINUTE, 3 * HOUR, 48 * HOUR, 100 * HOUR, -2 * HOUR)
 EDGES_MS: Final = {9: 690 * MINUTE, 10: 1410 * MINUTE}
 """Half an hour less than R4 and R2 ask for: who is an hour early takes them."""
@@ -64,7 +76,10 @@ _small_blocks()
 
 @functools.cache
 def policy(rules: str, topics: tuple[str, ...], hold: bool, state: str) -> Policy:
-    lines = ["version: 1", f"state: {state}", "topics:"]
+    lines = ["version: 1", f"state: {state}"]
+    if RULES[rules].outside:
+        lines += ["floors:", f"  - {{file: /simulated, name: {GROUPS[-1]}}}"]
+    lines.append("topics:")
     for name in topics:
         lines += [f"  - match: {name}", *(f"    {line}" for line in RULES[rules].entry())]
         if hold:

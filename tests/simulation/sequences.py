@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from tests.simulation.scene import MEMORIES, RULES, Step
+from tests.simulation.scene import BY_SEED, MEMORIES, Step
 from tests.simulation.world import steps
 
 OFTEN = {
@@ -76,7 +76,7 @@ STORIES: tuple[tuple[Told, ...], ...] = (
 def sequence_of(seed: int, length: int = 40) -> tuple[str, list[Step]]:
     """Return the rules and the sequence of a seed. Some kinds of step are left out, so that rare ones meet (swarm)."""
     chance = random.Random(seed)
-    rules = f"{chance.choice(list(RULES))} @{chance.choice(('each', *MEMORIES))}"
+    rules = f"{chance.choice(BY_SEED)} @{chance.choice(('each', *MEMORIES))}"
     known = steps()
     names = [name for name in known if name in ("produce", "read", "trim", "time") or chance.random() < 0.45]
     weights = [OFTEN.get(name, 1) for name in names]

@@ -6,11 +6,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from retention_cli.core.model import Decision
+from retention_cli.observe.floors.consumers import plain_name
 from tests.simulation.allowed import told
 from tests.simulation.clock import SimClock
 from tests.simulation.kafka import BROKERS
 from tests.simulation.runs import memories_of, planned, reading_of
-from tests.simulation.scene import GROUPS, RULES, Operator, ViolationError
+from tests.simulation.scene import GROUPS, RULES, Operator, ViolationError, group_name
 from tests.simulation.steps_brokers import do_hold
 from tests.simulation.steps_data import do_end_transaction
 from tests.simulation.steps_runs import do_finish, do_forget
@@ -56,7 +57,8 @@ def settle(world: World) -> None:
 def _carry_out_remedies(world: World, one: Operator) -> None:
     world.apply(("plan", 0))
     told = [] if one.saved is None else [reason.text for row in one.saved.decisions for reason in row.reasons]
-    for number, name in enumerate(GROUPS):
+    for number in range(len(GROUPS)):
+        name = plain_name(group_name(world.rules, number))
         if any(f"groups forget {name}" in text for text in told):
             do_forget(world, 0, number)
 
@@ -76,6 +78,9 @@ def heal(world: World) -> None:
         do_hold(world)
     while world.open:
         do_end_transaction(world, 1)
+    for group in world.kafka.groups.values():  # as its message says: no cluster has these topics
+        if group.kind == "outside":
+            group.commits = {tp: one for tp, one in group.commits.items() if tp[0] in world.kafka.topics}
     for name in world.kafka.topics:
         for number, log in enumerate(world.kafka.topics[name].partitions):
             if log.leader is None:
@@ -92,7 +97,7 @@ def heal(world: World) -> None:
                     offset = min(here[0], log.last_stable)
                     world.truth.committed(group.name, tp, log, offset)
                     again = group.commits.get(tp) == (offset, log.epoch)  # a reset carries no leader epoch
-                    group.commits[tp] = (offset, None if again else log.epoch)
+                    group.commits[tp] = (offset, None if again or group.kind == "outside" else log.epoch)
 
 
 def _says_truly(world: World, own: Decision) -> bool:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.simulation.kafka import Group
-from tests.simulation.scene import GROUPS, MANAGED, MINUTE, OTHER
+from tests.simulation.kafka import Group, Tp
+from tests.simulation.scene import GROUPS, MANAGED, MINUTE, OTHER, group_name
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
 def group_of(world: World, number: int) -> Group:
-    name = GROUPS[number % len(GROUPS)]
+    name = group_name(world.rules, number)
     if name not in world.kafka.groups:
-        world.kafka.groups[name] = Group(name, "consumer" if number % 2 else "classic")
+        kind: Any = "outside" if name not in GROUPS else "consumer" if number % 2 else "classic"
+        world.kafka.groups[name] = Group(name, kind)
     return world.kafka.groups[name]
+
+
+def commit(one: Group, tp: Tp, offset: int, epoch: int | None) -> None:
+    """Write a position down: a file has no place for a leader epoch."""
+    one.commits[tp] = (offset, None if one.kind == "outside" else epoch)
 
 
 def do_read(world: World, group: int, number: int, count: int, carry: int) -> None:
@@ -30,7 +36,7 @@ def do_read(world: World, group: int, number: int, count: int, carry: int) -> No
     offset = there[-1].offset + 1 if there else min(max(position, log.log.start), log.last_stable)
     epoch = there[-1].epoch if there else log.epoch
     world.truth.committed(one.name, tp, log, offset)
-    one.commits[tp] = (offset, epoch if carry % 2 else None)
+    commit(one, tp, offset, epoch if carry % 2 else None)
 
 
 def do_seek(world: World, group: int, number: int, back: int, carry: int) -> None:
@@ -42,7 +48,7 @@ def do_seek(world: World, group: int, number: int, back: int, carry: int) -> Non
     tp, log = found
     offset = max(log.log.start, min(one.commits[tp][0], log.last_stable) - 1 - back % 6)
     world.truth.committed(one.name, tp, log, offset)
-    one.commits[tp] = (offset, log.epoch if carry % 2 else None)
+    commit(one, tp, offset, log.epoch if carry % 2 else None)
 
 
 def do_late(world: World, group: int, number: int, ahead: int, how: int) -> None:
@@ -56,13 +62,15 @@ def do_late(world: World, group: int, number: int, ahead: int, how: int) -> None
     if epoch == log.epoch + 3 and ahead % 2:
         offset = max(0, log.high_watermark - ahead % 4)
     world.truth.committed_late(one.name, tp, offset)
-    one.commits[tp] = (offset, epoch)
+    commit(one, tp, offset, epoch)
 
 
 def do_member(world: World, group: int, topic: int) -> None:
     """A member joins, or leaves."""
     name = (MANAGED, OTHER)[topic % 2]
     one = group_of(world, group)
+    if one.kind == "outside":
+        return
     if name in one.members:
         one.members.discard(name)
     else:
@@ -73,6 +81,8 @@ def do_static(world: World, group: int, topic: int, minutes: int) -> None:
     """A static member joins; it stops, which its coordinator learns when its session is over; or it is back."""
     name = (MANAGED, OTHER)[topic % 2]
     one = group_of(world, group)
+    if one.kind == "outside":
+        return
     if name in one.members:
         one.members.discard(name)
         one.away[name] = world.kafka.now_ms + (1 + minutes) * MINUTE
@@ -90,11 +100,11 @@ def _join(world: World, group: Group, topic: str) -> None:
 
 
 def do_delete_group(world: World, group: int) -> None:
-    forget_commits(world, world.kafka.groups.pop(GROUPS[group % len(GROUPS)], None))
+    forget_commits(world, world.kafka.groups.pop(group_name(world.rules, group), None))
 
 
 def do_delete_offsets(world: World, group: int, number: int) -> None:
-    one = world.kafka.groups.get(GROUPS[group % len(GROUPS)])
+    one = world.kafka.groups.get(group_name(world.rules, group))
     if one is not None and (tp := world.tp(number)) in one.commits:
         del one.commits[tp]
         world.truth.hazard(tp, "offsets were deleted")

@@ -16,7 +16,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.state_dir import StateError
 from retention_cli.trim.batches import RefusedError
 from tests.simulation.runs import carry_out_saved, memories_of, plan_and_trim, plan_only
-from tests.simulation.scene import CLOCKS_MS, GROUPS, MINUTE, Operator
+from tests.simulation.scene import CLOCKS_MS, MINUTE, Operator, group_name
 from tests.simulation.truth import MemoryTruth
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def remembers(world: World, one: Operator, memory: MemoryTruth) -> None:
 
 def do_forget(world: World, number: int, group: int) -> None:
     """``kretain groups forget``."""
-    one, name = world.operators[number % 2], GROUPS[group % len(GROUPS)]
+    one, name = world.operators[number % 2], group_name(world.rules, group)
     do_finish(world, number)
     with contextlib.suppress(StateError), closing(memories_of(world, one)) as memories:
         memories.ledger(world.kafka.cluster_id).forget_group(name)
