@@ -260,14 +260,14 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
     reading = checked(sources, read_sources(sources, reader.clock.wall_ms), metadata.topics)
     for key, one in reading.consumers.items():
         for topic, why in one.unreadable.items():
-            text = f"{plain_name(key)}: {why}; {topic} holds (F3)"
+            text = f"{plain_name(key)}: {why}; held: {topic} (F3)"
             yield Check("floors", "missing", text, ("plan", "trim", "offsets"))
         some = _count(sum(map(len, one.rows.values())), "partition")
         text = f"{plain_name(key)} can be read: it stands on {some} of {_count(len(one.rows), 'topic')}"
         yield Check("floors", "good", text)
     for source, why in reading.failed.items():
-        where = "every managed topic holds" if source.topics is None else f"{', '.join(source.topics)} hold"
-        text = f"{describe(source)} can't be read: {why}; {where} (F3)"
+        held = "every managed topic" if source.topics is None else ", ".join(source.topics)
+        text = f"{describe(source)} can't be read: {why}; held: {held} (F3)"
         yield Check("floors", "missing", text, ("plan", "trim", "offsets"))
 
 

@@ -156,7 +156,7 @@ def test_every_report_names_it(world: World, topic: str, tmp_path: Path) -> None
     checks = world.cli("doctor", "-p", str(policy), "-o", "json").json()["checks"]
     [missing] = [one for one in checks if one["check"] == "floors" and one["verdict"] == "missing"]
     assert missing["text"] == (
-        f"file:flink can't be read: {place}: no such file or directory; every managed topic holds (F3)"
+        f"file:flink can't be read: {place}: no such file or directory; held: every managed topic (F3)"
     )
     table = world.cli("groups", "-p", str(policy), "--group", "file:*", check=0).out
     assert "unreadable, so it holds" in table

@@ -17,6 +17,7 @@ COLUMNS = (
     *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
     *("lag", "lag_bytes", "alone_bytes"),
 )
+_WITHOUT_STATE = ("file", "command", "zookeeper")
 NAMED = 3
 """How many of the groups that hold the most are named."""
 
@@ -53,7 +54,7 @@ def print_groups(found: GroupList, output: Output) -> None:
                     (
                         one.name,
                         one.kind,
-                        one.state or "?",
+                        one.state or ("" if one.kind in _WITHOUT_STATE else "?"),
                         number(len(one.topics)),
                         number(one.partitions),
                         number(one.lag),

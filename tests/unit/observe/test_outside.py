@@ -153,7 +153,7 @@ def test_of_two_sources_the_one_that_can_be_read_still_counts(tmp_path: Path) ->
 
 def test_too_old_is_unknown(tmp_path: Path) -> None:
     source = a_file(tmp_path, "orders,0,7\norders,1,9\n")
-    said = "F3: file:flink could not be read: its positions are 2 h old (max.age: 1 h): export them again"
+    said = "F3: file:flink could not be read: its positions are 2h old (max.age: 1h): export them again"
     assert floor(folded(source, now_ms=NOW + 7_200_000)) == said
 
 
@@ -195,7 +195,7 @@ def test_a_command_that_fails_is_told_without_what_it_said() -> None:
     assert said_of(a_command("sh", "-c", "echo orders,0,7; kill -9 $$")) == (
         "the command was ended by signal 9: run it by hand to see why"
     )
-    assert said_of(a_command("no-such-program")) == "the command can't be run: No such file or directory"
+    assert said_of(a_command("no-such-program")) == "no-such-program can't be run: no such file or directory"
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:

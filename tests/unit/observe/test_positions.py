@@ -116,7 +116,7 @@ def test_nothing_but_a_source_error_comes_of_any_content(content: bytes) -> None
 def test_how_old_positions_may_be() -> None:
     check_age(AT, AT + 3_600_000, 3_600_000)
     check_age(AT + 60_000, AT, 0)
-    with pytest.raises(SourceError, match=r"^its positions are 2 h old \(max.age: 1 h\): export them again$"):
+    with pytest.raises(SourceError, match=r"^its positions are 2h old \(max.age: 1h\): export them again$"):
         check_age(AT, AT + 7_200_000, 3_600_000)
-    with pytest.raises(SourceError, match=r"^its positions are dated 2 m ahead of this clock: check both clocks$"):
+    with pytest.raises(SourceError, match=r"^its positions are dated 2m ahead of this clock: check both clocks$"):
         check_age(AT + 120_000, AT, 3_600_000)

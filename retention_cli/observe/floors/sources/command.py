@@ -12,6 +12,7 @@ import time
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
 from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
 from retention_cli.policy.settings import FloorSource
+from retention_cli.policy.shown import plain
 
 
 def read(source: FloorSource, now_ms: int) -> Consumers:
@@ -36,7 +37,8 @@ def read(source: FloorSource, now_ms: int) -> Consumers:
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        raise SourceError(f"the command can't be run: {getattr(error, 'strerror', None) or error}") from None
+        why = str(getattr(error, "strerror", None) or error)
+        raise SourceError(f"{plain(source.command[0])} can't be run: {why[:1].lower()}{why[1:]}") from None
     try:
         content = _output(process, source.timeout_ms / 1000)
     finally:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from retention_cli.core.units import UnitError, format_duration, parse_time_ms
+from retention_cli.core.units import UnitError, format_age, parse_time_ms
 from retention_cli.observe.floors.sources.interface import Position, SourceError
 from retention_cli.policy.shown import shown
 
@@ -63,10 +63,10 @@ def check_age(at_ms: int, now_ms: int, max_age_ms: int, ahead_ms: int = 60_000) 
         SourceError: they are.
     """
     if now_ms - at_ms > max_age_ms:
-        age, limit = format_duration(now_ms - at_ms), format_duration(max_age_ms)
+        age, limit = format_age(now_ms - at_ms), format_age(max_age_ms)
         raise SourceError(f"its positions are {age} old (max.age: {limit}): export them again")
     if at_ms - now_ms > ahead_ms:
-        ahead = format_duration(at_ms - now_ms)
+        ahead = format_age(at_ms - now_ms)
         raise SourceError(f"its positions are dated {ahead} ahead of this clock: check both clocks")
 
 
