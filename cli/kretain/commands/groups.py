@@ -26,8 +26,9 @@ def groups(
     Behind is what a group has yet to read, in bytes of one replica; alone is what of that no other group has yet to
     read: its floor lets go of so much once it has caught up.
 
-    With a policy file, its groups section says which count; else all do but console-consumer-*. Groups that are gone
-    and still count (F6) are listed too, as far as they are remembered.
+    With a policy file, its groups section says which count; else all do but console-consumer-*. The consumers of its
+    floors section, outside Kafka's groups, are listed too (F7), and groups that are gone and still count (F6), as far
+    as they are remembered.
 
     [bold]Examples[/bold]
 
