@@ -13,7 +13,7 @@ from retention_cli.decide.guards.wall_clock import written_by
 from retention_cli.memory.commit import Position
 from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.interface import LogNow
-from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.samples import SAMPLES_AT_MOST, samples_below, thinned, without_falls
 
 walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1, max_size=200).map(
@@ -253,3 +253,11 @@ def test_what_an_older_version_held_as_another_logs_stays_refused(own: int | Non
     group.judge(lambda _place: LogNow(110, 7))
     assert group.refused == {("t", 0): Position(90, own)}
     assert not group.counted
+
+
+@pytest.mark.parametrize(("start", "kept"), [(9, False), (10, True), (12, True)])
+def test_what_stood_at_the_front_is_forgotten_where_the_log_start_moved_back(start: int, kept: bool) -> None:
+    """M3: records stand before it again, and nobody has looked at them."""
+    memory = PartitionMemory(leader_epoch=3, log_start=10, front=Front(10, append_time=True))
+    memory.continue_at(3, start, 1_000)
+    assert (memory.front is not None, memory.log_start) == (kept, start)
