@@ -60,14 +60,20 @@ class GroupMemory:
             found |= {place: one.commit for place, one in others.items()}
         return found
 
-    def update(self, commits: Commits, ids: Mapping[str, str], digest: bytes, now_ms: int) -> None:
+    def update(
+        self, commits: Commits, ids: Mapping[str, str], digest: bytes, now_ms: int, *, outlives: bool = False
+    ) -> None:
         """Take in what the group has committed by now. A topic recreated takes its positions with it.
 
-        A look that knows of an earlier one is later than that, whatever two machines' clocks say.
+        A look that knows of an earlier one is later than that, whatever two machines' clocks say. With ``outlives``
+        nobody clears positions when their topic is deleted: all that stand there when it was recreated are of the
+        former one (F5).
         """
         now = {(topic, row[0]): (row[1], row[2]) for topic, rows in commits.items() for row in rows}
         anew = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
         self._made_anew(anew, now)
+        if outlives:
+            self.refused |= {place: Position(*commit) for place, commit in now.items() if place[0] in anew}
         self._mark_gone(now)
         self.refused |= {
             place: one for place, one in self.doubted.items() if same(now.get(place, _NO_COMMIT), one.commit)

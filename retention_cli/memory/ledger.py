@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from retention_cli.audit.log import NamedLedger
+from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory, digest_of
@@ -121,7 +122,7 @@ class Ledger(LedgerFile):
             self.saw_again(name, now_ms)
             return RecalledGroup() if head.plain else self._group(name).recalled(self._ids, since_ms)
         group = self._group(name)
-        group.update(commits, self._ids, digest, now_ms)
+        group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
         self.adopt_group(name, group)
         return group.recalled(self._ids, since_ms)
 

@@ -10,6 +10,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.consumers import floor_by, is_outside
 from retention_cli.core.model import Decision, Reason, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import decide
@@ -20,7 +21,6 @@ from retention_cli.disks.rules import DiskRun
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.floors.consumers import floor_by, is_outside
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks

@@ -200,6 +200,7 @@ class EntryModel(_Model):
     )
 
 
+MAX_TIMEOUT_MS: Final = 3_600_000
 SOURCE_KINDS: Final = ("file", "command", "zookeeper")
 
 
@@ -246,6 +247,10 @@ class FloorModel(_Model):
             raise ValueError("name is missing: it is what floors call it")
         if self.zookeeper is None and (self.groups is not None or self.auth_file is not None):
             raise ValueError("groups and auth.file are of zookeeper alone")
+        if self.groups == []:
+            raise ValueError("groups is empty: nobody would count")
+        if not 0 < self.timeout <= MAX_TIMEOUT_MS:
+            raise ValueError("timeout is not between 1 ms and 1 h")
         if self.zookeeper is not None and (self.name is not None or "max_age" in self.model_fields_set):
             raise ValueError("name and max.age are not of zookeeper: its groups have names, and are as of now")
         return self

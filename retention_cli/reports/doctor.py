@@ -12,11 +12,11 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.consumers import plain_name
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.memory.shared_topic import STATE_TOPIC, SharedTopicError
 from retention_cli.memory.topics.make import look_at
 from retention_cli.memory.topics.state import StateTopic
-from retention_cli.observe.floors.consumers import plain_name
 from retention_cli.observe.floors.outside import checked, describe, read_sources
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches

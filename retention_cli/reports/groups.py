@@ -11,12 +11,12 @@ from retention_cli.brokers.groups import GroupKind, ListedGroup
 from retention_cli.brokers.log_offsets import Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.consumers import group_key, is_outside, is_share, plain_name
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Rows
 from retention_cli.memory.stores import Memories
-from retention_cli.observe.floors.consumers import group_key, is_outside, is_share, plain_name
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
-from retention_cli.observe.floors.consumers import key_of, plain_name
 from retention_cli.policy.selection import NothingMatchesError
 
 

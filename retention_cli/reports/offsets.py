@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.consumers import plain_name
 from retention_cli.core.grouping import SameReasons, grouped
 from retention_cli.core.model import PartitionFacts, Reason, TopicFacts, TopicPartition, Unknown, known
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.floors.consumers import plain_name
 from retention_cli.observe.request import Request
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import Selection, check_matches

@@ -14,9 +14,9 @@ from retention_cli.brokers.log_offsets import Found, Leaders, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.core.consumers import key_of
 from retention_cli.core.model import TopicPartition
 from retention_cli.observe.floors import outside
-from retention_cli.observe.floors.consumers import key_of
 from retention_cli.observe.floors.sources.interface import Consumer, SourceError
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from retention_cli.core.consumers import plain_name
 from retention_cli.core.model import Decision
-from retention_cli.observe.floors.consumers import plain_name
 from tests.simulation.allowed import told
 from tests.simulation.clock import SimClock
 from tests.simulation.kafka import BROKERS

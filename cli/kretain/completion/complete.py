@@ -51,7 +51,7 @@ def complete_groups(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def complete_gone_groups(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the groups that this machine's ledger remembers and that no longer exist."""
-    from retention_cli.observe.floors.consumers import plain_name
+    from retention_cli.core.consumers import plain_name
 
     def gone(reader: Any) -> list[str]:
         from retention_cli.core.state_dir import cluster_folder

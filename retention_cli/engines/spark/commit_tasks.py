@@ -11,6 +11,7 @@ import pyarrow as pa
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.consumers import group_key
 from retention_cli.core.progress import silent
 from retention_cli.engines.spark.connections import Readers
 from retention_cli.engines.spark.jobs import ClusterJob
@@ -18,7 +19,6 @@ from retention_cli.engines.spark.schemas import COMMITS
 from retention_cli.engines.spark.slice_memory import SliceMemory
 from retention_cli.engines.spark.slices import by_slice
 from retention_cli.memory.group import GroupMemory
-from retention_cli.observe.floors.consumers import group_key
 from retention_cli.observe.floors.kafka_groups import Recall, read_groups
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 

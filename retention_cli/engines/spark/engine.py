@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError
+from retention_cli.core.consumers import floor_by
 from retention_cli.core.model import Decision
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
@@ -37,7 +38,6 @@ from retention_cli.engines.spark.prepare import (
 from retention_cli.engines.spark.remember import remember_groups, remember_partitions
 from retention_cli.engines.spark.schemas import COMMITS, DECIDED, FACTS, LIMITS, SLICES, ddl
 from retention_cli.engines.spark.summaries import Summary, summaries_of
-from retention_cli.observe.floors.consumers import floor_by
 from retention_cli.observe.floors.kafka_groups import changed_since, not_listed
 from retention_cli.plan.columns import COLUMNS, decision_of
 from retention_cli.plan.make import plan_of

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from retention_cli.core.consumers import OUTSIDE, group_key, key_of, plain_name
 from retention_cli.core.grouping import SameReasons
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
@@ -15,7 +16,6 @@ from retention_cli.engines.spark.frames import PLACE, batches_of, frame_of, join
 from retention_cli.engines.spark.jobs import ClusterJob
 from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, recall, slice_rows
 from retention_cli.engines.spark.schemas import FLOORS, SLICES, ddl
-from retention_cli.observe.floors.consumers import OUTSIDE, group_key, key_of, plain_name
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import check_matches
 from retention_cli.reports.offsets import ListedRows, Positions, Row, Rows, floor_row, is_shown

@@ -11,6 +11,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.consumers import group_key
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.engines.spark.connections import ConnectionRef
@@ -22,7 +23,6 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
-from retention_cli.observe.floors.consumers import group_key
 from retention_cli.observe.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.rows import CommitRow, CommitRows

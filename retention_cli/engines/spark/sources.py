@@ -24,6 +24,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.clock import SYSTEM
+from retention_cli.core.consumers import plain_name
 from retention_cli.core.progress import silent
 from retention_cli.core.units import parse_time_ms
 from retention_cli.engines.spark.commit_tasks import commit_batch
@@ -35,7 +36,6 @@ from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, partit
 from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, comma_separated
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.floors.consumers import plain_name
 from retention_cli.observe.floors.folded import FoldedFloors
 from retention_cli.observe.floors.kafka_groups import Doubt, Recall, list_counted, read_groups
 from retention_cli.observe.floors.rows import CommitRows

@@ -12,12 +12,12 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.consumers import group_key, is_outside, is_share, plain_name
 from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, Memory, NoMemory
 from retention_cli.memory.lineage import EpochEnds
-from retention_cli.observe.floors.consumers import group_key, is_outside, is_share, plain_name
 from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.standing import EpochEnd
@@ -94,7 +94,7 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Every group of the cluster, by key (:mod:`~.consumers`), and those that count (F1)."""
+    """Every group of the cluster, by key (:mod:`retention_cli.core.consumers`), and those that count (F1)."""
 
     keys: frozenset[str]
     counted: tuple[ListedGroup, ...]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Final, Protocol
 
 from retention_cli.brokers.commits import GroupCommits
+from retention_cli.core.consumers import is_outside, key_of, plain_name
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Memory, Rows
-from retention_cli.observe.floors.consumers import is_outside, key_of, plain_name
 from retention_cli.observe.floors.fold import FloorSink
 from retention_cli.observe.floors.sources import command, file, zookeeper
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
@@ -77,7 +78,7 @@ def read_sources(sources: Sequence[FloorSource], now_ms: Callable[[], int]) -> l
 
     def read(index: int, source: FloorSource) -> None:
         try:
-            results[index] = KINDS[source.kind].read(source, now_ms())
+            results[index] = KINDS[source.kind].read(source, now_ms)
         except SourceError as error:
             results[index] = error
         except _OF_LIBRARIES as error:  # this source is unknown, and no other
@@ -87,10 +88,11 @@ def read_sources(sources: Sequence[FloorSource], now_ms: Callable[[], int]) -> l
         threading.Thread(target=read, args=(index, one), name="kretain-floor", daemon=True)
         for index, one in enumerate(sources)
     ]
+    began = time.monotonic()
     for one in threads:
         one.start()
     for one, source in zip(threads, sources, strict=True):
-        one.join(source.timeout_ms / 1000 + _GRACE_S)
+        one.join(max(0.0, began + source.timeout_ms / 1000 + _GRACE_S - time.monotonic()))
     return list(results)
 
 

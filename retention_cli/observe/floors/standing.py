@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from retention_cli.core.consumers import floor_by, forget_hint, is_outside, is_share, plain_name, who
 from retention_cli.core.model import Floor, Maybe, Reason, Unknown
 from retention_cli.core.printable import shell_word
-from retention_cli.observe.floors.consumers import floor_by, forget_hint, is_outside, is_share, plain_name, who
 
 NAMED_AT_MOST: Final = 3
 """How many groups a reason names before it counts the rest."""

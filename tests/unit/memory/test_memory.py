@@ -261,3 +261,19 @@ def test_what_stood_at_the_front_is_forgotten_where_the_log_start_moved_back(sta
     memory = PartitionMemory(leader_epoch=3, log_start=10, front=Front(10, append_time=True))
     memory.continue_at(3, start, 1_000)
     assert (memory.front is not None, memory.log_start) == (kept, start)
+
+
+@pytest.mark.parametrize("outlives", [False, True])
+def test_positions_that_no_broker_clears_are_of_the_former_topic_when_it_was_recreated(outlives: bool) -> None:
+    """F5, F7: it has read on to 9 before its topic was deleted; a file or ZooKeeper says so of the new one."""
+
+    def look(offset: int, topic_id: str) -> bool:
+        rows = {"orders": [(0, offset, None)]}
+        group.update(rows, {"orders": topic_id}, b"", 1_000, outlives=outlives)
+        return ("orders", 0) in group.refused
+
+    group = GroupMemory()
+    assert not look(5, "old")
+    assert look(9, "new") is outlives
+    assert look(9, "new") is outlives
+    assert not look(10, "new")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from retention_cli.core.consumers import floor_by, key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
 from retention_cli.memory.interface import NoMemory, Rows
-from retention_cli.observe.floors.consumers import floor_by, key_of
 from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
 from retention_cli.observe.floors.outside import Seen, checked, fold_outside, read_sources
 from retention_cli.observe.floors.rows import CommitRows
@@ -208,6 +208,22 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     assert not alive.exists()
 
 
+def test_what_a_command_leaves_behind_does_not_outlive_a_timeout(tmp_path: Path) -> None:
+    """Its child holds the pipe open, though the command itself has ended."""
+    alive = tmp_path / "alive"
+    script = f"(sleep 2; touch {alive}; sleep 60) & echo orders,0,7"
+    assert said_of(a_command("sh", "-c", script, timeout_ms=500)) == "the command was not done within 0.5 s (timeout)"
+    time.sleep(2.5)
+    assert not alive.exists()
+
+
+def test_sources_that_hang_are_waited_for_together(tmp_path: Path) -> None:
+    began = time.monotonic()
+    slow = [FloorSource("command", f"c{n}", command=("sleep", "60"), timeout_ms=1_000) for n in range(5)]
+    assert {str(one) for one in read_sources(slow, lambda: NOW)} == {"the command was not done within 1 s (timeout)"}
+    assert time.monotonic() - began < 4
+
+
 def test_a_command_without_end_costs_no_memory() -> None:
     assert said_of(a_command("cat", "/dev/zero")) == "the command prints more than 64 MiB"
 
@@ -225,6 +241,13 @@ class _Answers(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = b"orders,0,7\norders,1,9\n"
         self.send_response(503 if self.path == "/down" else 200)
+        if self.path == "/dribble":
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            for _ in range(40):
+                self.wfile.write(b"o")
+                time.sleep(0.1)
+            return
         if self.path == "/dated":
             self.send_header("Last-Modified", formatdate(NOW / 1000, usegmt=True))
         self.send_header("Content-Length", str(len(body) + (self.path == "/short")))
@@ -250,10 +273,11 @@ def web() -> Iterator[str]:
         ("/undated", 'nothing says how old it is: write it as JSON, with "at"'),
         ("/down", "{url}: HTTP 503"),
         ("/short", "{url}: its answer was cut short"),
+        ("/dribble", "{url}: not read within 1 s (timeout)"),
     ],
 )
 def test_a_file_over_http(web: str, path: str, said: str | None) -> None:
-    source = FloorSource("file", "web", place=web + path)
+    source = FloorSource("file", "web", place=web + path, timeout_ms=1_000)
     [found] = read_sources([source], lambda: NOW)
     if said is None:
         assert not isinstance(found, SourceError)

@@ -48,6 +48,8 @@ def test_csv_as_kafkas_own_tool_exports_it() -> None:
         (b"orders,0,-1\n", "line 1: offset '-1' is not a whole number from 0"),
         (b"orders,0,7.0\n", "line 1: offset '7.0' is not a whole number from 0"),
         (b"orders,0, 7\n", "line 1: offset ' 7' is not a whole number from 0"),
+        (b"url,jdbc:postgres://u:hunter2@db,1\n", "line 1: partition something else is not a whole number from 0"),
+        (as_json({**ROW, "offset": "hunter2"}), "position 1: offset something else is not a whole number from 0"),
         (b"orders,-,7\n", "line 1: partition '-' is not a whole number from 0"),
         (b"orders,0,9999999999999999999\n", "line 1: a number is larger than Kafka has room for"),
         (b"billing,orders,0,7\n", "line 1 is not topic,partition,offset"),
@@ -69,9 +71,9 @@ def test_csv_as_kafkas_own_tool_exports_it() -> None:
         (b'{"at": 1, "positions": [{"topic": "a", "partition": 0, "offset": 1, "offset": 9}]}', "it has a key twice"),
         (b'{"at": 1, "positions": [NaN]}', "it is not JSON that can be read"),
         (b"[" * 100_000, "it is not JSON that can be read"),
-        (as_json(ROW, at="soon"), "\"at\" 'soon' is not a moment: write it in ISO 8601 with a zone, or in Unix ms"),
-        (as_json(ROW, at=0), '"at" 0 is not a moment: write it in ISO 8601 with a zone, or in Unix ms'),
-        (as_json(ROW, at=1.5), '"at" 1.5 is not a moment: write it in ISO 8601 with a zone, or in Unix ms'),
+        (as_json(ROW, at="soon"), '"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms'),
+        (as_json(ROW, at=0), '"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms'),
+        (as_json(ROW, at=1.5), '"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms'),
     ],
 )
 def test_what_is_odd_makes_the_whole_source_unreadable(content: bytes, said: str) -> None:

@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
 from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
@@ -15,14 +16,14 @@ from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
 
 
-def read(source: FloorSource, now_ms: int) -> Consumers:
+def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
     """Run the command and return the positions that it prints.
 
     There is no shell. What the command writes to stderr is not shown: it may hold a secret.
 
     Args:
         source: ``command`` are the program and its arguments, ``place`` is the folder that it runs in.
-        now_ms: our wall clock.
+        now_ms: gives our wall clock.
 
     Raises:
         SourceError: it can't be run, fails, takes too long, or prints something else.
@@ -45,7 +46,7 @@ def read(source: FloorSource, now_ms: int) -> Consumers:
         _end(process)
     at_ms, positions = read_positions(content)
     if at_ms is not None:
-        check_age(at_ms, now_ms, source.max_age_ms)
+        check_age(at_ms, now_ms(), source.max_age_ms)
     return {source.name: Consumer(positions)}
 
 
@@ -77,8 +78,11 @@ def _output(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command if it still runs, and whatever it has started in its session."""
-    if process.poll() is None:
+    """End the command, and whatever it has started in its session, unless it has ended well.
+
+    Until it is waited for, its number is nobody else's.
+    """
+    if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     if process.stdout is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import email.utils
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +18,12 @@ from retention_cli.policy.settings import FloorSource
 _HTTP: Final = ("http://", "https://")
 
 
-def read(source: FloorSource, now_ms: int) -> Consumers:
+def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
     """Return the file's positions, no older than the policy allows.
 
     Args:
         source: ``place`` is a path or a URL.
-        now_ms: our wall clock.
+        now_ms: gives our wall clock.
 
     Raises:
         SourceError: it can't be read, holds something else, or is too old.
@@ -37,7 +39,7 @@ def read(source: FloorSource, now_ms: int) -> Consumers:
     moment = written_ms if at_ms is None else at_ms
     if moment is None:
         raise SourceError('nothing says how old it is: write it as JSON, with "at"')
-    check_age(moment, now_ms, source.max_age_ms)
+    check_age(moment, now_ms(), source.max_age_ms)
     return {source.name: Consumer(positions)}
 
 
@@ -76,8 +78,13 @@ def _over_http(url: str, timeout_s: float) -> tuple[bytes, int | None]:
 
     shown = url.partition("?")[0]
     try:
+        deadline = time.monotonic() + timeout_s
         with urllib.request.urlopen(url, timeout=timeout_s) as answer:  # noqa: S310  (http or https, as it was checked)
-            content = bytes(answer.read(MAX_BYTES + 1))
+            content = b""
+            while len(content) <= MAX_BYTES and (chunk := answer.read1(1 << 20)):
+                content += chunk
+                if time.monotonic() > deadline:
+                    raise SourceError(f"{shown}: not read within {timeout_s:g} s (timeout)")
             if (length := answer.headers.get("Content-Length")) is not None and int(length) != len(content):
                 raise SourceError(f"{shown}: its answer was cut short")
             return content, _moment_of(answer.headers)

@@ -24,6 +24,7 @@ _LARGEST: Final = 2**63 - 1
 _MOST_PARTITIONS: Final = 2**31 - 1
 _HEADER: Final = ["topic", "partition", "offset"]
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
+_NEARLY: Final = re.compile(r"[-+ 0-9.eE]{0,24}|True|False|None")
 _KEYS: Final = frozenset({"topic", "partition", "offset"})
 
 
@@ -93,7 +94,7 @@ def _json_row(number: int, row: Any) -> _Row:
         raise SourceError(f'{place} is not {{"topic": …, "partition": …, "offset": …}}')
     for key, most in (("partition", _MOST_PARTITIONS), ("offset", _LARGEST)):
         if type(row[key]) is not int or not 0 <= row[key] <= most:
-            raise SourceError(f"{place}: {key} {shown(row[key])} is not a whole number from 0")
+            raise SourceError(f"{place}: {key} {_told(row[key])} is not a whole number from 0")
     return place, row["topic"], row["partition"], row["offset"]
 
 
@@ -103,7 +104,12 @@ def _moment(at: Any) -> int:
             return parse_time_ms(at)
     if type(at) is int and 0 < at <= _LARGEST:
         return at
-    raise SourceError(f'"at" {shown(at)} is not a moment: write it in ISO 8601 with a zone, or in Unix ms')
+    raise SourceError('"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms')
+
+
+def _told(value: Any) -> str:
+    """Return a value where it is nearly a number; anything else may be a secret that is in the wrong place."""
+    return shown(value) if _NEARLY.fullmatch(str(value)) else "something else"
 
 
 class _TwiceError(ValueError):
@@ -143,5 +149,5 @@ def _from_csv(text: str) -> list[_Row]:
 
 def _number(place: str, key: str, cell: str) -> int:
     if _NUMBER.fullmatch(cell) is None:
-        raise SourceError(f"{place}: {key} {shown(cell)} is not a whole number from 0")
+        raise SourceError(f"{place}: {key} {_told(cell)} is not a whole number from 0")
     return int(cell)

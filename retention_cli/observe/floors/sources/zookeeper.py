@@ -31,12 +31,12 @@ _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
 
-def read(source: FloorSource, now_ms: int) -> Consumers:
+def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
     """Return the consumers of all groups that match, by group.
 
     Args:
         source: ``place`` is ``host:port,…/chroot``; ``auth_file`` a file with ``user:password`` (digest).
-        now_ms: our wall clock; positions in ZooKeeper are of now.
+        now_ms: gives our wall clock; positions in ZooKeeper are of now.
 
     Raises:
         SourceError: ZooKeeper can't be reached or read, the session was lost, or there are no consumers at all.

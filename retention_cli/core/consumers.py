@@ -35,6 +35,11 @@ def is_outside(key: str) -> bool:
     return key.startswith(OUTSIDE)
 
 
+def outlives_topics(key: str) -> bool:
+    """Return whether a consumer's positions stay where they are when their topic is deleted: no broker clears them."""
+    return is_outside(key) and not is_share(key)
+
+
 def plain_name(key: str) -> str:
     """Return what people call it in lists: a group's id, or ``file:flink``."""
     return key.removeprefix(OUTSIDE)
