@@ -21,7 +21,7 @@ from retention_cli.decide.guards.our_clock import MAX_SKEW_MS, apart, lag_ms
 from retention_cli.memory import documents as docs
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.document_ledger import SEEN_AGAIN_MS, DocumentLedger, covers
-from retention_cli.memory.interface import Commits, RecalledGroup, Rows
+from retention_cli.memory.interface import Commits, Last, RecalledGroup
 from retention_cli.memory.shared_topic import STATE_TOPIC, Extent, Placed, SharedTopic, SharedTopicError, Stored
 
 _MESSAGES_AT_ONCE: Final = 2_000
@@ -96,9 +96,9 @@ class ClusterLedger(DocumentLedger):
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
         return super().saw_group(name, commits, now_ms, since_ms - SEEN_AGAIN_MS)
 
-    def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
+    def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when, commits."""
-        return super().gone_groups(present, since_ms - SEEN_AGAIN_MS)
+        return super().gone_groups(present, since_ms - SEEN_AGAIN_MS, outside=outside)
 
     def remembers_group(self, name: str) -> bool:
         """Return whether anything is remembered of a group, if only that it can't be read."""

@@ -18,8 +18,7 @@ from retention_cli.memory.commit import UNTOLD, Gone, Position, lower_proven, sa
 from retention_cli.memory.commit import verdict as judge_commit
 from retention_cli.memory.interface import Commits, LogOf, RecalledGroup, Rows
 
-Place = tuple[str, int]
-"""A topic's name and a partition."""
+Place = tuple[str, int]  # a topic's name, and a partition
 
 _VERSION: Final = 2
 
@@ -28,10 +27,9 @@ _VERSION: Final = 2
 class GroupMemory:
     """A group as it was last seen, at ``seen_ms`` (Unix ms).
 
-    ``ids`` names each topic's id then. ``counted`` are positions that counted, ``open`` commits that nobody has judged
-    yet, ``refused`` those that belong to another log (F5), ``gone`` those that were there once (F6). ``doubted`` were
-    refused by one machine and not seen by another, whose look was later if its clock is right: if they are there at the
-    next look, they are refused.
+    ``ids`` names each topic's id then, behind a "?" where its log was cut unseen. ``counted`` are positions that
+    counted, ``open`` commits not judged yet, ``refused`` those of another log (F5), ``gone`` those that were there once
+    (F6). ``doubted`` were refused by one machine and not seen by another: if they are there again, they are refused.
     """
 
     seen_ms: int = 0
@@ -66,14 +64,14 @@ class GroupMemory:
         """Take in what the group has committed by now. A topic recreated takes its positions with it.
 
         A look that knows of an earlier one is later than that, whatever two machines' clocks say. With ``outlives``
-        nobody clears positions when their topic is deleted: all that stand there when it was recreated are of the
-        former one (F5).
+        nobody clears positions with their topic: all that stand there when it was recreated are of the former (F5).
         """
         now = {(topic, row[0]): (row[1], row[2]) for topic, rows in commits.items() for row in rows}
         anew = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
         self._made_anew(anew, now)
         if outlives:
             self.refused |= {place: Position(*commit) for place, commit in now.items() if place[0] in anew}
+            ids = {**dict.fromkeys(commits, ""), **ids}  # of a topic that is not there: what comes is another
         self._mark_gone(now)
         self.refused |= {
             place: one for place, one in self.doubted.items() if same(now.get(place, _NO_COMMIT), one.commit)
@@ -95,6 +93,14 @@ class GroupMemory:
         self.ids |= {topic: ids[topic] for topic in (*commits, *kept) if topic in ids}
         self.digest = digest
         self.seen_ms = max(now_ms, self.seen_ms + 1)
+
+    def topics(self) -> set[str]:
+        """Return the topics on which it was ever seen to stand, whether or not that counts."""
+        return {topic for some in (self.live(), self.doubted, self.gone) for topic, _ in some}
+
+    def cut_unseen(self, topics: Collection[str]) -> None:
+        """Note that logs were cut while it was not looked at: its next positions there are refused."""
+        self.ids |= {topic: _CUT + self.ids[topic].removeprefix(_CUT) for topic in topics if topic in self.ids}
 
     def _made_anew(self, anew: set[str], now: Mapping[Place, tuple[int, int | None]]) -> None:
         """Forget what was committed to topics that are gone; what still stands there unchanged is refused (F5)."""
@@ -174,6 +180,7 @@ class GroupMemory:
     def _recall(self, place: Place, position: Position, ids: Mapping[str, str], rows: Rows) -> None:
         topic, partition = place
         known, now = self.ids.get(topic), ids.get(topic)
+        known = known and known.removeprefix(_CUT)
         if now is None or (known is not None and known != now):
             return
         epoch = None if known is None else position.epoch  # of a topic without an id nobody knows which it was
@@ -182,10 +189,9 @@ class GroupMemory:
     def merged(self, other: GroupMemory) -> GroupMemory:
         """Return what both remember: the same, whichever is asked.
 
-        The commits are those that were seen last; what the earlier look knew and the later one doesn't is gone. A
-        commit that either has refused is refused for as long as it has not changed, and doubted where the later look
-        has none: where clocks differ, that may be the earlier one. Of a commit that both have seen to count the lower
-        epoch stays: if the log was cut in between, one of them has not noticed.
+        The commits are those that were seen last; what the earlier look alone knew is gone. What either has refused is
+        refused until it changes, and doubted where the later look has none, which may be the earlier one. Of a commit
+        that both have seen to count the lower epoch stays: one of them may not have noticed a cut.
         """
         first, last = sorted((self, other), key=lambda one: (one.seen_ms, one.digest, one.as_bytes()))
         live = last.live()
@@ -298,6 +304,7 @@ class GroupMemory:
             raise ValueError(f"a group's memory can't be read: {error}") from None
 
 
+_CUT: Final = "?"
 _NOTHING: Final = Position(-1, None)
 _NO_COMMIT: Final = _NOTHING.commit
 

@@ -21,6 +21,10 @@ Rows = dict[str, list[tuple[int, int, int | None]]]
 leader's. Without one it was never seen to: what it is worth is unknown."""
 
 
+Last = tuple[str, int, Rows]
+"""A group that is gone: its name, when it was last seen (Unix ms), and its last commits."""
+
+
 class LogNow(NamedTuple):
     """What a pass has found out of a partition's log, to judge the commits on it by (F5).
 
@@ -82,12 +86,12 @@ class Memory(Protocol):
         """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
         ...
 
-    def group_names(self) -> Collection[str]:
-        """Return the names of all groups that are remembered, whether or not they are gone."""
+    def group_topics(self, name: str) -> Collection[str]:
+        """Return the topics on which a consumer was ever seen to stand, whether or not its positions counted."""
         ...
 
-    def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
-        """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when (Unix ms), commits."""
+    def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
+        """Return the groups that are not ``present``, seen at or after ``since_ms``; ``outside``: of F7 alone."""
         ...
 
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
@@ -124,13 +128,14 @@ class NoMemory:
         del name, commits, now_ms, since_ms
         return _NOTHING
 
-    def group_names(self) -> Collection[str]:
+    def group_topics(self, name: str) -> Collection[str]:
         """Return nothing."""
+        del name
         return ()
 
-    def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
+    def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return nothing."""
-        del present, since_ms
+        del present, since_ms, outside
         return ()
 
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:

@@ -1,7 +1,6 @@
 """The ledger in SQLite: what is remembered of one cluster, safe under two processes and a kill (docs/memory.md).
 
-It is read as it is needed and written once, in one transaction, by :meth:`Ledger.save`. What another process
-wrote in the meantime is merged with ours.
+It is read as needed and written once, by :meth:`Ledger.save`; what another process wrote meanwhile is merged with ours.
 """
 
 from __future__ import annotations
@@ -12,17 +11,16 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from retention_cli.audit.log import NamedLedger
-from retention_cli.core.consumers import outlives_topics
+from retention_cli.core.consumers import is_outside, outlives_topics
 from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory, digest_of
-from retention_cli.memory.interface import Commits, LogOf, RecalledGroup, Rows
+from retention_cli.memory.interface import Commits, Last, LogOf, RecalledGroup
 from retention_cli.memory.ledger_file import KEYS, SELECT, Key, LedgerFile, partition_of
 from retention_cli.memory.partition import PartitionMemory
 
 _SEEN_AGAIN_MS: Final = 60_000
 """A group that stands where it stood is noted as seen again at most once a minute."""
-
 _TOPICS_AGAIN_MS: Final = 3_600_000
 """Likewise of topics, at most once an hour."""
 
@@ -126,15 +124,15 @@ class Ledger(LedgerFile):
         self.adopt_group(name, group)
         return group.recalled(self._ids, since_ms)
 
-    def group_names(self) -> Collection[str]:
-        """Return the names of all groups that are remembered, whether or not they are gone."""
-        return self._heads.keys()
+    def group_topics(self, name: str) -> Collection[str]:
+        """Return the topics on which a consumer was ever seen to stand."""
+        return self._group(name).topics()
 
-    def gone_groups(self, present: Iterable[str], since_ms: int) -> Iterable[tuple[str, int, Rows]]:
+    def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when, commits."""
         here = frozenset(present)
         for name, head in sorted(self._heads.items()):
-            if name not in here and head.seen_ms >= since_ms:
+            if name not in here and head.seen_ms >= since_ms and (is_outside(name) or not outside):
                 yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
 
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
@@ -143,7 +141,9 @@ class Ledger(LedgerFile):
             if name not in self._groups and head.open.isdisjoint(topics) and not cuts:
                 continue
             group = self._group(name)
-            if group.refuse_beyond(cuts, log_of) | (name in self._present and group.judge(log_of)):
+            if unseen := bool(cuts) and outlives_topics(name) and name not in self._present:
+                group.cut_unseen({tp.topic for tp in cuts})
+            if group.refuse_beyond(cuts, log_of) | (name in self._present and group.judge(log_of)) | unseen:
                 self._adopt(name, group)
 
     def remembers_group(self, name: str) -> bool:

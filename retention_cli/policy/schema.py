@@ -16,6 +16,7 @@ from retention_cli.policy.settings import (
     DEFAULT_REMEMBER_MS,
     DEFAULT_SCAN_RECORDS,
     DEFAULT_SOURCE_TIMEOUT_MS,
+    MAX_SOURCE_TIMEOUT_MS,
 )
 
 
@@ -200,7 +201,6 @@ class EntryModel(_Model):
     )
 
 
-MAX_TIMEOUT_MS: Final = 3_600_000
 SOURCE_KINDS: Final = ("file", "command", "zookeeper")
 
 
@@ -213,9 +213,7 @@ class FloorModel(_Model):
         "JSON with at and positions, or CSV lines topic,partition,offset.",
     )
     command: v.Command | None = Field(
-        default=None,
-        description="A program and its arguments, without a shell, run in the policy file's folder. It prints what a "
-        "file would hold.",
+        default=None, description="A program and its arguments, no shell; it prints what a file would hold."
     )
     zookeeper: v.Hosts | None = Field(
         default=None,
@@ -236,7 +234,7 @@ class FloorModel(_Model):
         default=DEFAULT_MAX_AGE_MS, alias="max.age", description="Older positions are unknown. Default: 1h."
     )
     timeout: v.Milliseconds = Field(
-        default=DEFAULT_SOURCE_TIMEOUT_MS, description="How long reading it may take. Default: 30s."
+        default=DEFAULT_SOURCE_TIMEOUT_MS, description="How long reading it may take, 30s at the most. Default: 10s."
     )
 
     @model_validator(mode="after")
@@ -249,8 +247,8 @@ class FloorModel(_Model):
             raise ValueError("groups and auth.file are of zookeeper alone")
         if self.groups == []:
             raise ValueError("groups is empty: nobody would count")
-        if not 0 < self.timeout <= MAX_TIMEOUT_MS:
-            raise ValueError("timeout is not between 1 ms and 1 h")
+        if not 0 < self.timeout <= MAX_SOURCE_TIMEOUT_MS:
+            raise ValueError("timeout is not between 1 ms and 30 s")
         if self.zookeeper is not None and (self.name is not None or "max_age" in self.model_fields_set):
             raise ValueError("name and max.age are not of zookeeper: its groups have names, and are as of now")
         return self
@@ -282,6 +280,8 @@ class FileModel(_Model):
     @field_validator("floors")
     @classmethod
     def _names_differ(cls, value: list[FloorModel]) -> list[FloorModel]:
+        if sum(one.zookeeper is not None for one in value) > 1:
+            raise ValueError("zookeeper stands there twice: a cluster's old consumers are in one")
         names = [one.label for one in value]
         for kind, name in names:
             if names.count((kind, name)) > 1:

@@ -14,7 +14,9 @@ DEFAULT_IGNORED_GROUPS: Final = ("console-consumer-*",)
 DEFAULT_MAX_AHEAD_MS: Final = 3_600_000
 DEFAULT_REMEMBER_MS: Final = 30 * 86_400_000
 DEFAULT_MAX_AGE_MS: Final = 3_600_000
-DEFAULT_SOURCE_TIMEOUT_MS: Final = 30_000
+DEFAULT_SOURCE_TIMEOUT_MS: Final = 10_000
+MAX_SOURCE_TIMEOUT_MS: Final = 30_000
+"""A recheck, which reads sources again, is at most so old when a delete goes out."""
 TRIGGER_FLAGS: Final = ("--consumed-after", "--event-time", "--before", "--older-than")
 """The one-off flags that ask for a bound (R1 to R4), in the rules' order."""
 TRIGGER_KEYS: Final = frozenset(

@@ -110,8 +110,12 @@ def forget(ledger: Ledger, groups: Iterable[str]) -> list[str]:
 def _remembered(ledger: Ledger, name: str) -> str | None:
     """Return the key under which a group is remembered, or a consumer outside Kafka's groups (F7); None for neither."""
     kind, colon, rest = name.partition(":")
-    keys = (name, key_of(kind, rest)) if colon else (name,)
-    return next((key for key in keys if ledger.remembers_group(key)), None)
+    keys = [key for key in ((name, key_of(kind, rest)) if colon else (name,)) if ledger.remembers_group(key)]
+    if len(keys) > 1:
+        raise NotRememberedError(f"{name} is both a group and another consumer; write group:{name} for the group")
+    if not keys and kind == "group" and ledger.remembers_group(rest):
+        keys = [rest]
+    return keys[0] if keys else None
 
 
 def _view(topic_id: str, partition: int, one: PartitionMemory, groups: Sequence[Seen]) -> PartitionView:

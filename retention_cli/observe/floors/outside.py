@@ -10,12 +10,12 @@ from types import ModuleType
 from typing import Final, Protocol
 
 from retention_cli.brokers.commits import GroupCommits
-from retention_cli.core.consumers import is_outside, key_of, plain_name
+from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Memory, Rows
 from retention_cli.observe.floors.fold import FloorSink
 from retention_cli.observe.floors.sources import command, file, zookeeper
-from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
+from retention_cli.observe.floors.sources.interface import Consumers, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
@@ -112,22 +112,10 @@ def checked(sources: Sequence[FloorSource], found: Sequence[Read], topics: Mappi
         else:
             for name, one in read.items():
                 key = key_of(source.kind, name)
-                consumers[key] = _both(one, consumers.get(key))
+                there = one.positions.items()
+                rows: Rows = {topic: [(number, at, None) for number, at in some] for topic, some in there}
+                consumers[key] = Seen(rows, one.reads, one.unreadable)
     return OutsideReading(consumers, failed)
-
-
-def _both(one: Consumer, other: Seen | None) -> Seen:
-    """Return a consumer as two sources have it: of a partition that both name the lower position counts."""
-    rows: Rows = {topic: [(number, at, None) for number, at in some] for topic, some in one.positions.items()}
-    if other is None:
-        return Seen(rows, one.reads, one.unreadable)
-    for topic, more in other.rows.items():
-        lowest: dict[int, int] = {}
-        for number, at, _epoch in (*rows.get(topic, ()), *more):
-            lowest[number] = min(at, lowest.get(number, at))
-        rows[topic] = [(number, at, None) for number, at in sorted(lowest.items())]
-    reads = None if one.reads is None or other.reads is None else one.reads | other.reads
-    return Seen(rows, reads, {**other.unreadable, **one.unreadable})
 
 
 def _foreign(consumers: Consumers, topics: Mapping[str, Topic]) -> str | None:
@@ -173,17 +161,16 @@ def fold_outside(
         sink.add(key, one.rows, one.reads or ())
         if listener is not None:
             listener(GroupCommits(key, one.rows))
-    others = [name for name in recall.memory.group_names() if not is_outside(name) or name in reading.consumers]
-    gone = list(recall.memory.gone_groups(others, recall.since_ms))
+    gone = list(recall.memory.gone_groups(reading.consumers, recall.since_ms, outside=True))
     for key, seen_ms, rows in gone:
         if any(owns(source, key) for source in sources if source not in reading.failed):
             sink.add_gone(key, rows, format_time(seen_ms // 1000 * 1000))
     for source, text in reading.failed.items():
-        topics_failed: set[str] | None = None
+        held: set[str] | None = None
         if source.topics is not None:
-            stood = {topic for key, _seen, rows in gone if owns(source, key) for topic in rows}
-            topics_failed = {name for name in managed if matches(source.topics, name)} | stood
-        sink.fail(key_of(source.kind, source.name), text, topics_failed)
+            stood = {one for key, _seen, _rows in gone if owns(source, key) for one in recall.memory.group_topics(key)}
+            held = {name for name in managed if matches(source.topics, name)} | stood
+        sink.fail(key_of(source.kind, source.name), text, held)
 
 
 def owns(source: FloorSource, key: str) -> bool:

@@ -277,3 +277,27 @@ def test_positions_that_no_broker_clears_are_of_the_former_topic_when_it_was_rec
     assert look(9, "new") is outlives
     assert look(9, "new") is outlives
     assert not look(10, "new")
+
+
+def test_a_position_on_a_topic_that_is_not_there_is_not_of_the_one_that_comes() -> None:
+    """F5, F7: ZooKeeper keeps nodes of topics that are long gone."""
+    group = GroupMemory()
+    group.update({"orders": [(0, 7, None)]}, {}, b"", 1_000, outlives=True)
+    group.update({"orders": [(0, 7, None)]}, {"orders": "new"}, b"", 2_000, outlives=True)
+    assert ("orders", 0) in group.refused
+    assert group.last_commits({"orders": "new"}, 0) == {}
+
+
+def test_a_cut_that_was_seen_while_a_source_was_not_read_refuses_its_next_position() -> None:
+    """M2, F7: where it stood before still counts, should it be gone by then (F6)."""
+    ids = {"orders": "id"}
+    group = GroupMemory()
+    group.update({"orders": [(0, 900, None)]}, ids, b"", 1_000, outlives=True)
+    group.judge(lambda _place: LogNow(1_000, 1))
+    group.cut_unseen({"orders"})
+    assert group.last_commits(ids, 0) == {"orders": [(0, 900, 1)]}
+    again = GroupMemory.from_bytes(group.as_bytes())
+    again.update({"orders": [(0, 950, None)]}, ids, b"", 2_000, outlives=True)
+    assert ("orders", 0) in again.refused
+    again.update({"orders": [(0, 960, None)]}, ids, b"", 3_000, outlives=True)
+    assert ("orders", 0) not in again.refused

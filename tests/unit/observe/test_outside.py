@@ -40,10 +40,13 @@ class Remembering(NoMemory):
 
     known: dict[str, Rows] = field(default_factory=dict)
 
-    def group_names(self) -> list[str]:
-        return list(self.known)
+    def group_topics(self, name: str) -> list[str]:
+        return list(self.known.get(name, ()))
 
-    def gone_groups(self, present: Iterable[str], since_ms: int) -> list[tuple[str, int, Rows]]:
+    def gone_groups(
+        self, present: Iterable[str], since_ms: int, *, outside: bool = False
+    ) -> list[tuple[str, int, Rows]]:
+        del outside
         there = set(present)
         return [(name, since_ms, rows) for name, rows in self.known.items() if name not in there]
 

@@ -99,6 +99,8 @@ class _Tree:
         except self._gone:
             raise SourceError("there is no /consumers: is the chroot right?") from None
         groups = [name for name in names if matches(source.groups, name) and not matches(source.ignored, name)]
+        if not groups:
+            raise SourceError("no group below /consumers is one that counts: are the chroot and groups right?")
         offsets = self._below(f"{_ROOT}/{group}/offsets" for group in groups)
         reads = self._reads(groups)
         topics = {
@@ -178,7 +180,7 @@ def _position(partition: str, node: tuple[bytes, Any] | None) -> Position | None
     """
     if node is None:
         return None
-    if re.fullmatch(r"[0-9]{1,10}", partition) is None:
+    if re.fullmatch(r"0|[1-9][0-9]{0,9}", partition) is None:
         raise ValueError(f"{plain(partition)} is not a partition")
     value = node[0]
     if _OFFSET.fullmatch(value or b"") is None or int(value) > _LARGEST:
