@@ -119,7 +119,8 @@ def test_a_broker_that_hangs_is_not_made_up_for_by_others(tmp_path: Path) -> Non
         try:
             made = world.cli("trim", *options, "--yes")
             assert made.code in (1, 5), made.err
-            assert f"broker {hung.node_id}" in made.err
+            # Whoever is asked first for metadata is chosen at random: the one that hangs takes the whole time-out.
+            assert f"broker {hung.node_id}" in made.err or "no broker answered" in made.err
             assert "Traceback" not in made.err
             assert world.ends(topic)[0] == 0
         finally:
