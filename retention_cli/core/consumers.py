@@ -25,6 +25,13 @@ def group_key(kind: str, name: str) -> str:
     return key_of(_SHARE, name) if kind == _SHARE else name
 
 
+def group_id(key: str) -> str | None:
+    """Return the id of a Kafka group, whatever its kind; None for a consumer outside Kafka's groups."""
+    if is_share(key):
+        return key.removeprefix(key_of(_SHARE, ""))
+    return None if is_outside(key) else key
+
+
 def is_share(key: str) -> bool:
     """Return whether a key is that of a share group."""
     return key.startswith(key_of(_SHARE, ""))

@@ -71,7 +71,6 @@ class GroupMemory:
         self._made_anew(anew, now)
         if outlives:
             self.refused |= {place: Position(*commit) for place, commit in now.items() if place[0] in anew}
-            ids = {**dict.fromkeys(commits, ""), **ids}  # of a topic that is not there: what comes is another
         self._mark_gone(now)
         self.refused |= {
             place: one for place, one in self.doubted.items() if same(now.get(place, _NO_COMMIT), one.commit)
@@ -90,6 +89,7 @@ class GroupMemory:
         kept = {place[0] for place in self.gone}
         still = kept.union(commits)  # a topic that is gone just now may come back as another (F5)
         self.ids = {topic: one for topic, one in self.ids.items() if topic in still and topic not in anew}
+        self.ids |= dict.fromkeys(commits if outlives else (), "")  # of a topic not there: what comes is another
         self.ids |= {topic: ids[topic] for topic in (*commits, *kept) if topic in ids}
         self.digest = digest
         self.seen_ms = max(now_ms, self.seen_ms + 1)

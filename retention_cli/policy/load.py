@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from retention_cli.core.files import read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import PolicyError, PolicyProblem
-from retention_cli.policy.floors import sources_of
 from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
@@ -27,7 +26,7 @@ from retention_cli.policy.schema import (
     WatermarkModel,
     keys_of,
 )
-from retention_cli.policy.settings import DiskRules, GroupRules, Limits
+from retention_cli.policy.settings import DiskRules, FloorSource, GroupRules, Limits
 from retention_cli.policy.yaml_file import Document, read_document
 
 _MAPPINGS: dict[str, type[BaseModel]] = {"groups": GroupsModel, "limits": LimitsModel, "disks": DisksModel}
@@ -109,11 +108,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
             tuple(model.groups.require),
             tuple(model.groups.latest),
             model.groups.remember,
-            sources_of(
-                [one.model_dump(by_alias=True, exclude_none=True) for one in model.floors],
-                Path(document.source).absolute().parent,
-                tuple(model.groups.ignore),
-            ),
+            tuple(_source(one, Path(document.source).absolute().parent, model.groups) for one in model.floors),
             "ignore" if model.groups.share == "ignore" else "count",
         ),
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
@@ -121,6 +116,29 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         disks=_disks(model.disks),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
+    )
+
+
+def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource:
+    """Return the source that an entry of ``floors`` stands for; relative paths are of the policy file's folder."""
+    kind, name = model.label
+    place, command = model.zookeeper or "", tuple(model.command or ())
+    if model.file is not None:
+        place = model.file if "://" in model.file else str(folder / model.file)
+    elif command:
+        place = str(folder)
+        command = (str(folder / command[0]) if "/" in command[0] else command[0], *command[1:])
+    return FloorSource(
+        kind,
+        name,
+        place=place,
+        command=command,
+        topics=None if model.topics is None else tuple(model.topics),
+        max_age_ms=model.max_age,
+        timeout_ms=model.timeout,
+        groups=("*",) if model.groups is None else tuple(model.groups),
+        ignored=tuple(groups.ignore) if kind == "zookeeper" else (),
+        auth_file="" if model.auth_file is None else str(folder / model.auth_file),
     )
 
 

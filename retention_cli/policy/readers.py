@@ -10,14 +10,18 @@ import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
 from retention_cli.core.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
-from retention_cli.policy.archive_url import NONE, ArchiveUrlError, check_url
+from retention_cli.policy.archive_url import NONE, SCHEMES, ArchiveUrlError, check_url
 from retention_cli.policy.patterns import compiled
 from retention_cli.policy.settings import event_source
 from retention_cli.policy.shown import short, shown
 
 _DIR: Final = re.compile(r"(\d+:)?[^:]*[/\\].*")
+_SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_HOSTS: Final = re.compile(r"[^\s,/]+:[0-9]{1,5}(,[^\s,/]+:[0-9]{1,5})*(/[^\s/]+)*")
+_HTTP: Final = ("http", "https")
 _LARGEST: Final = 2**63 - 1
 """What Kafka's protocol has room for, in ms and in bytes."""
 
@@ -231,3 +235,57 @@ def read_topic_patterns(value: object) -> list[str]:
     if not found:
         raise ValueError("is empty: name a topic, a glob such as 'orders.*', or '*' for all")
     return found
+
+
+def read_source_name(value: object) -> str:
+    """Read a source's name."""
+    if isinstance(value, str) and _SOURCE_NAME.fullmatch(value):
+        return value
+    raise ValueError(f"{shown(value)} is not a name: letters, digits, '.', '_' and '-', up to 100")
+
+
+def read_place(value: object) -> str:
+    """Read a file's path, or its URL without any secret in it."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("is not a path or a URL")
+    if "://" not in value:
+        return value
+    try:
+        if urlsplit(value).scheme not in _HTTP:
+            return check_url(value)
+    except ArchiveUrlError as error:
+        text = str(error)
+        if "which is none of" in text:
+            text = f"starts with {urlsplit(value).scheme}://, which is none of {', '.join((*SCHEMES[:-1], *_HTTP))}"
+        raise ValueError(text) from None
+    if "@" in value or "?" in value or "#" in value:
+        raise ValueError(
+            "holds @, ? or #, behind which secrets stand: name a URL that needs none, or fetch it by a command"
+        )
+    return value
+
+
+def read_path(value: object) -> str:
+    """Read a path."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError("is not a path")
+    return value
+
+
+def read_hosts(value: object) -> str:
+    """Read ZooKeeper's hosts and chroot."""
+    if not isinstance(value, str) or "@" in value or _HOSTS.fullmatch(value) is None:
+        raise ValueError("is not host:port, comma separated, and a chroot, such as zk1:2181,zk2:2181/kafka")
+    return value
+
+
+def read_command(value: object) -> list[str]:
+    """Read a program and its arguments."""
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(isinstance(one, str) and "\0" not in one for one in value)
+        or not value[0].strip()
+    ):
+        raise ValueError('is not a list of a program and its arguments, such as ["flink-offsets", "--json"]')
+    return list(value)

@@ -17,6 +17,8 @@ from retention_cli.policy.settings import (
     DEFAULT_SCAN_RECORDS,
     DEFAULT_SOURCE_TIMEOUT_MS,
     MAX_SOURCE_TIMEOUT_MS,
+    SOURCE_KINDS,
+    SourceKind,
 )
 
 
@@ -201,9 +203,6 @@ class EntryModel(_Model):
     )
 
 
-SOURCE_KINDS: Final = ("file", "command", "zookeeper")
-
-
 class FloorModel(_Model):
     """Consumers outside Kafka's groups, and where their positions are (F7): a file, a command's output, ZooKeeper."""
 
@@ -254,7 +253,7 @@ class FloorModel(_Model):
         return self
 
     @property
-    def label(self) -> tuple[str, str]:
+    def label(self) -> tuple[SourceKind, str]:
         """Its kind, and what it is called."""
         kind = next(one for one in SOURCE_KINDS if getattr(self, one) is not None)
         return kind, self.name or str(self.zookeeper)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from retention_cli.core.model import Unknown, Watermark
 from retention_cli.core.units import UnitError
@@ -106,6 +106,10 @@ class Settings:
     unsettled: Unknown | None = None
 
 
+SourceKind = Literal["file", "command", "zookeeper"]
+SOURCE_KINDS: Final[tuple[SourceKind, ...]] = get_args(SourceKind)
+
+
 @dataclass(frozen=True, slots=True)
 class FloorSource:
     """Consumers outside Kafka's groups (F7), and where their positions are.
@@ -115,7 +119,7 @@ class FloorSource:
     ``groups`` are read that are not ``ignored``. What is older than ``max_age_ms`` is unknown.
     """
 
-    kind: Literal["file", "command", "zookeeper"]
+    kind: SourceKind
     name: str
     place: str = ""
     command: tuple[str, ...] = ()

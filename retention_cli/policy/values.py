@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from retention_cli.policy import floors as fl
 from retention_cli.policy import readers as r
 
 _DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d|w)\s*$"
@@ -125,14 +124,14 @@ ArchiveUrl = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^(none|/.*|(file|s3|hdfs|viewfs|gs|gcs)://[^@]+)$"}),
 ]
 SourceName = Annotated[
-    str, BeforeValidator(fl.read_name), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,100}$"})
+    str, BeforeValidator(r.read_source_name), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,100}$"})
 ]
-Place = Annotated[str, BeforeValidator(fl.read_place), WithJsonSchema({"type": "string", "minLength": 1})]
-Hosts = Annotated[str, BeforeValidator(fl.read_hosts), WithJsonSchema({"type": "string", "pattern": "^[^@]+$"})]
-Path = Annotated[str, BeforeValidator(fl.read_path), WithJsonSchema({"type": "string", "minLength": 1})]
+Place = Annotated[str, BeforeValidator(r.read_place), WithJsonSchema({"type": "string", "minLength": 1})]
+Hosts = Annotated[str, BeforeValidator(r.read_hosts), WithJsonSchema({"type": "string", "pattern": "^[^@]+$"})]
+Path = Annotated[str, BeforeValidator(r.read_path), WithJsonSchema({"type": "string", "minLength": 1})]
 Command = Annotated[
     list[str],
-    BeforeValidator(fl.read_command),
+    BeforeValidator(r.read_command),
     WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1}),
 ]
 Names = Annotated[list[str], BeforeValidator(r.read_names), WithJsonSchema(_STRINGS)]

@@ -170,3 +170,20 @@ def test_unread_records_that_would_go_are_counted_for_it_too(world: World, topic
     [row] = plan.decisions
     assert (row.trim_to, row.unconsumed) == (10, 7)
     assert plan.unconsumed_by == {f"group:{topic}-g": 2, "file:flink": 7}
+
+
+def test_a_group_cannot_speak_for_a_source(world: World, topic: str, tmp_path: Path) -> None:
+    """A group whose id is a source's own key: it holds while it is there (F3), and what it commits is never recalled."""
+    other, place = world.topic(), tmp_path / "flink.json"
+    policy = with_file(topic, place)
+    write(place, **{topic: 3})
+    assert world.decide(policy, topic).trim_to == 3
+    world.commit("\x01file:flink", topic, 9)
+    write(place, **{other: 0})
+    try:
+        decision = world.decide(policy, topic)
+        assert said(decision) == ["F3: group file:flink could not be read: its id begins with a control character"]
+    finally:
+        world.delete_group("\x01file:flink")
+    decision = world.decide(policy, topic)
+    assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")

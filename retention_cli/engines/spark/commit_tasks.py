@@ -19,7 +19,8 @@ from retention_cli.engines.spark.schemas import COMMITS
 from retention_cli.engines.spark.slice_memory import SliceMemory
 from retention_cli.engines.spark.slices import by_slice
 from retention_cli.memory.group import GroupMemory
-from retention_cli.observe.floors.kafka_groups import Recall, read_groups
+from retention_cli.observe.floors.kafka_groups import read_groups
+from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 
 ROWS_A_BATCH: Final = 20_000

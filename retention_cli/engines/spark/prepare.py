@@ -23,8 +23,9 @@ from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
-from retention_cli.observe.floors.kafka_groups import Doubt, Listing, Recall, list_counted, not_listed
+from retention_cli.observe.floors.kafka_groups import Doubt, Listing, list_counted, not_listed
 from retention_cli.observe.floors.outside import fold_outside
+from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
 from retention_cli.plan.make import PastDay, with_live

@@ -37,7 +37,8 @@ from retention_cli.engines.spark.source_options import Options, Slice, SlicedRea
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.folded import FoldedFloors
-from retention_cli.observe.floors.kafka_groups import Doubt, Recall, list_counted, read_groups
+from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
+from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.rows import CommitRows
 from retention_cli.observe.floors.standing import Standing
 from retention_cli.observe.request import Prepared, Request

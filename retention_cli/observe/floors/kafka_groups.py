@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -12,14 +12,14 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.consumers import group_key, is_outside, is_share, plain_name
+from retention_cli.core.consumers import group_key, is_outside, plain_name
 from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
-from retention_cli.core.units import format_time
-from retention_cli.memory.interface import Commits, Memory, NoMemory
+from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.lineage import EpochEnds
 from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
+from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import EpochEnd
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
@@ -185,11 +185,13 @@ def read_groups(
     recall: Recall,
 ) -> None:
     """Read these groups' members and commits, and hand them over: any slice of all that count."""
+    honest = [group for group in counted if not is_outside(group.name)]
     for group in counted:
-        if is_outside(group.name):
+        if is_outside(group.name):  # nor is it read: what it commits is not remembered as another consumer's
             fold.fail(plain_name(group.name), "its id begins with a control character", None)
-        if group.kind == "unknown":
+        elif group.kind == "unknown":
             fold.fail(group.name, "a group of a type that this kretain does not know", None)
+    keys = {group.name: group_key(group.kind, group.name) for group in honest}
     reads: dict[str, frozenset[str]] = {}
     unreadable: dict[str, str] = {}
 
@@ -199,16 +201,16 @@ def read_groups(
         else:
             reads[name] = reads.get(name, frozenset()) | topics
 
-    reader.describe_members([group for group in counted if _is_described(group)], on_members, patience_s)
-    shares = frozenset(group.name for group in counted if group.kind == "share")
-    read = [group.name for group in counted if group.kind in ("classic", "consumer", "streams")]
+    reader.describe_members([group for group in honest if _is_described(group)], on_members, patience_s)
+    shares = [group.name for group in honest if group.kind == "share"]
+    read = [group.name for group in honest if group.kind in ("classic", "consumer", "streams")]
     done = 0
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
         nonlocal done
         done += 1
         progress("committed offsets", done, len(read) + len(shares))
-        name, key = commits.group, group_key("share" if commits.group in shares else "", commits.group)
+        name, key = commits.group, keys[commits.group]
         if isinstance(commits, CommitsUnknown):
             known = commits.topics
             fold.fail(key, commits.text, None if known is None else known | reads.get(name, frozenset()))
@@ -222,41 +224,8 @@ def read_groups(
 
     progress("committed offsets", 0, len(read) + len(shares))
     if shares:
-        reader.read_share_offsets(sorted(shares), on_commits)
+        reader.read_share_offsets(shares, on_commits)
     reader.read_commits(read, on_commits, patience_s)
-
-
-@dataclass(frozen=True, slots=True)
-class Recall:
-    """What is remembered of groups, laid beside what was read of them (F5, F6)."""
-
-    memory: Memory
-    rules: GroupRules
-    now_ms: int
-
-    @property
-    def since_ms(self) -> int:
-        """From when on a group that is gone still counts (F6)."""
-        return self.now_ms - self.rules.remember_ms
-
-    def complete(self, fold: FloorSink, name: str, commits: Commits) -> None:
-        """Tell the fold which of a group's commits count for nothing, and which it had and has no more."""
-        known = self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
-        if known.refused:
-            fold.refuse(name, known.refused)
-        if known.gone:
-            fold.recall(name, known.gone, "before")
-
-    def add_gone(self, fold: FloorSink, listed: Collection[str]) -> None:
-        """Fold in the groups that are there no more. Where the memory is lost, any group may be one of them."""
-        if self.memory.lost is not None:
-            for reason in self.memory.lost.reasons:
-                fold.fail_all(Reason("F6", reason.text))
-        for name, seen_ms, rows in self.memory.gone_groups(listed, self.since_ms):
-            if is_outside(name) and not (is_share(name) and self.rules.share == "count"):
-                continue
-            if not matches(self.rules.ignore, plain_name(name).removeprefix("share:") if is_share(name) else name):
-                fold.add_gone(name, rows, format_time(seen_ms // 1000 * 1000))
 
 
 def _is_described(group: ListedGroup) -> bool:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Final, Protocol
+from typing import Final
 
 from retention_cli.brokers.commits import GroupCommits
+from retention_cli.brokers.metadata import TopicMetadata
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.units import format_time
-from retention_cli.memory.interface import Memory, Rows
+from retention_cli.memory.interface import Rows
 from retention_cli.observe.floors.fold import FloorSink
+from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.sources import command, file, zookeeper
 from retention_cli.observe.floors.sources.interface import Consumers, SourceError
 from retention_cli.policy.model import matches
@@ -26,33 +28,6 @@ _GRACE_S: Final = 1.0
 _OF_LIBRARIES: Final = (LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
 Read = Consumers | SourceError
-
-
-class Topic(Protocol):
-    """What is asked of a topic's metadata."""
-
-    @property
-    def partitions(self) -> Collection[int]:
-        """Its partitions' numbers."""
-        ...
-
-
-class Completing(Protocol):
-    """Lays what is remembered of a consumer beside what was read of it (:class:`~.kafka_groups.Recall`)."""
-
-    @property
-    def memory(self) -> Memory:
-        """What is remembered of the cluster."""
-        ...
-
-    @property
-    def since_ms(self) -> int:
-        """From when on what is gone still counts."""
-        ...
-
-    def complete(self, fold: FloorSink, name: str, commits: Rows) -> None:
-        """Return nothing; the fold has what is known besides."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +71,9 @@ def read_sources(sources: Sequence[FloorSource], now_ms: Callable[[], int]) -> l
     return list(results)
 
 
-def checked(sources: Sequence[FloorSource], found: Sequence[Read], topics: Mapping[str, Topic]) -> OutsideReading:
+def checked(
+    sources: Sequence[FloorSource], found: Sequence[Read], topics: Mapping[str, TopicMetadata]
+) -> OutsideReading:
     """Return the consumers of sound sources.
 
     A position on a partition that this cluster does not have makes a file or a command unsound. ZooKeeper has nodes of
@@ -118,7 +95,7 @@ def checked(sources: Sequence[FloorSource], found: Sequence[Read], topics: Mappi
     return OutsideReading(consumers, failed)
 
 
-def _foreign(consumers: Consumers, topics: Mapping[str, Topic]) -> str | None:
+def _foreign(consumers: Consumers, topics: Mapping[str, TopicMetadata]) -> str | None:
     for one in consumers.values():
         for topic, rows in one.positions.items():
             if topic not in topics:
@@ -133,8 +110,8 @@ def fold_outside(
     sink: FloorSink,
     sources: Sequence[FloorSource],
     managed: Iterable[str],
-    topics: Mapping[str, Topic],
-    recall: Completing,
+    topics: Mapping[str, TopicMetadata],
+    recall: Recall,
     now_ms: Callable[[], int],
     listener: Callable[[GroupCommits], None] | None = None,
 ) -> None:

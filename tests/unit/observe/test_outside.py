@@ -13,25 +13,25 @@ from pathlib import Path
 
 import pytest
 
+from retention_cli.brokers.metadata import PartitionMetadata, TopicMetadata
 from retention_cli.core.consumers import floor_by, key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
-from retention_cli.memory.interface import NoMemory, Rows
-from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
+from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup, Rows
+from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.outside import Seen, checked, fold_outside, read_sources
+from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.rows import CommitRows
 from retention_cli.observe.floors.sources.interface import SourceError
-from retention_cli.policy.settings import FloorSource
+from retention_cli.policy.settings import FloorSource, GroupRules
 
 NOW = 1_800_000_000_000
 ORDERS = TopicPartition("orders", 0)
 
 
-@dataclass
-class Topic:
-    partitions: range
-
-
-TOPICS = {"orders": Topic(range(2)), "payments": Topic(range(1)), "elsewhere": Topic(range(1))}
+TOPICS = {
+    name: TopicMetadata(name, f"{name}-id", False, {number: PartitionMetadata(1, 5) for number in range(count)})
+    for name, count in (("orders", 2), ("payments", 1), ("elsewhere", 1))
+}
 
 
 @dataclass
@@ -39,6 +39,15 @@ class Remembering(NoMemory):
     """Remembers these positions of consumers, and recalls what is there no more (F6)."""
 
     known: dict[str, Rows] = field(default_factory=dict)
+
+    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
+        del now_ms, since_ms
+        there = {(topic, row[0]) for topic, rows in commits.items() for row in rows}
+        gone = {
+            topic: [row for row in rows if (topic, row[0]) not in there]
+            for topic, rows in self.known.get(name, {}).items()
+        }
+        return RecalledGroup(gone)
 
     def group_topics(self, name: str) -> list[str]:
         return list(self.known.get(name, ()))
@@ -51,19 +60,10 @@ class Remembering(NoMemory):
         return [(name, since_ms, rows) for name, rows in self.known.items() if name not in there]
 
 
-@dataclass
-class Recalling:
-    memory: Remembering = field(default_factory=Remembering)
-    since_ms: int = 0
-
-    def complete(self, fold: FloorSink, name: str, commits: Rows) -> None:
-        there = {(topic, row[0]) for topic, rows in commits.items() for row in rows}
-        gone = {
-            topic: [row for row in rows if (topic, row[0]) not in there]
-            for topic, rows in self.memory.known.get(name, {}).items()
-        }
-        if any(gone.values()):
-            fold.recall(name, gone, "before")
+def recalling(**known: Rows) -> Recall:
+    """Return what recalls these positions of file sources."""
+    memory = Remembering(known={key_of("file", name): rows for name, rows in known.items()})
+    return Recall(memory, GroupRules(), NOW)
 
 
 def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> FloorSource:
@@ -73,10 +73,10 @@ def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> Floo
     return FloorSource("file", name, place=str(place), **more)  # type: ignore[arg-type]
 
 
-def folded(*sources: FloorSource, recall: Recalling | None = None, now_ms: int = NOW) -> FloorFold:
+def folded(*sources: FloorSource, recall: Recall | None = None, now_ms: int = NOW) -> FloorFold:
     fold = FloorFold({"orders": TopicScope([5, 5]), "payments": TopicScope([5])})
     fold.add("billing", {"orders": [(0, 50, 5), (1, 60, 5)], "payments": [(0, 70, 5)]})
-    fold_outside(fold, sources, ["orders", "payments"], TOPICS, recall or Recalling(), lambda: now_ms)
+    fold_outside(fold, sources, ["orders", "payments"], TOPICS, recall or recalling(), lambda: now_ms)
     return fold
 
 
@@ -99,7 +99,7 @@ def test_a_file_counts_where_it_has_positions(tmp_path: Path) -> None:
 def test_positions_are_floors_without_any_group(tmp_path: Path) -> None:
     fold = FloorFold({"orders": TopicScope([5, 5])})
     source = a_file(tmp_path, "orders,0,7\norders,1,9\n")
-    fold_outside(fold, [source], ["orders"], TOPICS, Recalling(), lambda: NOW)
+    fold_outside(fold, [source], ["orders"], TOPICS, recalling(), lambda: NOW)
     assert fold.floor(ORDERS, 0, 100) == Floor(7, "file:flink")
 
 
@@ -113,7 +113,7 @@ def test_a_partition_without_a_position_is_unknown_and_says_what_to_do(tmp_path:
 def test_a_group_of_the_same_name_is_another_consumer(tmp_path: Path) -> None:
     fold = FloorFold({"orders": TopicScope([5, 5])})
     fold.add("file:flink", {"orders": [(0, 3, 5), (1, 3, 5)]})
-    fold_outside(fold, [a_file(tmp_path, "orders,0,7\norders,1,9\n")], ["orders"], TOPICS, Recalling(), lambda: NOW)
+    fold_outside(fold, [a_file(tmp_path, "orders,0,7\norders,1,9\n")], ["orders"], TOPICS, recalling(), lambda: NOW)
     assert fold.floor(ORDERS, 0, 100) == Floor(3, "group:file:flink")
     assert floor_by(key_of("file", "flink")) == "file:flink"
 
@@ -134,13 +134,13 @@ def test_one_odd_row_makes_all_unknown_that_the_source_may_read(tmp_path: Path, 
 
 
 def test_where_it_stood_before_is_unknown_too_while_it_cannot_be_read(tmp_path: Path) -> None:
-    recall = Recalling(Remembering(known={key_of("file", "flink"): {"payments": [(0, 7, 5)]}}))
+    recall = recalling(flink={"payments": [(0, 7, 5)]})
     fold = folded(a_file(tmp_path, "", topics=("ord*",)), recall=recall)
     assert floor(fold, "payments") == "F3: file:flink could not be read: it is empty: was it cut short?"
 
 
 def test_a_row_that_is_gone_counts_where_it_stood(tmp_path: Path) -> None:
-    recall = Recalling(Remembering(known={key_of("file", "flink"): {"payments": [(0, 7, 5)]}}))
+    recall = recalling(flink={"payments": [(0, 7, 5)]})
     fold = folded(a_file(tmp_path, "orders,0,7\norders,1,9\n"), recall=recall)
     assert floor(fold, "payments") == "7 file:flink"
 
@@ -163,7 +163,7 @@ def test_too_old_is_unknown(tmp_path: Path) -> None:
 def test_what_is_read_for_spark_is_what_is_read_here(tmp_path: Path) -> None:
     sources = [a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",))]
     rows = CommitRows({"orders": 2, "payments": 1})
-    fold_outside(rows, sources, ["orders", "payments"], TOPICS, Recalling(), lambda: NOW)
+    fold_outside(rows, sources, ["orders", "payments"], TOPICS, recalling(), lambda: NOW)
     key = key_of("file", "flink")
     found = {(one.group, one.topic, one.partition, one.kind, one.offset) for one in rows.take()}
     assert found == {

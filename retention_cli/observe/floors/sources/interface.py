@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+MAX_OFFSET: Final = 2**63 - 1
 Position = tuple[int, int]
 """Partition, and the offset of the first record that the consumer has yet to read."""
 Positions = Mapping[str, Sequence[Position]]

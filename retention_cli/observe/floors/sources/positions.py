@@ -15,12 +15,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from retention_cli.core.units import UnitError, format_age, parse_time_ms
-from retention_cli.observe.floors.sources.interface import Position, SourceError
+from retention_cli.observe.floors.sources.interface import MAX_OFFSET, Position, SourceError
 from retention_cli.policy.shown import shown
 
 MAX_BYTES: Final = 64 << 20
 """Of a source's content: some million positions."""
-_LARGEST: Final = 2**63 - 1
 _MOST_PARTITIONS: Final = 2**31 - 1
 _HEADER: Final = ["topic", "partition", "offset"]
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
@@ -92,7 +91,7 @@ def _json_row(number: int, row: Any) -> _Row:
     place = f"position {number}"
     if not isinstance(row, dict) or set(row) != _KEYS or not isinstance(row["topic"], str) or not row["topic"]:
         raise SourceError(f'{place} is not {{"topic": …, "partition": …, "offset": …}}')
-    for key, most in (("partition", _MOST_PARTITIONS), ("offset", _LARGEST)):
+    for key, most in (("partition", _MOST_PARTITIONS), ("offset", MAX_OFFSET)):
         if type(row[key]) is not int or not 0 <= row[key] <= most:
             raise SourceError(f"{place}: {key} {_told(row[key])} is not a whole number from 0")
     return place, row["topic"], row["partition"], row["offset"]
@@ -102,7 +101,7 @@ def _moment(at: Any) -> int:
     with contextlib.suppress(UnitError):
         if isinstance(at, str):
             return parse_time_ms(at)
-    if type(at) is int and 0 < at <= _LARGEST:
+    if type(at) is int and 0 < at <= MAX_OFFSET:
         return at
     raise SourceError('"at" is not a moment: write it in ISO 8601 with a zone, or in Unix ms')
 
@@ -139,7 +138,7 @@ def _from_csv(text: str) -> list[_Row]:
             if len(row) != len(_HEADER) or not row[0]:
                 raise SourceError(f"{place} is not topic,partition,offset")
             partition, offset = (_number(place, *cell) for cell in zip(_HEADER[1:], row[1:], strict=True))
-            if partition > _MOST_PARTITIONS or offset > _LARGEST:
+            if partition > _MOST_PARTITIONS or offset > MAX_OFFSET:
                 raise SourceError(f"{place}: a number is larger than Kafka has room for")
             found.append((place, row[0], partition, offset))
     except csv.Error as error:

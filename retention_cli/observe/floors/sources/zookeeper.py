@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.files import read_file
-from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Position, SourceError
+from retention_cli.observe.floors.sources.interface import MAX_OFFSET, Consumer, Consumers, Position, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain, shown
 
 _ROOT: Final = "/consumers"
 _OFFSET: Final = re.compile(rb"[0-9]{1,19}")
-_LARGEST: Final = 2**63 - 1
 _AT_ONCE: Final = 500
 _QUIET: Final = logging.getLogger("kretain.zookeeper")
 _QUIET.addHandler(logging.NullHandler())
@@ -183,6 +182,6 @@ def _position(partition: str, node: tuple[bytes, Any] | None) -> Position | None
     if re.fullmatch(r"0|[1-9][0-9]{0,9}", partition) is None:
         raise ValueError(f"{plain(partition)} is not a partition")
     value = node[0]
-    if _OFFSET.fullmatch(value or b"") is None or int(value) > _LARGEST:
+    if _OFFSET.fullmatch(value or b"") is None or int(value) > MAX_OFFSET:
         raise ValueError(f"partition {partition} holds {shown((value or b'').decode(errors='replace'))}, not an offset")
     return int(partition), int(value)

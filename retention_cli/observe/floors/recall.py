@@ -1,0 +1,48 @@
+"""What is remembered of consumers, compared with what was read of them (F5, F6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from retention_cli.core.consumers import group_id, is_share
+from retention_cli.core.model import Reason
+from retention_cli.core.units import format_time
+from retention_cli.memory.interface import Commits, Memory
+from retention_cli.observe.floors.fold import FloorSink
+from retention_cli.policy.model import matches
+from retention_cli.policy.settings import GroupRules
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What is remembered of groups, laid beside what was read of them (F5, F6)."""
+
+    memory: Memory
+    rules: GroupRules
+    now_ms: int
+
+    @property
+    def since_ms(self) -> int:
+        """From when on a group that is gone still counts (F6)."""
+        return self.now_ms - self.rules.remember_ms
+
+    def complete(self, fold: FloorSink, name: str, commits: Commits) -> None:
+        """Tell the fold which of a group's commits count for nothing, and which it had and has no more."""
+        known = self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
+        if known.refused:
+            fold.refuse(name, known.refused)
+        if known.gone:
+            fold.recall(name, known.gone, "before")
+
+    def add_gone(self, fold: FloorSink, listed: Collection[str]) -> None:
+        """Fold in the groups that are there no more. Where the memory is lost, any group may be one of them."""
+        if self.memory.lost is not None:
+            for reason in self.memory.lost.reasons:
+                fold.fail_all(Reason("F6", reason.text))
+        for name, seen_ms, rows in self.memory.gone_groups(listed, self.since_ms):
+            group = group_id(name)
+            if group is None or (is_share(name) and self.rules.share == "ignore"):
+                continue
+            if not matches(self.rules.ignore, group):
+                fold.add_gone(name, rows, format_time(seen_ms // 1000 * 1000))
