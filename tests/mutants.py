@@ -26,6 +26,7 @@ _LIMITS: Final = "decide/guards/limits.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
 _FRAMES: Final = "engines/spark/frames.py"
 _OUTSIDE: Final = "observe/floors/outside.py"
+_CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
 _POSITIONS: Final = "observe/floors/sources/positions.py"
 _REMEMBER: Final = "engines/spark/remember.py"
 
@@ -125,8 +126,21 @@ MUTANTS: Final = (
         "        sink.fail(key_of(source.kind, source.name), text, held)",
         "        bool(held)",
     ),
-    Mutant("F7: a foreign row is passed over", _OUTSIDE, "if topic not in topics:", "if False:"),
-    Mutant("F7: old positions are good", _POSITIONS, "if now_ms - at_ms > max_age_ms:", "if False:"),
+    Mutant(
+        "F7: a foreign row is passed over",
+        _OUTSIDE,
+        "topic for topic in one.positions if topic not in topics",
+        "topic for topic in ()",
+    ),
+    Mutant("F7: old positions are good", _POSITIONS, "now_ms - at_ms > max_age_ms:", "False:"),
+    Mutant(
+        "F7: a batch under way is done",
+        _CHECKPOINT,
+        '_last_batch(checkpoint, "commits")',
+        '_last_batch(checkpoint, "offsets")',
+    ),
+    Mutant("F7: the source ahead counts", _CHECKPOINT, "min(offset, here.get(", "max(offset, here.get("),
+    Mutant("F7: a batch cut short is whole", _CHECKPOINT, "if count <= max(begun, default=0):", "if False:"),
     Mutant("F7: of two rows the last counts", _POSITIONS, "        if partition in here:", "        if False:"),
 )
 

@@ -25,6 +25,8 @@ def connect(url: str) -> tuple[Any, str]:
     if "://" not in url:
         return fs.LocalFileSystem(), os.path.abspath(url)  # noqa: PTH100  (resolve would follow links)
     try:
+        if url.startswith("hdfs:///"):  # wherever Hadoop's own settings lead
+            return fs.HadoopFileSystem("default"), url.removeprefix("hdfs://")
         found, base = fs.FileSystem.from_uri("gs://" + url[6:] if url.startswith("gcs://") else url)
     except (OSError, ValueError, NotImplementedError) as error:
         shown = url.partition("?")[0]

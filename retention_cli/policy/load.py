@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from retention_cli.core.files import read_file
 from retention_cli.core.model import Watermark
 from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
@@ -20,7 +21,6 @@ from retention_cli.policy.schema import (
     DisksModel,
     EntryModel,
     FileModel,
-    FloorModel,
     GroupsModel,
     LimitsModel,
     WatermarkModel,
@@ -123,8 +123,8 @@ def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource
     """Return the source that an entry of ``floors`` stands for; relative paths are of the policy file's folder."""
     kind, name = model.label
     place, command = model.zookeeper or "", tuple(model.command or ())
-    if model.file is not None:
-        place = model.file if "://" in model.file else str(folder / model.file)
+    if (path := model.file or model.checkpoint) is not None:
+        place = path if "://" in path else str(folder / path)
     elif command:
         place = str(folder)
         command = (str(folder / command[0]) if "/" in command[0] else command[0], *command[1:])
@@ -134,7 +134,7 @@ def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource
         place=place,
         command=command,
         topics=None if model.topics is None else tuple(model.topics),
-        max_age_ms=model.max_age,
+        max_age_ms=None if kind == "checkpoint" and "max_age" not in model.model_fields_set else model.max_age,
         timeout_ms=model.timeout,
         groups=("*",) if model.groups is None else tuple(model.groups),
         ignored=tuple(groups.ignore) if kind == "zookeeper" else (),

@@ -252,7 +252,8 @@ def read_place(value: object) -> str:
         return value
     try:
         if urlsplit(value).scheme not in _HTTP:
-            return check_url(value)
+            check_url(value.replace("hdfs:///", "hdfs://default/", 1))  # a client's own default is good here
+            return value
     except ArchiveUrlError as error:
         text = str(error)
         if "which is none of" in text:
@@ -263,6 +264,14 @@ def read_place(value: object) -> str:
             "holds @, ? or #, behind which secrets stand: name a URL that needs none, or fetch it by a command"
         )
     return value
+
+
+def read_folder(value: object) -> str:
+    """Read a folder's path, or its URL: one that has listings, so not over HTTP."""
+    text = read_place(value)
+    if urlsplit(text).scheme in _HTTP:
+        raise ValueError(f"starts with {urlsplit(text).scheme}://, which is none of {', '.join(SCHEMES[:-1])}")
+    return text.rstrip("/") or "/"
 
 
 def read_path(value: object) -> str:

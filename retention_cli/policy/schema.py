@@ -5,28 +5,21 @@ Every key is the KIPs' or Kafka's own name.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BaseModel, Field, WithJsonSchema, field_validator
 
 from retention_cli.policy import values as v
+from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.settings import (
     DEFAULT_IGNORED_GROUPS,
-    DEFAULT_MAX_AGE_MS,
     DEFAULT_REMEMBER_MS,
     DEFAULT_SCAN_RECORDS,
-    DEFAULT_SOURCE_TIMEOUT_MS,
-    MAX_SOURCE_TIMEOUT_MS,
-    SOURCE_KINDS,
-    SourceKind,
 )
+from retention_cli.policy.strict_model import StrictModel
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", populate_by_name=False, strict=True)
-
-
-class GroupsModel(_Model):
+class GroupsModel(StrictModel):
     """Which consumer groups count (F1–F4)."""
 
     ignore: v.Patterns = Field(
@@ -46,7 +39,7 @@ class GroupsModel(_Model):
     )
 
 
-class LimitsModel(_Model):
+class LimitsModel(StrictModel):
     """A plan past one of these is shown, and refused by trim (G6)."""
 
     max_records: v.Count | None = Field(default=None, alias="max.records", description="Records per 24 hours.")
@@ -56,7 +49,7 @@ class LimitsModel(_Model):
     )
 
 
-class WatermarkModel(_Model):
+class WatermarkModel(StrictModel):
     """From this usage on, times count less (R7)."""
 
     percent: v.Ceiling = Field(description="A disk's usage, in percent of its size.")
@@ -64,7 +57,7 @@ class WatermarkModel(_Model):
     minimum: v.Milliseconds = Field(description="They are never shortened below this.")
 
 
-class DisksModel(_Model):
+class DisksModel(StrictModel):
     """The brokers' disks (R6 and R7, KIP-61)."""
 
     percent: v.Ceiling | None = Field(
@@ -96,7 +89,7 @@ class DisksModel(_Model):
     )
 
 
-class EntryModel(_Model):
+class EntryModel(StrictModel):
     """Settings for the topics that match. Later entries override earlier ones, key by key."""
 
     match: v.TopicPatterns = Field(description="Topic names or globs; 're:…' is a regular expression (RE2).")
@@ -203,63 +196,7 @@ class EntryModel(_Model):
     )
 
 
-class FloorModel(_Model):
-    """Consumers outside Kafka's groups, and where their positions are (F7): a file, a command's output, ZooKeeper."""
-
-    file: v.Place | None = Field(
-        default=None,
-        description="A path, from the policy file's folder, or a URL: file, s3, hdfs, gs, http or https. It holds "
-        "JSON with at and positions, or CSV lines topic,partition,offset.",
-    )
-    command: v.Command | None = Field(
-        default=None, description="A program and its arguments, no shell; it prints what a file would hold."
-    )
-    zookeeper: v.Hosts | None = Field(
-        default=None,
-        description="Old consumers: host:port, comma separated, and the chroot, such as zk1:2181,zk2:2181/kafka.",
-    )
-    name: v.SourceName | None = Field(
-        default=None, description="What floors call a file or a command: file:NAME, command:NAME."
-    )
-    groups: v.Patterns | None = Field(default=None, description="Of zookeeper: the groups that count. Default: all.")
-    auth_file: v.Path | None = Field(
-        default=None, alias="auth.file", description="Of zookeeper: a file with one line, user:password (digest)."
-    )
-    topics: v.TopicPatterns | None = Field(
-        default=None,
-        description="What it may read, where it can't be told: these topics hold then. Default: every managed one.",
-    )
-    max_age: v.Milliseconds = Field(
-        default=DEFAULT_MAX_AGE_MS, alias="max.age", description="Older positions are unknown. Default: 1h."
-    )
-    timeout: v.Milliseconds = Field(
-        default=DEFAULT_SOURCE_TIMEOUT_MS, description="How long reading it may take, 30s at the most. Default: 10s."
-    )
-
-    @model_validator(mode="after")
-    def _is_of_one_kind(self) -> Self:
-        if [self.file, self.command, self.zookeeper].count(None) != len(SOURCE_KINDS) - 1:
-            raise ValueError(f"an entry is of one kind: write one of {', '.join(SOURCE_KINDS)}")
-        if self.zookeeper is None and self.name is None:
-            raise ValueError("name is missing: it is what floors call it")
-        if self.zookeeper is None and (self.groups is not None or self.auth_file is not None):
-            raise ValueError("groups and auth.file are of zookeeper alone")
-        if self.groups == []:
-            raise ValueError("groups is empty: nobody would count")
-        if not 0 < self.timeout <= MAX_SOURCE_TIMEOUT_MS:
-            raise ValueError("timeout is not between 1 ms and 30 s")
-        if self.zookeeper is not None and (self.name is not None or "max_age" in self.model_fields_set):
-            raise ValueError("name and max.age are not of zookeeper: its groups have names, and are as of now")
-        return self
-
-    @property
-    def label(self) -> tuple[SourceKind, str]:
-        """Its kind, and what it is called."""
-        kind = next(one for one in SOURCE_KINDS if getattr(self, one) is not None)
-        return kind, self.name or str(self.zookeeper)
-
-
-class FileModel(_Model):
+class FileModel(StrictModel):
     """A kretain policy: which topics are trimmed, by which rules, within which limits."""
 
     version: Annotated[int, WithJsonSchema({"const": 1})] = Field(description="The policy format: 1.")

@@ -106,7 +106,7 @@ class Settings:
     unsettled: Unknown | None = None
 
 
-SourceKind = Literal["file", "command", "zookeeper"]
+SourceKind = Literal["file", "command", "zookeeper", "checkpoint"]
 SOURCE_KINDS: Final[tuple[SourceKind, ...]] = get_args(SourceKind)
 
 
@@ -115,8 +115,8 @@ class FloorSource:
     """Consumers outside Kafka's groups (F7), and where their positions are.
 
     ``topics`` are the patterns of what they may read if that can't be told, None for every managed topic. ``place`` is
-    a file's path or URL; for a command the folder that it runs in; for ZooKeeper its hosts and chroot, of which
-    ``groups`` are read that are not ``ignored``. What is older than ``max_age_ms`` is unknown.
+    the path or URL of a file or a checkpoint; for a command the folder that it runs in; for ZooKeeper its hosts and
+    chroot, of which ``groups`` are read that are not ``ignored``. What is older than ``max_age_ms`` is unknown.
     """
 
     kind: SourceKind
@@ -124,7 +124,7 @@ class FloorSource:
     place: str = ""
     command: tuple[str, ...] = ()
     topics: tuple[str, ...] | None = None
-    max_age_ms: int = DEFAULT_MAX_AGE_MS
+    max_age_ms: int | None = DEFAULT_MAX_AGE_MS
     timeout_ms: int = DEFAULT_SOURCE_TIMEOUT_MS
     groups: tuple[str, ...] = ("*",)
     ignored: tuple[str, ...] = ()

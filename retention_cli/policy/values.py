@@ -127,6 +127,7 @@ SourceName = Annotated[
     str, BeforeValidator(r.read_source_name), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,100}$"})
 ]
 Place = Annotated[str, BeforeValidator(r.read_place), WithJsonSchema({"type": "string", "minLength": 1})]
+Folder = Annotated[str, BeforeValidator(r.read_folder), WithJsonSchema({"type": "string", "minLength": 1})]
 Hosts = Annotated[str, BeforeValidator(r.read_hosts), WithJsonSchema({"type": "string", "pattern": "^[^@]+$"})]
 Path = Annotated[str, BeforeValidator(r.read_path), WithJsonSchema({"type": "string", "minLength": 1})]
 Command = Annotated[

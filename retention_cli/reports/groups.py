@@ -19,7 +19,7 @@ from retention_cli.memory.interface import Rows
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.policy.model import matches
-from retention_cli.policy.settings import GroupRules
+from retention_cli.policy.settings import GroupRules, SourceKind
 from retention_cli.reports.held_bytes import HeldBytes
 
 
@@ -35,7 +35,7 @@ class GroupSummary:
     """
 
     name: str
-    kind: GroupKind | Literal["gone", "file", "command", "zookeeper"]
+    kind: GroupKind | Literal["gone"] | SourceKind
     protocol_type: str
     state: str
     counts: str

@@ -31,6 +31,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.engines.fleet.file import FleetFileError, load_fleet
 from retention_cli.memory import documents
 from retention_cli.memory.ledger import Ledger
+from retention_cli.observe.floors.sources import checkpoint
 from retention_cli.observe.floors.sources.interface import SourceError
 from retention_cli.observe.floors.sources.positions import read_positions
 from retention_cli.plan.load import read_plan
@@ -39,6 +40,7 @@ from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import plan_text
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.load import load_policy
+from retention_cli.policy.settings import FloorSource
 from tests.fuzz.mutator import mutated
 from tests.unit import logs
 from tests.unit.archive.test_archive import sample, written
@@ -47,6 +49,7 @@ from tests.unit.brokers.test_commit_answers import batched, single
 from tests.unit.brokers.test_offset_answers import encoded
 from tests.unit.memory.test_documents import TOPIC_ID, WRITTEN, worst
 from tests.unit.memory.test_ledger_file import IDS, filled
+from tests.unit.observe import test_checkpoint
 from tests.unit.plan.test_plan import EVERY
 
 ROOT: Final = Path(__file__).parents[2]
@@ -239,9 +242,16 @@ def positions(_folder: Path) -> Target:
     return Target(seeds, read_positions, (SourceError,))
 
 
+def query_checkpoint(folder: Path) -> Target:
+    test_checkpoint.written(folder)
+    seeds = [(folder / "offsets/1").read_bytes()]
+    source = FloorSource("checkpoint", "fuzzed", place=str(folder), max_age_ms=None)
+    return file_target(folder / "offsets/1", seeds, lambda _: checkpoint.read(source, lambda: 0), SourceError)
+
+
 TARGETS: Final = (
     *(policy, fleet, client_file, plan_json, plan_parquet, manifest, ledger_file, ledger_row, document, audit_lines),
-    *(commit_frame, offset_frame, batch, positions),
+    *(commit_frame, offset_frame, batch, positions, query_checkpoint),
 )
 
 

@@ -10,6 +10,7 @@ from kretain.render.kit import screen
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number
 from retention_cli.core.units import format_bytes
+from retention_cli.policy.settings import SOURCE_KINDS
 from retention_cli.reports.groups import GroupList, GroupSummary
 
 FORMAT = "kretain.groups/v1"
@@ -17,7 +18,7 @@ COLUMNS = (
     *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
     *("lag", "lag_bytes", "alone_bytes"),
 )
-_WITHOUT_STATE = ("file", "command", "zookeeper")
+_WITHOUT_STATE = SOURCE_KINDS
 NAMED = 3
 """How many of the groups that hold the most are named."""
 

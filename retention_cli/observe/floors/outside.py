@@ -16,13 +16,18 @@ from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Rows
 from retention_cli.observe.floors.fold import FloorSink
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.floors.sources import command, file, zookeeper
+from retention_cli.observe.floors.sources import checkpoint, command, file, zookeeper
 from retention_cli.observe.floors.sources.interface import Consumers, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
 
-KINDS: Final[Mapping[str, ModuleType]] = {"command": command, "file": file, "zookeeper": zookeeper}
+KINDS: Final[Mapping[str, ModuleType]] = {
+    "checkpoint": checkpoint,
+    "command": command,
+    "file": file,
+    "zookeeper": zookeeper,
+}
 """A source is a module with ``read(source, now_ms)``: its consumers, or a :class:`SourceError`."""
 _GRACE_S: Final = 1.0
 _OF_LIBRARIES: Final = (LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
@@ -76,15 +81,15 @@ def checked(
 ) -> OutsideReading:
     """Return the consumers of sound sources.
 
-    A position on a partition that this cluster does not have makes a file or a command unsound. ZooKeeper has nodes of
-    topics that are long gone.
+    A position on a partition that this cluster does not have makes a source unsound. But ZooKeeper has nodes of topics
+    that are long gone, and a query may read other clusters' topics, too.
     """
     consumers: dict[str, Seen] = {}
     failed: dict[FloorSource, str] = {}
     for source, read in zip(sources, found, strict=True):
         if isinstance(read, SourceError):
             failed[source] = str(read)
-        elif source.kind != "zookeeper" and (problem := _foreign(read, topics)) is not None:
+        elif (problem := _foreign(source, read, topics)) is not None:
             failed[source] = problem
         else:
             for name, one in read.items():
@@ -95,11 +100,16 @@ def checked(
     return OutsideReading(consumers, failed)
 
 
-def _foreign(consumers: Consumers, topics: Mapping[str, TopicMetadata]) -> str | None:
+def _foreign(source: FloorSource, consumers: Consumers, topics: Mapping[str, TopicMetadata]) -> str | None:
+    if source.kind == "zookeeper":
+        return None
     for one in consumers.values():
+        elsewhere = sorted(topic for topic in one.positions if topic not in topics)
+        if elsewhere and (source.kind != "checkpoint" or len(elsewhere) == len(one.positions)):
+            return f"it names {plain(elsewhere[0])}, which this cluster does not have (or this user may not describe)"
         for topic, rows in one.positions.items():
-            if topic not in topics:
-                return f"it names {plain(topic)}, which this cluster does not have (or this user may not describe)"
+            if topic in elsewhere:
+                continue
             for partition, _offset in rows:
                 if partition not in topics[topic].partitions:
                     return f"it names partition {partition} of {plain(topic)}, which has no such partition"

@@ -26,8 +26,9 @@ from retention_cli.engines.fleet.plan import fleet_head
 from retention_cli.engines.fleet.report import fleet_report_head
 from retention_cli.plan.value import as_json
 from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.load import parse_policy
-from retention_cli.policy.schema import DisksModel, EntryModel, FileModel, FloorModel, GroupsModel, LimitsModel, keys_of
+from retention_cli.policy.schema import DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
 from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
 from tests.support.command_lines import parse

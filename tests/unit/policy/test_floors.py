@@ -81,10 +81,13 @@ def test_editors_are_told_the_same() -> None:
             "  - {file: a, name: a, groups: [b]}",
             "policy.yaml:3: floors: groups and auth.file are of zookeeper alone",
         ),
-        ("  - {name: a}", "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper"),
+        (
+            "  - {name: a}",
+            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper, checkpoint",
+        ),
         (
             "  - {name: a, file: a.json, command: [x]}",
-            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper",
+            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper, checkpoint",
         ),
         (
             "  - {name: 'a b', file: a}",

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from retention_cli.core.extras import MissingPartError
 from retention_cli.core.files import read_file
-from retention_cli.core.filesystems import FilesystemError, connect
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
 from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
+from retention_cli.observe.floors.sources.stored import Storage
 from retention_cli.policy.settings import FloorSource
 
 _HTTP: Final = ("http://", "https://")
@@ -56,19 +55,11 @@ def _local(path: Path) -> tuple[bytes, int]:
 
 
 def _elsewhere(url: str) -> tuple[bytes, int | None]:
-    shown = url.partition("?")[0]
-    try:
-        filesystem, path = connect(url)
-        info = filesystem.get_file_info(path)
-        if not info.is_file:
-            raise SourceError(f"{shown}: there is no such file")
-        with filesystem.open_input_stream(path, compression=None) as stream:
-            content = bytes(stream.read(MAX_BYTES + 1))
-    except (FilesystemError, MissingPartError) as error:
-        raise SourceError(f"{shown}: {error}") from None
-    except OSError as error:
-        raise SourceError(f"{shown}: {error.strerror or ' '.join(str(error).split()).replace(url, shown)}") from None
-    return content, None if info.mtime_ns is None else info.mtime_ns // 1_000_000
+    storage = Storage(url)
+    found = storage.read("", MAX_BYTES)
+    if found is None:
+        raise SourceError(f"{storage.shown}: there is no such file")
+    return found
 
 
 def _over_http(url: str, timeout_s: float) -> tuple[bytes, int | None]:

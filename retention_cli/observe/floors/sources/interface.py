@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 MAX_OFFSET: Final = 2**63 - 1
+MAX_PARTITION: Final = 2**31 - 1
 Position = tuple[int, int]
 """Partition, and the offset of the first record that the consumer has yet to read."""
 Positions = Mapping[str, Sequence[Position]]

@@ -9,18 +9,17 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 from retention_cli.core.units import UnitError, format_age, parse_time_ms
-from retention_cli.observe.floors.sources.interface import MAX_OFFSET, Position, SourceError
+from retention_cli.observe.floors.sources import strict_json
+from retention_cli.observe.floors.sources.interface import MAX_OFFSET, MAX_PARTITION, Position, SourceError
 from retention_cli.policy.shown import shown
 
 MAX_BYTES: Final = 64 << 20
 """Of a source's content: some million positions."""
-_MOST_PARTITIONS: Final = 2**31 - 1
 _HEADER: Final = ["topic", "partition", "offset"]
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _NEARLY: Final = re.compile(r"[-+ 0-9.eE]{0,24}|True|False|None")
@@ -56,13 +55,13 @@ def read_positions(content: bytes) -> tuple[int | None, dict[str, list[Position]
     return at_ms, {topic: sorted(here.items()) for topic, here in found.items()}
 
 
-def check_age(at_ms: int, now_ms: int, max_age_ms: int, ahead_ms: int = 60_000) -> None:
-    """Refuse positions that are older than the policy allows, or of the future.
+def check_age(at_ms: int, now_ms: int, max_age_ms: int | None, ahead_ms: int = 60_000) -> None:
+    """Refuse positions that are older than the policy allows (None: any age will do), or of the future.
 
     Raises:
         SourceError: they are.
     """
-    if now_ms - at_ms > max_age_ms:
+    if max_age_ms is not None and now_ms - at_ms > max_age_ms:
         age, limit = format_age(now_ms - at_ms), format_age(max_age_ms)
         raise SourceError(f"its positions are {age} old (max.age: {limit}): export them again")
     if at_ms - now_ms > ahead_ms:
@@ -74,12 +73,7 @@ _Row = tuple[str, str, int, int]
 
 
 def _from_json(text: str) -> tuple[int, Iterable[_Row]]:
-    try:
-        data = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
-    except json.JSONDecodeError as error:
-        raise SourceError(f"line {error.lineno}: it is not JSON, or was cut short") from None
-    except (ValueError, RecursionError) as error:
-        raise SourceError(str(error) if isinstance(error, _TwiceError) else "it is not JSON that can be read") from None
+    data = strict_json.parse(text)
     if not isinstance(data, dict) or set(data) != {"at", "positions"}:
         raise SourceError('it is not {"at": …, "positions": […]}')
     if not isinstance(data["positions"], list):
@@ -91,7 +85,7 @@ def _json_row(number: int, row: Any) -> _Row:
     place = f"position {number}"
     if not isinstance(row, dict) or set(row) != _KEYS or not isinstance(row["topic"], str) or not row["topic"]:
         raise SourceError(f'{place} is not {{"topic": …, "partition": …, "offset": …}}')
-    for key, most in (("partition", _MOST_PARTITIONS), ("offset", MAX_OFFSET)):
+    for key, most in (("partition", MAX_PARTITION), ("offset", MAX_OFFSET)):
         if type(row[key]) is not int or not 0 <= row[key] <= most:
             raise SourceError(f"{place}: {key} {_told(row[key])} is not a whole number from 0")
     return place, row["topic"], row["partition"], row["offset"]
@@ -111,21 +105,6 @@ def _told(value: Any) -> str:
     return shown(value) if _NEARLY.fullmatch(str(value)) else "something else"
 
 
-class _TwiceError(ValueError):
-    pass
-
-
-def _once(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _TwiceError("it has a key twice")
-    return found
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(name)
-
-
 def _from_csv(text: str) -> list[_Row]:
     if not text.endswith("\n"):
         raise SourceError("its last line has no end: was it cut short?")
@@ -138,7 +117,7 @@ def _from_csv(text: str) -> list[_Row]:
             if len(row) != len(_HEADER) or not row[0]:
                 raise SourceError(f"{place} is not topic,partition,offset")
             partition, offset = (_number(place, *cell) for cell in zip(_HEADER[1:], row[1:], strict=True))
-            if partition > _MOST_PARTITIONS or offset > MAX_OFFSET:
+            if partition > MAX_PARTITION or offset > MAX_OFFSET:
                 raise SourceError(f"{place}: a number is larger than Kafka has room for")
             found.append((place, row[0], partition, offset))
     except csv.Error as error:

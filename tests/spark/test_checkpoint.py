@@ -1,0 +1,83 @@
+"""A real streaming query, stopped in the middle of a batch, loses no record to a trim (F7)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kretain.embedded import jars
+from kretain.embedded.java import find_java
+from tests.kafka.world import HOUR, World
+
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
+
+CONNECTOR = "4.2.0"
+"""The newest that is published, not always with PySpark's own version; checkpoints are written by PySpark's Spark."""
+_NEEDED = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+
+Place = tuple[str, int, int]
+
+
+class Query:
+    """The query of ``streaming_query.py``, to be run again and again from one checkpoint."""
+
+    def __init__(self, world: World, topics: list[str], folder: Path) -> None:
+        lib = jars.resolve("spark-sql-kafka-0-10_2.13", CONNECTOR, find_java(), print, group="org.apache.spark")
+        self._jars = ",".join(str(jar) for jar in sorted(lib.iterdir()) if jar.name.startswith(_NEEDED))
+        self._world, self._topics, self.folder = world, topics, folder
+        (folder / "in").mkdir()
+
+    def run(self, *, fails_at: int = -1) -> None:
+        given = {"bootstrap": self._world.bootstrap, "topics": self._topics, "folder": str(self.folder)}
+        command = [sys.executable, str(Path(__file__).with_name("streaming_query.py"))]
+        command.append(json.dumps(given | {"jars": self._jars, "fails_at": fails_at}))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == (0 if fails_at < 0 else 1), done.stderr[-3000:]
+
+    def written(self) -> Counter[Place]:
+        lines = (line for file in (self.folder / "out").glob("*.json") for line in file.read_text().splitlines())
+        rows = map(json.loads, lines)
+        return Counter((row["topic"], row["partition"], row["offset"]) for row in rows)
+
+
+def test_a_query_that_failed_in_a_batch_replays_it_after_a_trim(world: World, tmp_path: Path) -> None:
+    """Before its first batch is done nothing goes; then what the last committed batch holds, and no more."""
+    orders, payments = world.topic(partitions=2), world.topic()
+    everything: set[Place] = set()
+    for topic, partition in ((orders, 0), (orders, 1), (payments, 0)):
+        world.produce(topic, [5 * HOUR] * 10, partition)
+        everything |= {(topic, partition, offset) for offset in range(10)}
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        f"version: 1\ntopics: [{{match: ['{orders}', '{payments}'], retention.commitoffset.enable: true, "
+        "retention.commitoffset.ms: 0}]\nfloors:\n  - {checkpoint: checkpoint, name: enrich}\n"
+    )
+
+    def trim() -> dict[tuple[str, int], int]:
+        """Trim, and return each log start."""
+        world.cli("trim", "-p", str(policy), "--yes", check=0)
+        return {place[:2]: world.ends(*place[:2])[0] for place in everything}
+
+    def planned() -> set[tuple[str, str | None]]:
+        rows = world.cli("plan", "-p", str(policy), "-o", "json", check=0).json()["partitions"]
+        return {(row["action"], row["min_commit_by"]) for row in rows}
+
+    assert planned() == {("hold", None)}  # there is no checkpoint yet
+    query = Query(world, [orders, payments], tmp_path)
+    query.run(fails_at=0)
+    assert set(trim().values()) == {0}
+    assert planned() == {("keep", "checkpoint:enrich")}
+    query.run(fails_at=1)
+    done = query.written()
+    assert 6 <= len(done) < len(everything)
+    started = trim()
+    assert started == {place: sum(one[:2] == place for one in done) for place in started}
+    assert max(started.values()) > 0
+    query.run()
+    assert query.written() == Counter(everything)
+    assert set(trim().values()) == {10}

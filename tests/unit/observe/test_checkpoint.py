@@ -1,0 +1,125 @@
+"""A streaming query's checkpoint, as Spark 4.3 writes it: the last committed batch counts, what is odd holds (F3, F7)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from retention_cli.observe.floors.sources import checkpoint
+from retention_cli.observe.floors.sources.interface import SourceError
+from retention_cli.policy.settings import FloorSource
+
+NOW = 1_800_000_000_000
+HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1795479442687,"conf":{"spark.sql.shuffle.partitions":"1"}}\n'
+DONE = 'v1\n{"nextBatchWatermarkMs":0}'
+FILES = {
+    "metadata": '{"id":"4b0a2a0e-9f6e-4f5f-8a55-3f1d5d6a2f11"}',
+    "offsets/0": HEAD + '{"orders":{"0":6,"1":0}}\n{"payments":{"0":6}}\n-',
+    "offsets/1": HEAD + '{"orders":{"0":10,"1":3}}\n{"payments":{"0":9}}\n{"logOffset":0}',
+    "offsets/2": HEAD + '{"orders":{"0":99,"1":99}}\n{"payments":{"0":99}}\n{"logOffset":0}',
+    "commits/0": DONE,
+    "commits/1": DONE,
+    "sources/0/0": '\0v1\n{"orders":{"0":2,"1":0}}',
+    "sources/1/0": '\0v1\n{"payments":{"0":1}}',
+    "sources/2/0": 'v1\n{"path":"file:///in/a","timestamp":1,"batchId":0}\n{"path":"file:///in/b","timestamp":1,"batchId":0}',
+}
+
+
+def written(folder: Path, **changes: str | None) -> FloorSource:
+    """Write the files, with these instead ("_" for "/"; None: without it)."""
+    named = {name.replace("_", "/"): text for name, text in changes.items()}
+    for name, text in {**FILES, **named}.items():
+        if text is not None:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+            (folder / name).with_name(f".{Path(name).name}.crc").write_bytes(b"crc\0")
+    return FloorSource("checkpoint", "enrich", place=str(folder), max_age_ms=None)
+
+
+def positions(source: FloorSource) -> dict[str, list[tuple[int, int]]]:
+    [one] = checkpoint.read(source, lambda: NOW).values()
+    return {topic: list(rows) for topic, rows in one.positions.items()}
+
+
+def test_the_last_committed_batch_counts_not_the_one_under_way(tmp_path: Path) -> None:
+    assert positions(written(tmp_path)) == {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)]}
+
+
+def test_before_the_first_batch_is_done_the_query_stands_where_it_began(tmp_path: Path) -> None:
+    source = written(tmp_path, commits_0=None, commits_1=None, offsets_1=None, offsets_2=None)
+    assert positions(source) == {"orders": [(0, 2), (1, 0)], "payments": [(0, 1)]}
+
+
+def test_a_source_without_offsets_in_the_batch_stands_where_it_began(tmp_path: Path) -> None:
+    source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10,"1":3}}\n-\n-')
+    assert positions(source) == {"orders": [(0, 10), (1, 3)], "payments": [(0, 1)]}
+
+
+def test_of_two_sources_that_read_a_topic_the_one_behind_counts(tmp_path: Path) -> None:
+    source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10,"1":3}}\n{"orders":{"0":4,"1":7}}\n-')
+    assert positions(source) == {"orders": [(0, 4), (1, 3)]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"offsets_1": None}, "offsets/1 is not there: is this the checkpoint of a query that ran?"),
+        ({"offsets_1": "v2" + HEAD[2:] + '{"orders":{"0":1}}'}, "offsets/1: its format is 'v2', and kretain knows v1"),
+        ({"offsets_1": ""}, "offsets/1: it is empty"),
+        ({"offsets_1": "v1\n"}, "offsets/1 is damaged: cut short"),
+        ({"offsets_1": HEAD + '{"orders":{"0":10,"1":3}}\n{"paym'}, "offsets/1 is cut short: it has 2 of its sources"),
+        ({"offsets_1": HEAD + '{"orders":{"0":10,"1":3}}\n{"paym\n-'}, "offsets/1, line 4: it is not JSON, or was cut"),
+        ({"offsets_1": HEAD + '{"orders":{"0":10,"1":3}}'}, "offsets/1 is cut short: it has 1 of its sources"),
+        ({"offsets_1": HEAD.strip()}, "offsets/1 is cut short: it has 0 of its sources"),
+        (
+            {"offsets_1": HEAD + '{"orders":{"0":-1}}\n-\n-'},
+            "offsets/1, line 3: partition 0 of orders stands at no off",
+        ),
+        (
+            {"offsets_1": HEAD + '{"orders":{"0":1.5}}\n-\n-'},
+            "offsets/1, line 3: partition 0 of orders stands at no off",
+        ),
+        ({"offsets_1": HEAD + '{"orders":{"0":1,"x":1}}\n-\n-'}, "offsets/1, line 3: orders has a partition 'x'"),
+        ({"offsets_1": HEAD + '{"orders":{"0":1,"0":2}}\n-\n-'}, "offsets/1, it has a key twice"),
+        ({"commits_1": ""}, "commits/1: it is empty"),
+        ({"commits_1": 'v1\n{"nextBatch'}, "line 1: it is not JSON, or was cut short"),
+        ({"commits_1": "v9\n{}"}, "commits/1: its format is 'v9', and kretain knows v1 and v2"),
+        ({"commits_9.compact": DONE}, "commits/9.compact is not of a checkpoint that kretain knows"),
+        ({"commits_0": None, "commits_1": None, "sources_0_0": "\0v7\n{}"}, "sources/0/0: its format is 'v7'"),
+        ({"commits_0": None, "commits_1": None, "offsets_0": None}, "offsets/0 is not there"),
+        (
+            {"offsets_1": HEAD + "-\n-\n-", "sources_0_0": None, "sources_1_0": None},
+            "no source of this query reads Kafka, or none has begun yet",
+        ),
+    ],
+)
+def test_what_is_odd_makes_all_unknown(tmp_path: Path, changes: dict[str, str | None], said: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        positions(written(tmp_path, **changes))
+    assert said in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_or_is_none_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="offsets/0 is not there"):
+        positions(FloorSource("checkpoint", "enrich", place=str(tmp_path / "none")))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SourceError, match="file"):
+        positions(FloorSource("checkpoint", "enrich", place=str(tmp_path / "file")))
+
+
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    source = written(tmp_path, commits_1=None)
+    os.mkfifo(tmp_path / "commits/1")
+    with pytest.raises(SourceError, match="commits/1 is not there"):
+        positions(source)
+
+
+def test_its_age_counts_where_the_policy_names_one(tmp_path: Path) -> None:
+    """A query at rest commits nothing, so it is asked for, not the default."""
+    source = written(tmp_path)
+    os.utime(tmp_path / "commits/1", ((NOW - 7_200_000) / 1000,) * 2)
+    assert positions(source)
+    with pytest.raises(SourceError, match=r"its positions are 2h old \(max.age: 1h\)"):
+        positions(FloorSource("checkpoint", "enrich", place=str(tmp_path), max_age_ms=3_600_000))
