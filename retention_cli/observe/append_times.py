@@ -1,4 +1,4 @@
-"""Whose times a topic's records carry that is LogAppendTime by now: it may have been CreateTime once (G3)."""
+"""Find the offset below which a LogAppendTime topic's timestamps may be its producers': it was CreateTime once (G3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retention_cli.policy.settings import Settings
 
 
 def guarded_by_stamps(facts: PartitionFacts, settings: Settings) -> bool:
-    """Return whether G3 goes by the records' own timestamps there, as far as they are the brokers'."""
+    """Return whether G3 uses the records' timestamps: the policy sets W, and the topic is LogAppendTime."""
     return settings.min_wallclock_ms is not None and facts.topic.timestamp_type == "LogAppendTime"
 
 
@@ -26,19 +26,19 @@ def stamped_below(
     leaders: Leaders,
     deadline: float,
 ) -> dict[TopicPartition, Maybe[int]]:
-    """Return below which offset timestamps are producers', 0 where all that is there was stamped by brokers.
+    """Return, per partition, the offset below which timestamps may be producers'; 0 if brokers set them all.
 
-    That is H when the ledger first saw the topic as LogAppendTime after it had seen it as CreateTime: what was written
-    in between may be either. Where it never saw that, and the first record at or after S carries its producer's time,
-    nothing is known of any. What was read of a record is remembered for as long as S stands there.
+    It is the H at which the ledger first saw the topic as LogAppendTime after CreateTime: records written in between
+    may be either. If the ledger never saw that, the first record at or after S decides: the offset is H if a producer
+    stamped it. Who stamped that record is remembered as long as S stays there.
 
     Args:
         reader: the cluster.
         facts: S, H and L of each partition.
-        partitions: those that G3 guards by stamps.
-        memory: what is remembered of each, and is added to.
-        leaders: who leads each.
-        deadline: until when records may be read (of the reader's clock).
+        partitions: those that G3 guards by timestamps.
+        memory: each partition's memory; updated.
+        leaders: each partition's leader.
+        deadline: when to stop reading records, by the reader's clock.
     """
     found: dict[TopicPartition, Maybe[int]] = {}
     ranges: dict[TopicPartition, Range] = {}
@@ -69,7 +69,7 @@ def stamped_below(
         elif tp in fronts:
             memory[tp].set_front(Front(ranges[tp].start, fronts[tp]))
             found[tp] = _below(facts[tp], append_time=fronts[tp])
-        else:  # no record is there that could go
+        else:  # there is no record to trim
             found[tp] = 0
     return found
 

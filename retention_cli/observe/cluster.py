@@ -1,7 +1,7 @@
-"""The facts of a cluster's partitions, read in the safe order (docs/architecture.md, Observe).
+"""Read the facts of a cluster's partitions in the safe order (docs/architecture.md, Observe).
 
-Metadata, commits, then S, H and L, then MAX_TIMESTAMP and time look-ups, metadata again. Commits before H,
-so that a commit beyond H is a leftover (F5); H before look-ups, so that "nothing so young" can mean H.
+Metadata, commits, then S, H and L, then MAX_TIMESTAMP and time look-ups, then metadata again. Commits are read before
+H, so that a commit beyond H is a leftover (F5); H before look-ups, so that "no record that young" can mean H.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def observe(
     """Read the facts of all managed partitions.
 
     A partition whose topic id, leader or leader epoch differs between the two metadata reads, or whose leader
-    can't be asked, is read again, once at least and while patience lasts. Then it is unknown.
+    can't be asked, is read again: at least once, and while patience lasts. After that it is unknown.
 
     Raises:
         BrokerError: the cluster's metadata could not be read at all.
@@ -76,7 +76,7 @@ def observe(
 
 
 def _merged(first: Observation, newer: Observation, again: Collection[TopicPartition]) -> Observation:
-    """Put the facts that were read again in place of the first ones. A partition that is gone by now is unknown."""
+    """Replace facts by those that were read again. A partition that was deleted meanwhile is unknown."""
     facts = {tp: one for tp, one in first.facts.items() if tp not in again}
     for tp in again:
         facts[tp] = (
@@ -106,7 +106,7 @@ class _Draft:
 
 
 class _Reading:
-    """One pass in the safe order. ``unsettled`` then names the partitions that should be read again."""
+    """One pass in the safe order. Afterwards ``unsettled`` has the partitions to read again, and why."""
 
     def __init__(
         self, reader: ClusterReader, request: Request, progress: Progress, listener: CommitListener | None
@@ -128,7 +128,7 @@ class _Reading:
         prepared = self._request.prepared
         metadata = self._reader.metadata() if prepared is None else prepared.metadata
         self._choose(metadata)
-        if not self._drafts:  # nothing is managed, or nothing of it is ever touched
+        if not self._drafts:  # no topic is managed, or none of them is ever touched
             blank = {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
             return Observation(metadata.cluster_id, began, blank, self._settings, {}, frozenset(metadata.topics))
         leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
@@ -200,7 +200,7 @@ class _Reading:
         )
 
     def _choose(self, metadata: ClusterMetadata) -> None:
-        """Pick the managed partitions. Topics that are never touched are not read at all."""
+        """Choose the managed partitions. Topics that are never touched (G5) are not read."""
         only = None if self._request.only is None else frozenset(self._request.only)
         names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()
         for name in sorted(names):
@@ -226,7 +226,7 @@ class _Reading:
         return self._reader.topic_configs(topics, self._request.patience_s) if topics else {}
 
     def _never_touched(self, topic: TopicFacts) -> bool:
-        """Whether there is nothing to decide about the topic (G5); where nothing is decided, all are read."""
+        """Return whether the topic is never touched (G5). Without look-ups nothing is decided: all topics are read."""
         return self._request.lookups and never_touched(topic, self._settings[topic.name])
 
     def _read_floors(self, metadata: ClusterMetadata) -> FloorFold:
@@ -249,7 +249,7 @@ class _Reading:
         )
 
     def _asked(self, leaders: Leaders) -> Leaders:
-        """Leave out the partitions that could not be read: nothing more is asked about them."""
+        """Return the partitions to ask more about: those that have a leader and could be read so far."""
         return {tp: one for tp, one in leaders.items() if tp not in self.unsettled and one.leader is not None}
 
     def _read_ends(self, leaders: Leaders) -> None:
@@ -292,7 +292,7 @@ class _Reading:
     def _compare(
         self, facts: dict[TopicPartition, PartitionFacts], before: ClusterMetadata, after: ClusterMetadata
     ) -> dict[TopicPartition, PartitionFacts]:
-        """Hold every partition of which the two metadata reads say different things."""
+        """Hold each partition that differs between the two metadata reads, or could not be read."""
         held = dict(facts)
         for tp in self._drafts:
             topic = before.topics[tp.topic]
@@ -315,7 +315,7 @@ def _deleted(facts: PartitionFacts) -> PartitionFacts:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Spare the collector walking through hundreds of thousands of rows that live for a moment."""
+    """Pause garbage collection, which would walk through hundreds of thousands of short-lived rows."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Event times read out of records: what is new, and where R2's prefix ends (R2, G4)."""
+"""Read event times from records: the new ones, and where R2's prefix ends (R2, G4)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from retention_cli.policy.settings import EventSource, Settings
 
 @dataclass(slots=True)
 class EventTimes:
-    """What was found: maxEventTime, and for scanned topics the bound of R2.
+    """Each partition's maxEventTime and, for scanned topics, the bound of R2.
 
-    ``stamps`` are the brokers' answers to MAX_TIMESTAMP, which look-ups may need too.
+    ``stamps`` are the brokers' answers to MAX_TIMESTAMP, which look-ups may need, too.
     """
 
     newest: dict[TopicPartition, Maybe[EventMax | None]] = field(default_factory=dict)
@@ -50,16 +50,16 @@ class EventTimes:
 
 @dataclass(frozen=True, slots=True)
 class RecordScanner:
-    """Reads the event times of records, each record once: how far it came is remembered.
+    """Reads the event times of records, each record once: the position is remembered.
 
     Args:
         reader: the cluster.
-        leaders: who leads each partition.
-        settings: by topic.
-        memory: what is remembered of each partition, and is added to.
-        now_ms: the clock of G4.
-        deadline: until when records may be read (of the reader's clock); None: until all of them are.
-        progress: is told how many records are read.
+        leaders: each partition's leader.
+        settings: each topic's settings.
+        memory: each partition's memory; updated.
+        now_ms: now, for G4 (Unix ms).
+        deadline: when to stop reading records, by the reader's clock; None: read all of them.
+        progress: called with the number of records read.
     """
 
     reader: ClusterReader
@@ -76,7 +76,7 @@ class RecordScanner:
         sources: Mapping[TopicPartition, EventSource],
         found: EventTimes,
     ) -> None:
-        """Read what is new of each partition, then find where R2's prefix ends."""
+        """Read each partition's new records, then find where R2's prefix ends."""
         scans: dict[TopicPartition, EventScan] = {}
         ends: dict[TopicPartition, int] = {}
         for tp, one in facts.items():
@@ -86,7 +86,7 @@ class RecordScanner:
                 continue
             said = self._said_source(tp, sources[tp])
             scans[tp] = EventScan.from_bytes(self.memory[tp].scan, said, one.log_start)
-            if scans[tp].end > max(stable, one.log_start):  # what was read is not stable any more
+            if scans[tp].end > max(stable, one.log_start):  # what was read is no longer stable
                 scans[tp] = EventScan(said, one.log_start, one.log_start, restarts=scans[tp].restarts + 1)
             ends[tp] = stable
         if not scans:
@@ -103,7 +103,7 @@ class RecordScanner:
         self._find_prefixes(prefixes, facts, sources, stopped, found)
 
     def _said_source(self, tp: TopicPartition, source: EventSource) -> str:
-        """Return the name by which a scan is remembered: one that took times of the future in is another (G4)."""
+        """Return the name under which a scan is remembered. A scan that ignores future times has another name (G4)."""
         settings = self.settings[tp.topic]
         if not settings.ignore_future:
             return str(source)
@@ -145,10 +145,10 @@ class RecordScanner:
                     scans[tp].reached(ends[tp])
                 else:
                     stopped[tp] = error
-        finally:  # also after a Ctrl-C: the next run goes on from here
+        finally:  # also after Ctrl-C: the next run continues from here
             for tp, why in of_another_log(self.reader, epochs, self.leaders).items():
                 stopped[tp] = RequestFailedError(why, retriable=True)
-                start = facts[tp].log_start  # as it was before
+                start = facts[tp].log_start  # back to the remembered scan
                 said = scans[tp].source
                 scans[tp] = EventScan.from_bytes(self.memory[tp].scan, said, 0 if isinstance(start, Unknown) else start)
             for tp in ranges:
@@ -195,7 +195,7 @@ class RecordScanner:
 
 @dataclass(slots=True)
 class _PrefixSearch:
-    """Walks over a scan's blocks, and through those in which the prefix may end."""
+    """Walks over a scan's blocks, and over the records of those in which the prefix may end."""
 
     scan: EventScan
     offset: int
@@ -210,14 +210,14 @@ class _PrefixSearch:
     _ancient: tuple[int, int] | None = None
 
     def first_ancient(self) -> tuple[int | None, int | None]:
-        """Return the first record in the prefix whose time lies before 2000, and that time where it was read again."""
+        """Return the offset of the prefix's first record from before 2000, and its time if it was read again."""
         known = self.scan.ancient_before(self.offset)
         if self._ancient is not None and (known is None or self._ancient[0] <= known):
             return self._ancient
         return known, None
 
     def gap(self) -> Range | None:
-        """Return the offsets that must be read to go on, None where the prefix is found."""
+        """Return the offsets to read next, None once the prefix is found."""
         if self.done:
             return None
         there = self.scan.prefix(self.offset, self.cutoff_ms, skip=self.skip, ancient=self.no_ancient)
@@ -228,7 +228,7 @@ class _PrefixSearch:
         return Range(there.start, there.end)
 
     def take(self, offset: int, time_ms: int | None) -> bool:
-        """Take a record of the gap; True where it ends the prefix."""
+        """Add a record of the gap; return whether it ends the prefix."""
         if time_ms is None and not self.skip:
             self.unreadable = self.offset = offset
         elif time_ms is not None and time_ms >= self.cutoff_ms:
@@ -241,7 +241,7 @@ class _PrefixSearch:
         return True
 
     def gap_read(self, error: RequestFailedError | None) -> None:
-        """Go on behind the gap, where it was read and did not end the prefix."""
+        """Continue after the gap, unless the prefix ended in it. An error ends the search."""
         if self.done:
             return
         if error is not None:
@@ -259,7 +259,7 @@ def _unreadable(offset: int, source: EventSource) -> Reason:
 
 
 def time_of(message: Message, source: EventSource, settings: Settings) -> int | None:
-    """Return a record's event time in Unix ms, None where it has none that can be read: that is its own matter."""
+    """Return a record's event time in Unix ms, None if it has no readable one."""
     match source.kind:
         case "timestamp":
             return read_time(source, stamp_of(message, settings), None, None)
@@ -272,18 +272,18 @@ def time_of(message: Message, source: EventSource, settings: Settings) -> int | 
 
 
 def stamp_of(message: Message, settings: Settings) -> int:
-    """Return a record's timestamp in Unix ms, −1 where a broker has overwritten it: the topic was LogAppendTime once.
+    """Return a record's timestamp in Unix ms, −1 if a broker has overwritten it: the topic was LogAppendTime once.
 
-    Where the policy says that event times are the timestamps, they are taken as they are.
+    If the policy says that event times are the timestamps, it is returned as it is.
     """
     kind, stamp = message.timestamp()
     return int(stamp) if kind == CREATE_TIME or settings.event_source is not None else -1
 
 
 def soon(reader: ClusterReader, deadline: float | None, partitions: int) -> float:
-    """Return until when a few records of each partition may be read, where there is no deadline.
+    """Return the deadline for reading a few records of each partition, by the reader's clock.
 
-    A request's time-out for every so many partitions that are read together.
+    Without a given one: one time-out from now, and another per :data:`PARTITIONS_AT_ONCE` partitions.
     """
     if deadline is not None:
         return deadline

@@ -1,4 +1,4 @@
-"""maxEventTime of each partition: data records' alone, and what is remembered (R2, G4)."""
+"""Find each partition's maxEventTime, from data records alone and from what is remembered (R2, G4)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from retention_cli.observe.proven_reads import read_proven
 from retention_cli.policy.settings import EventSource, Settings
 
 _WINDOWS: Final = (128, 2_048, 32_768)
-"""How many offsets before L are read for "the last 100 data records": further back where markers fill the first."""
+"""How many offsets before L are read for "the last 100 data records": more if the first ones hold only markers."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventTimeReader:
-    """Reads event times of some partitions. Their ends must have been read before.
+    """Reads the event times of partitions. Their ends must have been read before.
 
     Args:
         reader: the cluster.
-        leaders: who leads them.
-        settings: by topic.
-        memory: what is remembered of each partition, and is added to.
-        now_ms: the clock of G4.
-        deadline: until when records may be read (of the reader's clock); None: until all of them are.
-        progress: is told how many records are read.
+        leaders: each partition's leader.
+        settings: each topic's settings.
+        memory: each partition's memory; updated.
+        now_ms: now, for G4 (Unix ms).
+        deadline: when to stop reading records, by the reader's clock; None: read all of them.
+        progress: called with the number of records read.
     """
 
     reader: ClusterReader
@@ -45,7 +45,7 @@ class EventTimeReader:
     progress: Progress
 
     def read(self, facts: Mapping[TopicPartition, PartitionFacts]) -> EventTimes:
-        """Return the event times of the partitions whose topics ask for them (R2); the rest is left out."""
+        """Return the event times of the partitions that have a source for them (R2); others are left out."""
         stamped: dict[TopicPartition, PartitionFacts] = {}
         scanned: dict[TopicPartition, EventSource] = {}
         for tp, one in facts.items():
@@ -69,11 +69,11 @@ class EventTimeReader:
     # -- the broker's own timestamps -------------------------------------------------------
 
     def _from_stamps(self, facts: Mapping[TopicPartition, PartitionFacts], found: EventTimes) -> None:
-        """Take MAX_TIMESTAMP where a data record stands there, else what can surely be said."""
+        """Use MAX_TIMESTAMP if it is a data record's, otherwise the largest time known for certain."""
         self.progress("largest event times")
         answers = self.reader.list_offsets([dict.fromkeys(facts, "max-timestamp")], self.leaders)[0]
         silent = [tp for tp, answer in answers.items() if isinstance(answer, NotFound)]
-        if silent:  # right after a commit a broker was seen to answer so
+        if silent:  # brokers were seen to answer so right after a commit
             answers |= self.reader.list_offsets([dict.fromkeys(silent, "max-timestamp")], self.leaders)[0]
         found.stamps.update(answers)
         unsure: dict[TopicPartition, Found] = {}
@@ -85,7 +85,7 @@ class EventTimeReader:
             elif not isinstance(answer, Found) or answer.timestamp is None:
                 windows.append(tp)
             elif known is not None and known.time_ms >= answer.timestamp:
-                found.newest[tp] = known  # what is remembered is not younger than anything that is there
+                found.newest[tp] = known  # nothing in the log is younger than what is remembered
             elif _within(facts[tp], answer.offset):
                 unsure[tp] = answer
             else:
@@ -94,7 +94,7 @@ class EventTimeReader:
         self._from_windows(windows, facts, answers, found)
 
     def _check(self, unsure: Mapping[TopicPartition, Found], found: EventTimes) -> list[TopicPartition]:
-        """Fetch the records at the maxima; return the partitions where none of data stands there."""
+        """Fetch the records at the maxima; return the partitions where there is no data record."""
         data: set[TopicPartition] = set()
 
         def on_record(tp: TopicPartition, message: Message) -> bool:
@@ -126,7 +126,7 @@ class EventTimeReader:
         answers: Mapping[TopicPartition, Answer],
         found: EventTimes,
     ) -> None:
-        """Take the largest time among the last data records before L, and what is remembered: "at least"."""
+        """Use the largest time of the last data records before L and of what is remembered: "at least"."""
         best: dict[TopicPartition, EventMax] = {}
 
         def on_record(tp: TopicPartition, message: Message) -> None:
@@ -153,12 +153,12 @@ class EventTimeReader:
             newest = self.memory[tp].newest
             if newest is None and isinstance(answers[tp], RequestFailedError):
                 found.newest[tp] = Unknown.because("R2", f"the largest timestamp could not be read: {answers[tp]}")
-            else:  # exact where every record that is there was read
+            else:  # exact if every record in the log was read
                 whole = not _more(facts[tp], _WINDOWS[0])
                 found.newest[tp] = None if newest is None else newest._replace(exact=whole)
 
     def _is_poisoned(self, tp: TopicPartition, newest: Maybe[EventMax | None]) -> bool:
-        """Return whether the largest time lies in the future, and the policy wants it looked for without that (G4)."""
+        """Return whether the largest time is in the future, and the policy ignores future times (G4)."""
         settings = self.settings[tp.topic]
         if not settings.ignore_future or not isinstance(newest, EventMax):
             return False
@@ -166,7 +166,7 @@ class EventTimeReader:
 
 
 def _within(facts: PartitionFacts, offset: int) -> bool:
-    """Return whether an offset lies among the stable records."""
+    """Return whether an offset is in the stable part of the log, from S to L."""
     start, stable = facts.log_start, facts.last_stable_offset
     if isinstance(start, Unknown) or isinstance(stable, Unknown):
         return False
@@ -181,7 +181,7 @@ def _window(facts: PartitionFacts, size: int) -> Range | None:
 
 
 def _more(facts: PartitionFacts, size: int) -> bool:
-    """Return whether there are records before such a window."""
+    """Return whether there are records before a window of this size."""
     window = _window(facts, size)
     return window is not None and window.start != facts.log_start
 
@@ -189,7 +189,7 @@ def _more(facts: PartitionFacts, size: int) -> bool:
 def with_event_times(
     facts: Mapping[TopicPartition, PartitionFacts], found: EventTimes
 ) -> dict[TopicPartition, PartitionFacts]:
-    """Return the facts with what was found laid in."""
+    """Return the facts with the event times filled in."""
     filled = dict(facts)
     for tp, newest in found.newest.items():
         one = facts[tp]._replace(newest=newest)

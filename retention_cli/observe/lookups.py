@@ -1,4 +1,4 @@
-"""``offset_at(T)``: a broker's look-up, never taken at its word where it says −1 (docs/rules.md, Look-ups)."""
+"""``offset_at(T)``: a broker's look-up, whose −1 is never trusted by itself (docs/rules.md, Look-ups)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from retention_cli.observe.proven_reads import of_another_log
 
 Facts = Mapping[TopicPartition, PartitionFacts]
 KnownData = Callable[[TopicPartition], Container[int]]
-"""Gives the offsets of a partition at which a data record is known to stand."""
+"""Returns the offsets of a partition that are known to have a data record."""
 
 V = TypeVar("V")
 S = TypeVar("S", bound=Spec)
 
 _PARTITIONS_A_CALL: Final = 5_000
-"""While the answers of so many are looked at, brokers are at work on the next."""
+"""Brokers work on the next call while one call's answers are handled."""
 
 
 class Answered(NamedTuple):
-    """A partition, the time that was looked up, and the answer. ``data``: it stands at a data record (R2, R3)."""
+    """A partition, the time looked up (Unix ms), and the answer. ``data``: it counts data records alone (R2, R3)."""
 
     tp: TopicPartition
     time_ms: int
@@ -49,12 +49,11 @@ def look_up(
 ) -> Iterator[Answered]:
     """Yield, for each partition and time (Unix ms), the offset before which every record is older.
 
-    H must have been read before. Where the broker says that there is no such record, its MAX_TIMESTAMP, asked
-    after H (``maxima``: answers that are there already), must bear that out; else records are read,
-    ``scan_records`` of the topic at the most. For 2000-01-01 the first record at or after S is, unless the answer is S
-    itself: its own stamp decides. Where the answer must be a data record, and what stands there may
-    be a transaction marker, they are read from there on. A time before 1970 is not asked about: to a broker −1
-    is the end of the log, and no record is as old.
+    H must have been read before. If the broker says that no record is as young, MAX_TIMESTAMP, asked after H
+    (``maxima`` has the answers that are known already), must confirm it; otherwise records are read, at most
+    ``scan_records`` of the topic. For 2000-01-01 the first record at or after S is read, unless the answer is S: its
+    own timestamp decides. If the answer must be a data record, and may be a transaction marker, records are read from
+    there on. Times before 1970 are not asked about: to a broker −1 is the end of the log, and no record is as old.
     """
     for tp, times in wanted.items():
         start = facts[tp].log_start
@@ -97,12 +96,12 @@ def look_up(
 
 
 def _is_front(time_ms: int, wanted: Wanted) -> bool:
-    """Return whether it is asked whether the first record is older (G9): its own stamp decides."""
+    """Return whether the look-up asks if the first record is older (G9): that record's own timestamp decides."""
     return time_ms == ANCIENT_MS and wanted.front
 
 
 def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:
-    """Give an answer that holds for data as for all else, for whatever it was wanted for."""
+    """Yield an answer that is the same for data records and for all records, for each of these that was wanted."""
     if one.time_ms in wanted.times:
         yield one
     if one.time_ms in wanted.data:
@@ -112,7 +111,7 @@ def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:
 def _ahead(
     reader: ClusterReader, calls: Iterable[Sequence[Mapping[TopicPartition, S]]], leaders: Leaders
 ) -> Iterator[tuple[Mapping[TopicPartition, S], dict[TopicPartition, Answer]]]:
-    """Yield what was asked with its answers, while the brokers are at the next call."""
+    """Yield what was asked, with the answers, while the brokers work on the next call."""
     before: Sequence[Mapping[TopicPartition, S]] = ()
     under_way: Pending[list[dict[TopicPartition, Answer]]] | None = None
     for asked in calls:
@@ -131,7 +130,7 @@ def _parts(wanted: Mapping[TopicPartition, V]) -> Iterator[dict[TopicPartition, 
 
 
 def _rounds(wanted: Mapping[TopicPartition, Collection[int]]) -> list[dict[TopicPartition, int]]:
-    """Cut several times per partition into mappings with one each: a request names a partition once."""
+    """Split several times per partition into mappings with one each: a request may name a partition only once."""
     rounds: list[dict[TopicPartition, int]] = []
     for tp, times in wanted.items():
         for number, time_ms in enumerate(sorted(times)):
@@ -150,7 +149,7 @@ def _settle(
     deadline: float,
     maxima: Mapping[TopicPartition, Answer],
 ) -> Iterator[Answered]:
-    """Settle look-ups that said −1: by MAX_TIMESTAMP where that is enough, else by reading."""
+    """Settle look-ups that returned −1: by MAX_TIMESTAMP if that is enough, otherwise by reading records."""
     unsettled: dict[TopicPartition, list[tuple[int, int]]] = {}
     asked: dict[TopicPartition, Spec] = {tp: "max-timestamp" for tp in silent if tp not in maxima}
     known = {tp: maxima[tp] for tp in silent if tp in maxima}
@@ -177,7 +176,7 @@ def _search(
     scan_records: Mapping[str, int] | None,
     deadline: float,
 ) -> Iterator[Answered]:
-    """Read records for times, each from an offset on: ``scan_records`` of the topic at the most, or one (None)."""
+    """Search records for times, each from an offset on: at most ``scan_records`` of the topic, or one (None)."""
     for number in range(max((len(searches) for searches in wanted.values()), default=0)):
         asked = {tp: one[number] for tp, one in wanted.items() if number < len(one)}
         searches = {}
@@ -185,7 +184,7 @@ def _search(
             end, stable = facts[tp].high_watermark, facts[tp].last_stable_offset
             if isinstance(end, Unknown) or isinstance(stable, Unknown):
                 yield Answered(tp, time_ms, Unknown.because("lookup", "the log's ends are unknown"), data=True)
-            elif stable <= start:  # from there on an open transaction: nothing can be read, and nothing may go (G1)
+            elif stable <= start:  # from there on an open transaction: nothing can be read, and nothing trimmed (G1)
                 yield Answered(tp, time_ms, LookUp(start), data=True)
             else:
                 searches[tp] = Search(start, end, time_ms, 1 if scan_records is None else scan_records[tp.topic])
@@ -204,13 +203,13 @@ def _search(
             else:
                 note = _stopped(reached.offset) if reached.stopped and scan_records is not None else None
                 found = LookUp(reached.offset, note, reached.timestamp, reached.record)
-                if scan_records is None and reached.record is None:  # there is none whose stamp could be old
+                if scan_records is None and reached.record is None:  # there is no record whose stamp could be old
                     found = LookUp(asked[tp][1])
                 yield Answered(tp, time_ms, found, data=True, record=reached.record)
 
 
 def _ended_early(reached: Reached, facts: PartitionFacts) -> int | None:
-    """Return up to where there was more to read than a search was given: another log answered it (M1)."""
+    """Return the offset that a search should have reached, None if it did: if not, another log answered it (M1)."""
     end, stable = facts.high_watermark, facts.last_stable_offset
     if reached.stopped or reached.record is not None or isinstance(end, Unknown) or isinstance(stable, Unknown):
         return None

@@ -1,7 +1,7 @@
-"""Records that were read, held against the log of the leader that everything else was asked of (M1).
+"""Check that records were read from the log of the leader that everything else was asked of (M1).
 
-The client that reads records finds leaders by itself. Where it asks one that was deposed and does not know it yet,
-after an unclean election, it reads records of another log: what they say lets nothing go.
+The client that reads records finds leaders by itself. After an unclean election it may ask a deposed leader that does
+not know it yet, and read records of another log: nothing is trimmed because of these.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def read_proven(
     *,
     scan: bool = False,
 ) -> dict[TopicPartition, RequestFailedError | None]:
-    """Read ranges as :meth:`ClusterReader.read_ranges` does; an error also where they were another log's.
+    """Read ranges as :meth:`ClusterReader.read_ranges` does; records of another log are an error, too (M1).
 
-    Then what was handed over of that partition counts for nothing.
+    In that case, discard the partition's records that ``on_record`` was called with.
     """
     epochs: dict[TopicPartition, dict[int, int]] = {tp: {} for tp in ranges}
 
@@ -44,16 +44,16 @@ def read_proven(
 def of_another_log(
     reader: ClusterReader, read: Mapping[TopicPartition, Mapping[int, int]], leaders: Leaders
 ) -> dict[TopicPartition, str]:
-    """Return of which partitions a record that was read is not in the leader's log, and why.
+    """Return the partitions of which a record that was read is not in the leader's log, each with the reason.
 
-    Each leader epoch is looked at by itself: one reading may begin at a deposed leader and end at the one that leads
-    now, whose records say nothing of those before them. A record of the current epoch is in that log: its leader
-    alone has written it, and has cut nothing since.
+    Each leader epoch is checked by itself: a read may begin at a deposed leader and end at the current one, whose
+    records say nothing about those before them. A record of the current epoch is in the log: only its leader has
+    written it, and has cut nothing since.
 
     Args:
         reader: the cluster.
         read: the last offset that was read in each leader epoch.
-        leaders: where to ask.
+        leaders: the brokers to ask.
     """
     old = {
         tp: marks

@@ -1,4 +1,4 @@
-"""What is remembered of each partition, proven to be of its log, laid beside what is read of it, and added to."""
+"""Prove that what is remembered of each partition is of its log, use it with what is read, and add to it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Remembered:
 
     Args:
         memory: what is remembered of the cluster.
-        settings: by topic.
-        leaders: who leads each partition, and in which epoch.
-        ends_read_ms: our wall clock right after H was read: nothing below it was written later.
-        now_ms: the clock of all cutoffs.
+        settings: each topic's settings.
+        leaders: each partition's leader and leader epoch.
+        ends_read_ms: our wall clock right after H was read (Unix ms): no record below H was written later.
+        now_ms: now, for all cutoffs (Unix ms).
 
-    ``partitions`` is what may be gone by. ``cuts`` says where logs were cut since the last pass, ``doubts`` of which
-    memories that could not be asked: those are ``set_aside`` as they are, and nothing is gone by them (M4).
+    ``partitions`` has the memories that may be used. ``cuts`` has where logs were cut since the last pass, ``doubts``
+    why that could not be asked: those memories are ``set_aside`` as they are, and nothing is trimmed by them (M4).
     """
 
     memory: Memory
@@ -40,7 +40,7 @@ class Remembered:
     set_aside: dict[TopicPartition, PartitionMemory] = field(default_factory=dict)
 
     def open(self, topic_ids: Mapping[str, Maybe[str]]) -> None:
-        """Take out what is remembered of each partition that has a leader; nothing, where its topic has no id."""
+        """Load the memory of each partition in ``leaders``; it is empty if the topic has no id."""
         for tp in self.leaders:
             topic_id = topic_ids[tp.topic]
             self.partitions[tp] = (
@@ -50,11 +50,11 @@ class Remembered:
             )
 
     def epochs_to_check(self, read: Mapping[TopicPartition, Ends]) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs to ask about before anything remembered is used (M2); H must be read."""
+        """Return the leader epochs to ask about before anything remembered is used (M2); H must have been read."""
         return epochs_of(self.partitions, self.leaders, read)
 
     def prove(self, ends: EpochEnds, read: Mapping[TopicPartition, Ends]) -> None:
-        """Keep of what is remembered what is of these logs; S and H must have been read."""
+        """Keep what is proven to be of these logs (M2); S and H must have been read."""
         by_partition: dict[TopicPartition, dict[int, Answer]] = {}
         for (tp, asked), answer in ends.items():
             by_partition.setdefault(tp, {})[asked] = answer
@@ -71,19 +71,19 @@ class Remembered:
                     PartitionMemory(
                         leader_epoch=now,
                         log_start=start,
-                        created=memory.created,  # what only holds stays
+                        created=memory.created,  # facts that can only hold are kept
                         created_below=memory.created_below,
                     ),
                 )
             elif cut is not None:
                 self.cuts[tp] = cut
-        if self.cuts:  # at once: the memory knows the log as cut from here on, whatever ends this pass
+        if self.cuts:  # at once, so that the memory knows of the cut however this pass ends
             odd = _odd_epochs(ends)
             logs = {tp: self._log_now(tp, read[tp].high_watermark, odd) for tp in self.cuts}
             self.memory.judge(lambda place: logs.get(TopicPartition(*place)), {tp.topic for tp in logs}, list(logs))
 
     def recall(self, facts: dict[TopicPartition, PartitionFacts]) -> None:
-        """Lay in the samples of each partition whose policy asks for them (G3)."""
+        """Fill in the samples of each partition whose policy needs them (G3)."""
         for tp, one in facts.items():
             if self.settings[tp.topic].min_wallclock_ms is None or isinstance(one.high_watermark, Unknown):
                 continue
@@ -91,17 +91,17 @@ class Remembered:
             facts[tp] = one._replace(samples=self.memory.lost or self.doubts.get(tp) or samples)
 
     def add(self, facts: Mapping[TopicPartition, PartitionFacts], commit_epochs: EpochEnds) -> None:
-        """Add this pass to what is remembered: each high watermark, when it was that, and which commits count.
+        """Remember this pass: each high watermark, when it was read, and which commits count.
 
         Args:
-            facts: as they were read; unknown, where the log changed meanwhile.
+            facts: as they were read; unknown if the log changed meanwhile.
             commit_epochs: where the leader epochs of commits end.
         """
         for tp, memory in self.partitions.items():
             end, kind = facts[tp].high_watermark, facts[tp].topic.timestamp_type
             if not isinstance(end, Unknown) and tp not in self.doubts:
                 memory.add_sample(self._sample(end))
-            # That it was CreateTime only holds: it is noted whatever else could not be told.
+            # CreateTime can only hold, so it is remembered whatever else is unknown.
             if kind == "CreateTime" or (kind == "LogAppendTime" and not isinstance(end, Unknown)):
                 known = self.set_aside.get(tp, memory)
                 known.saw_stamps(0 if isinstance(end, Unknown) else end, append_time=kind == "LogAppendTime")
@@ -141,13 +141,13 @@ def log_now(
     cut: Cut | None,
     last_epoch: int | None,
 ) -> LogNow:
-    """Return what a pass has found out of a partition's log."""
+    """Return what a pass has found out about a partition's log."""
     offset, _epoch, until = cut or (None, None, None)
     return LogNow(high_watermark, leader_epoch, unknown, unasked, offset, last_epoch, until)
 
 
 def _odd_epochs(ends: EpochEnds) -> dict[TopicPartition, tuple[set[int], set[int]]]:
-    """Return of each partition the leader epochs that its leader does not know, and those that it did not tell."""
+    """Return, per partition, the leader epochs that its leader does not know, and those that it did not answer for."""
     odd: dict[TopicPartition, tuple[set[int], set[int]]] = {}
     for (tp, epoch), answer in ends.items():
         if isinstance(answer, (NotFound, RequestFailedError)):

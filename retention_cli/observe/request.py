@@ -1,4 +1,4 @@
-"""What is asked of a cluster, and what reading it found: values, for whichever engine reads."""
+"""A request to observe a cluster, and the result: values that any engine can use."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from retention_cli.observe.recall import Remembered
 
 SettingsFor = Callable[[str], Settings | None]
-"""Gives a topic's effective settings, None where the topic is not managed."""
+"""Returns a topic's effective settings, None if the topic is not managed."""
 
 
 MemoryFor = Callable[[str], Memory]
-"""Gives what is remembered of a cluster, by its id."""
+"""Returns what is remembered of a cluster, by its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What one reading of a cluster found.
 
-    ``facts`` are those of every partition of every managed topic, by name and index. ``topics_seen`` names all
-    topics of the cluster. ``sizes_problem`` says why some sizes are missing. ``epoch_ends`` says where leader epochs
-    end that were asked about, ``cuts`` where logs were cut since the last pass; of ``doubts`` that could not be told.
-    ``began`` is when reading began (of the reader's clock): nothing in it is older.
+    ``facts`` are those of every partition of every managed topic, by name and index. ``topics_seen`` are all topics of
+    the cluster. ``sizes_problem`` says why some sizes are missing. ``epoch_ends`` has the ends of the leader epochs
+    asked about, ``cuts`` where logs were cut since the last pass, ``doubts`` the partitions where that is unknown.
+    ``began`` is when reading began, by the reader's clock: nothing in it is older.
     """
 
     cluster_id: str
@@ -54,7 +54,7 @@ class Observation:
 
 
 class Floors(EpochChecks, Protocol):
-    """Gives each partition's floor, once its ends are known: a fold of commits, made here or elsewhere."""
+    """Returns each partition's floor, once its ends are known: a fold of commits, made here or elsewhere."""
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
         """Return the partition's floor."""
@@ -62,7 +62,7 @@ class Floors(EpochChecks, Protocol):
 
 
 class Disks(Protocol):
-    """Lays in what rules want to know of disks, before times are looked up."""
+    """Fills in what rules need to know about disks, before times are looked up."""
 
     def with_disks(
         self,
@@ -75,7 +75,7 @@ class Disks(Protocol):
         clock_ms: Callable[[], int],
         progress: Progress,
     ) -> dict[TopicPartition, PartitionFacts]:
-        """Return the facts with R7's usage, R5's tails and the segments' base offsets laid in."""
+        """Return the facts with R7's usage, R5's tails and the segments' base offsets filled in."""
         ...
 
 
@@ -83,7 +83,7 @@ class Disks(Protocol):
 class Prepared:
     """What was read of a cluster before this slice of it: metadata and topic settings, then the commits.
 
-    In that order, so that the slice goes on where they ended. ``configs`` are those of the topics that may be touched.
+    The slice continues from there in the safe order. ``configs`` are those of the topics that may be touched.
     """
 
     metadata: ClusterMetadata
@@ -93,24 +93,24 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be observed, at which now (Unix ms).
+    """What to observe.
 
     Args:
-        settings_for: the policy, topic by topic.
+        settings_for: returns each topic's settings.
         groups: which groups count.
-        now_ms: the clock of all cutoffs.
-        only: these partitions alone, of those that are managed.
-        sizes: whether bytes are wanted.
-        lookups: whether times are looked up; without them nothing can be decided.
-        patience_s: how long what moves may move.
-        memory_for: gives what is remembered of a cluster, by its id; None: nothing is, and nothing will be.
-        scan_all: whether event times are read out of records for as long as it takes, or while patience lasts.
-        clock_ms: our wall clock, for what is remembered.
-        clock: why our clock can't be trusted, where it was compared (G8).
-        prepared: what was read before, of a slice. What changes under a slice is held, and not read again:
-            its commits are not at hand.
-        disks: lays in what rules want to know of disks; None where none does.
-        epochs: leader epochs of partitions to ask about besides: of what a plan that was saved speaks (M2).
+        now_ms: now, for all cutoffs (Unix ms).
+        only: only these of the managed partitions.
+        sizes: whether to read sizes.
+        lookups: whether to look up times; without them nothing can be decided.
+        patience_s: how long to wait for leaders and coordinators that move.
+        memory_for: returns what is remembered of a cluster, by its id; None: remember nothing.
+        scan_all: whether to read event times from records for as long as it takes, not only while patience lasts.
+        clock_ms: returns our wall clock (Unix ms), for what is remembered.
+        clock: why our clock can't be trusted, if it was compared (G8).
+        prepared: what was read before a slice. A partition of a slice that changes is held, and not read again: its
+            commits are not available.
+        disks: fills in what rules need to know about disks; None if no rule does.
+        epochs: further leader epochs to ask about, by partition: those of a saved plan (M2).
     """
 
     settings_for: SettingsFor

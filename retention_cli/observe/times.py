@@ -1,4 +1,4 @@
-"""Every time that decisions need: event times first (R2), then look-ups, in as few rounds as can be."""
+"""Read the times that decisions need: event times first (R2), then look-ups, in as few rounds as possible."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def with_lookups(
     leaders: Leaders,
     deadline: float,
 ) -> dict[TopicPartition, PartitionFacts]:
-    """Return the facts with look-ups of these times (Unix ms), whatever any rule wants; H must have been read before.
+    """Return the facts with look-ups of these times (Unix ms), whatever rules need; H must have been read before.
 
-    ``deadline`` is for settling them by reading (of the reader's clock).
+    ``deadline``, by the reader's clock, is for settling them by reading records.
     """
     wanted = {
         tp: Wanted(frozenset(times))
@@ -58,20 +58,20 @@ def read_times(
     scan_all: bool,
     progress: Progress,
 ) -> None:
-    """Lay event times and look-ups into the facts; H must have been read before.
+    """Fill event times and look-ups into the facts; H must have been read before.
 
     Args:
         reader: the cluster.
-        facts: of each partition; filled.
-        settings: by topic.
-        leaders: who leads each partition.
-        memory: of each partition; added to.
-        lost: why nothing can be recalled, where that is so.
-        now_ms: the clock of all cutoffs.
-        without: partitions that could not be read: nothing more is asked about their event times.
-        deadline: for settling look-ups by reading (of the reader's clock).
-        scan_all: read event times out of records for as long as it takes, not until the deadline.
-        progress: is told what is read.
+        facts: each partition's facts; updated.
+        settings: each topic's settings.
+        leaders: each partition's leader.
+        memory: each partition's memory; updated.
+        lost: why nothing can be recalled, None if it can.
+        now_ms: now, for all cutoffs (Unix ms).
+        without: partitions that could not be read; their event times are not read either.
+        deadline: for settling look-ups by reading records, by the reader's clock.
+        scan_all: whether to read event times from records for as long as it takes, not until the deadline.
+        progress: called with what is being read.
     """
     timed = {
         tp: one

@@ -1,4 +1,4 @@
-"""A topic's facts, from its metadata and its live settings; and a partition's, of which nothing was read."""
+"""A topic's facts, from its metadata and live settings, and the facts of a partition that was not read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retention_cli.policy.settings import Settings
 
 
 def bare_facts(topic: TopicMetadata) -> TopicFacts:
-    """Return what metadata alone tells; the settings are unknown."""
+    """Return a topic's facts from metadata alone; the settings are unknown."""
     not_read = Unknown.because("G5", "the topic's settings were not read")
     no_id = Unknown.because(
         "topic-id", "the cluster gives no topic id, so a recreated topic can't be told: brokers before 2.8?"
@@ -23,7 +23,7 @@ def bare_facts(topic: TopicMetadata) -> TopicFacts:
 
 
 def configured(topic: TopicFacts, config: TopicConfig | RequestFailedError | None) -> TopicFacts:
-    """Add the live settings; None where they were not asked for."""
+    """Return the facts with the live settings; ``config`` is None if they were not read."""
     if config is None:
         return topic
     if isinstance(config, RequestFailedError):
@@ -45,7 +45,7 @@ def never_touched(topic: TopicFacts, settings: Settings) -> bool:
 
 
 def end_of(name: str, answer: Answer) -> Maybe[int]:
-    """Return where a log starts or ends as its leader answered; unknown, with why, where it named no offset."""
+    """Return the offset in a leader's answer, unknown if there is none. ``name`` is for the reason's text."""
     if isinstance(answer, Found):
         return answer.offset
     error = answer if isinstance(answer, RequestFailedError) else "the broker names none"
@@ -53,7 +53,7 @@ def end_of(name: str, answer: Answer) -> Maybe[int]:
 
 
 def unread_facts(topic: TopicFacts, partition: int, place: PartitionMetadata, why: Unknown) -> PartitionFacts:
-    """Return the facts of a partition of which metadata alone is known; ``why`` nothing else is."""
+    """Return a partition's facts from metadata alone; ``why`` is the reason that all others are unknown."""
     return PartitionFacts(
         topic=topic,
         partition=partition,
@@ -70,13 +70,13 @@ def unread_facts(topic: TopicFacts, partition: int, place: PartitionMetadata, wh
 def change_between(
     tp: TopicPartition, topic_id: str | None, before: PartitionMetadata, after: TopicMetadata | None
 ) -> Reason | None:
-    """Return what two metadata reads say differently of a partition, None where they agree (M1).
+    """Return how two metadata reads of a partition differ, None if they agree (M1).
 
     Args:
         tp: the partition.
-        topic_id: its topic's id, as the first read named it.
-        before: its leader and leader epoch, likewise.
-        after: its topic, as the second read shows it; None where it shows none.
+        topic_id: its topic's id in the first read.
+        before: its leader and leader epoch in the first read.
+        after: its topic in the second read, None if it was deleted.
     """
     if after is None:
         return Reason("metadata", "the topic was deleted while it was read")

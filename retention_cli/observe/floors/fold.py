@@ -1,7 +1,7 @@
-"""Every group's commits, folded to one floor per partition as they arrive (F1–F6). Pure.
+"""Fold every group's commits into one floor per partition as they arrive (F1–F6). Pure.
 
-Memory grows with partitions, not with commits: a group's rows are forgotten once they are folded in. The
-order in which groups arrive changes nothing.
+Memory grows with partitions, not with commits: a group's rows are dropped once they are folded. The order in which
+groups arrive does not matter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from retention_cli.observe.floors.standing import (
 )
 
 Commit = tuple[int, int, int | None]
-"""Partition, committed offset, and leader epoch where the commit carries one."""
+"""Partition, committed offset, and leader epoch, None if the commit carries none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +55,29 @@ class _Missing:
 
 
 class FloorSink(Protocol):
-    """Takes groups as they are read: what :class:`FloorFold` folds, and others hand on as rows.
+    """Receives groups as they are read: :class:`FloorFold` folds them, others turn them into rows.
 
-    What is known of a group besides its commits, ``recall`` and ``refuse``, comes before ``add``.
+    For each group, ``recall`` and ``refuse`` are called before ``add``.
     """
 
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
-        """Take one group: its commits by topic, and the topics that its live members read."""
+        """Add a group: its commits by topic, and the topics that its live members read."""
         ...
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Take positions of a group whose commits are gone (F6)."""
+        """Add positions of a group whose commits are gone (F6)."""
         ...
 
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Take a group that is gone as a whole (F6), with its last positions."""
+        """Add a group that is gone as a whole (F6), with its last positions."""
         ...
 
     def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
-        """Take commits of a group that count for nothing (F5): by topic and partition, offset and leader epoch."""
+        """Add commits of a group that do not count (F5): offset and leader epoch by topic and partition."""
         ...
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
-        """Note a group that could not be read (F3), and where it may stand (None: anywhere)."""
+        """Add a group that could not be read (F3), and the topics that it may read (None: any)."""
         ...
 
     def fail_all(self, reason: Reason) -> None:
@@ -86,11 +86,11 @@ class FloorSink(Protocol):
 
 
 class FloorFold:
-    """Takes groups one by one; then answers each partition's floor.
+    """Folds groups one by one, then returns each partition's floor.
 
     Args:
         topics: the managed topics.
-        latest: names of groups that start at the end where they have no commit.
+        latest: names of groups that start at the end if they have no commit (F2).
     """
 
     def __init__(self, topics: Mapping[str, TopicScope], latest: Iterable[str] = ()) -> None:
@@ -117,7 +117,7 @@ class FloorFold:
         }
 
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
-        """Fold in one group: its commits by topic, and the topics that its live members read."""
+        """Fold in a group: its commits by topic, and the topics that its live members read."""
         known = self._known.pop(group, _NOWHERE) if self._known else _NOWHERE
         skipped = self._skipped.pop(group, _NOWHERE) if self._skipped else _NOWHERE
         for topic, rows in commits.items():
@@ -136,7 +136,7 @@ class FloorFold:
                 self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, _BEFORE))
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Take positions of a group whose commits are gone: of each leader epoch, the lowest is kept (F6)."""
+        """Fold in positions of a group whose commits are gone: the lowest of each leader epoch is kept (F6)."""
         for topic, rows in gone.items():
             if topic not in self._topics:
                 continue
@@ -159,14 +159,14 @@ class FloorFold:
                 present.update(here)
 
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Take a group that is gone as a whole (F6); where it read a topic without a commit here, nothing is known."""
+        """Fold in a group that is gone as a whole (F6). Where it read a topic without a commit, floors are unknown."""
         self.recall(group, gone, seen)
         for topic, places in self._known.pop(group, _NOWHERE).items():
             if len(places) < len(self._best[topic]):
                 self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, seen))
 
     def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
-        """Take commits of a group that count for nothing (F5); it has committed there all the same (F2)."""
+        """Fold in commits of a group that do not count (F5); for F2 the group has a commit there."""
         for (topic, partition), (offset, epoch) in refused.items():
             if topic not in self._topics or partition >= len(self._best[topic]):
                 continue
@@ -177,7 +177,7 @@ class FloorFold:
                 _keep_first(self._ahead, tp, one)
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
-        """Note a group that could not be read (F3): it may stand anywhere in ``topics`` (None: in all of them)."""
+        """Fold in a group that could not be read (F3): it may read any of ``topics`` (None: any topic)."""
         reason = failed_reason(group, text)
         if topics is None:
             self._failed.add(reason)
@@ -190,7 +190,7 @@ class FloorFold:
         self._failed.add(reason)
 
     def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs of commits, gone ones too, that are not the partition's current one (F5, F6)."""
+        """Return the leader epochs of commits, including gone ones, other than the partition's current one (F5, F6)."""
         found = [(tp, epoch) for tp, epochs in self._epochs.items() for epoch in epochs]
         for tp, epochs in self._gone.items():
             now = self._topics[tp.topic].leader_epochs[tp.partition]
@@ -198,15 +198,15 @@ class FloorFold:
         return sorted(set(found))
 
     def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
-        """Take the end of a leader epoch; None where the leader doesn't know it."""
+        """Record where a leader epoch ends, None if the leader does not know it."""
         self._ends.setdefault(tp, {})[epoch] = end
 
     def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
-        """Note that the log was cut since the last pass, and which epoch ended there."""
+        """Record where the log was cut since the last pass, and which epoch ended there."""
         self._cuts[tp] = (cut, epoch)
 
     def cut_untold(self, tp: TopicPartition) -> None:
-        """Note that nobody can say now whether the log was cut: what carries no epoch holds (M4)."""
+        """Record that it is unknown whether the log was cut: commits without a leader epoch hold (M4)."""
         self._cuts[tp] = CUT_UNTOLD
 
     def floor(self, tp: TopicPartition, log_start: Maybe[int], high_watermark: Maybe[int]) -> Maybe[Floor]:
@@ -234,12 +234,12 @@ class FloorFold:
         return floor_of(standing, log_start, high_watermark)
 
     def _fold(self, group: str, topic: str, rows: Sequence[Commit], skipped: Collection[int]) -> int:
-        """Fold a group's rows of one topic in; return on how many of its partitions it has a commit."""
+        """Fold in a group's rows of one topic; return on how many of its partitions the group has a commit."""
         best_of, bare = self._best[topic], self._bare[topic]
         epochs = self._topics[topic].leader_epochs
         count, known = len(best_of), len(rows)
         for partition, offset, epoch in rows:
-            if partition >= count:  # it has come since the metadata was read: it is not managed yet
+            if partition >= count:  # created since the metadata was read: not managed yet
                 known -= 1
                 continue
             if skipped and partition in skipped:

@@ -1,4 +1,4 @@
-"""Floors of commits that were folded elsewhere: a standing of each partition is all that is at hand. Pure."""
+"""Floors of commits that were folded elsewhere, into one standing per partition. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from retention_cli.observe.floors.standing import CUT_UNTOLD, EpochEnd, Standing
 
 
 class FoldedFloors:
-    """The floors that standings come to (:class:`retention_cli.observe.request.Floors`).
+    """Returns the floors of standings (:class:`retention_cli.observe.request.Floors`).
 
     Args:
-        standings: of every partition that is asked for.
+        standings: one for each partition whose floor is wanted.
     """
 
     def __init__(self, standings: Mapping[TopicPartition, Standing]) -> None:
@@ -23,7 +23,7 @@ class FoldedFloors:
         return floor_of(self._standings[tp], log_start, high_watermark)
 
     def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
-        """Return the leader epochs of commits, gone ones too, that are not the partition's current one (F5, F6)."""
+        """Return the leader epochs of commits, including gone ones, other than the partition's current one (F5, F6)."""
         return sorted(
             (tp, epoch)
             for tp, one in self._standings.items()
@@ -32,14 +32,14 @@ class FoldedFloors:
         )
 
     def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
-        """Take the end of a leader epoch; None where the leader doesn't know it."""
+        """Record where a leader epoch ends, None if the leader does not know it."""
         one = self._standings[tp]
         self._standings[tp] = one._replace(ends={**one.ends, epoch: end})
 
     def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
-        """Note that the log was cut since the last pass, and which epoch ended there."""
+        """Record where the log was cut since the last pass, and which epoch ended there."""
         self._standings[tp] = self._standings[tp]._replace(cut=(cut, epoch))
 
     def cut_untold(self, tp: TopicPartition) -> None:
-        """Note that nobody can say now whether the log was cut: what carries no epoch holds (M4)."""
+        """Record that it is unknown whether the log was cut: commits without a leader epoch hold (M4)."""
         self._standings[tp] = self._standings[tp]._replace(cut=CUT_UNTOLD)

@@ -1,4 +1,4 @@
-"""The floors that Kafka's own groups set: listed, described and read in the safe order (F1–F5, F8, F9)."""
+"""Read the floors that Kafka's own groups set: list, describe and read them in the safe order (F1–F5, F8, F9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
 
 CommitListener = Callable[[GroupCommits], None]
-"""Sees each counted group's commits as they pass: for listings, which need more than the fold keeps."""
+"""Called with each counted group's commits: for listings, which need more than the fold keeps."""
 
 _AGAIN_AFTER_S: Final = 0.5
 _LISTING_PATIENCE_S: Final = 2.0
@@ -58,11 +58,11 @@ def read_group_floors(
         scopes: the managed topics.
         rules: which groups count.
         metadata: read just now; the first of the two reads that F9 compares.
-        patience_s: how long coordinators may move and offsets be unstable.
-        progress: is told how many groups are read.
-        listener: sees each group's commits.
+        patience_s: how long to wait for coordinators that move and offsets that are unstable.
+        progress: called with the number of groups read.
+        listener: called with each group's commits.
         memory: remembers each group, and recalls those that are gone (F6).
-        now_ms: our wall clock, for the memory.
+        now_ms: our wall clock (Unix ms), for the memory.
     """
     deadline = reader.clock.monotonic() + (reader.timeout_s if patience_s is None else patience_s)
     recall = Recall(memory or NoMemory(), rules, now_ms)
@@ -82,13 +82,13 @@ def read_group_floors(
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why one reading of the groups can't be trusted, and whether another may be: once, or while patience lasts."""
+    """Why a reading of the groups can't be trusted, and whether to read again: once, or while patience lasts."""
 
     reason: Reason
     again: Literal["no", "once", "while patience lasts"]
 
     def allows_another(self, attempts: int, *, late: bool) -> bool:
-        """Return whether another reading may be, after so many; ``late``: patience has ended."""
+        """Return whether to read again after this many attempts. ``late``: patience has ended."""
         return self.again != "no" and (attempts == 1 or (self.again != "once" and not late))
 
 
@@ -100,12 +100,12 @@ class Listing:
     counted: tuple[ListedGroup, ...]
 
     def latest(self, rules: GroupRules) -> list[str]:
-        """Return the groups that start at the end where they have no commit (F2)."""
+        """Return the keys of groups that start at the end if they have no commit (F2)."""
         return [group_key(group.kind, group.name) for group in self.counted if matches(rules.latest, group.name)]
 
 
 def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetadata, deadline: float) -> Listing | Doubt:
-    """List the groups, where the listing is whole (F8, F9); ``before`` is metadata read just now.
+    """List the groups, or return why the listing is incomplete (F8, F9). ``before`` is metadata read just now.
 
     Raises:
         BrokerError: a broker did not list its groups.
@@ -114,7 +114,7 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
         return Doubt(Reason("F8", _SEEN_INCOMPLETE), "no")
     if (leaderless := _without_leader(before)) is not None:
         return Doubt(leaderless, "once")  # an election takes a moment, an offline broker hours
-    # A broker that died is listed until the controller notices: ask briefly, then look at who is there again.
+    # A broker that died is listed until the controller notices: ask briefly, then read the brokers again.
     listed = reader.list_groups(before.brokers, min(_LISTING_PATIENCE_S, _left(reader, deadline)))
     counted = tuple(
         group
@@ -128,10 +128,10 @@ def list_counted(reader: ClusterReader, rules: GroupRules, before: ClusterMetada
 
 
 def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | None:
-    """Return why a listing was not whole after all: asked once every commit has been read (F8, F9).
+    """Return why a listing was incomplete after all, else None. Call it once every commit has been read (F8, F9).
 
     Raises:
-        BrokerError: nobody answered.
+        BrokerError: no broker answered.
     """
     if _offsets_leaders(reader.metadata([OFFSETS_TOPIC])) != _offsets_leaders(before):
         return Doubt(Reason("F9", _COORDINATORS_MOVED), "while patience lasts")
@@ -141,7 +141,7 @@ def changed_since(reader: ClusterReader, before: ClusterMetadata) -> Doubt | Non
 
 
 def not_listed(error: BrokerError) -> Doubt:
-    """Return what it means that the groups could not be listed."""
+    """Return the doubt about groups that could not be listed (F9)."""
     return Doubt(Reason("F9", f"the consumer groups could not be listed: {error}"), "while patience lasts")
 
 
@@ -155,7 +155,7 @@ def _read_once(
     listener: CommitListener | None,
     recall: Recall,
 ) -> tuple[FloorFold, Doubt | None]:
-    """Read every group between two looks at our rights (F8) and at the coordinators' leaders (F9)."""
+    """Read every group between two checks of our rights (F8) and of the coordinators' leaders (F9)."""
     fold = FloorFold(scopes)
     try:
         listing = list_counted(reader, rules, before, deadline)
@@ -184,10 +184,10 @@ def read_groups(
     listener: CommitListener | None,
     recall: Recall,
 ) -> None:
-    """Read these groups' members and commits, and hand them over: any slice of all that count."""
+    """Read these groups' members and commits into the fold. ``counted`` may be any slice of those that count."""
     honest = [group for group in counted if not is_outside(group.name)]
     for group in counted:
-        if is_outside(group.name):  # nor is it read: what it commits is not remembered as another consumer's
+        if is_outside(group.name):  # not read, so that its commits are not remembered as another consumer's
             fold.fail(plain_name(group.name), "its id begins with a control character", None)
         elif group.kind == "unknown":
             fold.fail(group.name, "a group of a type that this kretain does not know", None)
@@ -229,7 +229,7 @@ def read_groups(
 
 
 def _is_described(group: ListedGroup) -> bool:
-    """Groups of other protocol types (Connect workers, schema registries) count by their commits, if any (F2)."""
+    """Return whether to describe a group: other types (Connect, schema registries) count by commits, if any (F2)."""
     if not group.may_have_members:
         return False
     return group.kind in ("consumer", "streams", "share") or (
@@ -255,22 +255,22 @@ def _without_leader(metadata: ClusterMetadata) -> Reason | None:
 
 
 class EpochChecks(Protocol):
-    """Names leader epochs of commits, and takes their ends."""
+    """Lists leader epochs of commits, and records their ends."""
 
     def epochs_to_check(self) -> list[tuple[TopicPartition, int]]:
         """Return the epochs that are not the partition's current one."""
         ...
 
     def epoch_ends_at(self, tp: TopicPartition, epoch: int, end: EpochEnd) -> None:
-        """Take the end of one; None where the leader doesn't know it."""
+        """Record where one ends, None if the leader does not know it."""
         ...
 
     def cut_at(self, tp: TopicPartition, cut: int, epoch: int | None) -> None:
-        """Take where the log was cut since the last pass, and which epoch ended there."""
+        """Record where the log was cut since the last pass, and which epoch ended there."""
         ...
 
     def cut_untold(self, tp: TopicPartition) -> None:
-        """Take that nobody can say whether it was."""
+        """Record that it is unknown whether the log was cut."""
         ...
 
 
@@ -282,7 +282,7 @@ def tell_epochs(fold: EpochChecks, ends: EpochEnds) -> None:
 
 
 def end_of_epoch(epoch: int, answer: Answer) -> EpochEnd:
-    """Return an answer as floors take it: None where the leader doesn't know the epoch."""
+    """Return a leader's answer as an epoch's end: None if it does not know the epoch, unknown if it failed."""
     if isinstance(answer, Found):
         return answer.offset
     if isinstance(answer, NotFound):

@@ -1,4 +1,4 @@
-"""What is remembered of consumers, compared with what was read of them (F5, F6)."""
+"""Compare what is remembered of consumers with what was read of them (F5, F6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retention_cli.policy.settings import GroupRules
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """What is remembered of groups, laid beside what was read of them (F5, F6)."""
+    """Compares what is remembered of groups with what was read, and tells the fold (F5, F6)."""
 
     memory: Memory
     rules: GroupRules
@@ -24,11 +24,11 @@ class Recall:
 
     @property
     def since_ms(self) -> int:
-        """From when on a group that is gone still counts (F6)."""
+        """A group that is gone still counts if it was seen since then (F6). Unix ms."""
         return self.now_ms - self.rules.remember_ms
 
     def complete(self, fold: FloorSink, name: str, commits: Commits) -> None:
-        """Tell the fold which of a group's commits count for nothing, and which it had and has no more."""
+        """Remember a group's commits; tell the fold which of them do not count, and which are gone."""
         known = self.memory.saw_group(name, commits, self.now_ms, self.since_ms)
         if known.refused:
             fold.refuse(name, known.refused)
@@ -36,7 +36,7 @@ class Recall:
             fold.recall(name, known.gone, "before")
 
     def add_gone(self, fold: FloorSink, listed: Collection[str]) -> None:
-        """Fold in the groups that are there no more. Where the memory is lost, any group may be one of them."""
+        """Fold in remembered groups that are not ``listed``. If the memory is lost, every floor is unknown."""
         if self.memory.lost is not None:
             for reason in self.memory.lost.reasons:
                 fold.fail_all(Reason("F6", reason.text))

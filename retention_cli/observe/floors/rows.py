@@ -1,7 +1,7 @@
 """Every group's commits as rows, for engines that fold them elsewhere (F1–F6). Pure.
 
-What :class:`~retention_cli.observe.floors.fold.FloorFold` keeps in memory stands in rows here, a group's all together:
-the least of the commits, and whatever makes a floor unknown.
+The rows have what :class:`~retention_cli.observe.floors.fold.FloorFold` makes floors of: commits, and whatever makes a
+floor unknown. A group's rows are together.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class CommitRow(NamedTuple):
     kind      means
     ========  ==============================================================================
     commit    ``group`` committed ``offset`` in ``leader_epoch`` (None: it carries none)
-    gone      likewise, and it is gone; ``text`` says when it was seen (F6). An epoch of None: it never counted
+    gone      likewise, but the commit is gone; ``text``: when it was seen (F6). No epoch: it never counted
     missing   the group reads the topic and has no commit here; ``text`` says what to do (F2)
-    refused   the group's commit here belongs to another log, and counts for nothing (F5)
+    refused   the group's commit here belongs to another log, and does not count (F5)
     failed    the group could not be read (F3), or none could be (F8, F9)
-    memory    what the ledger is to have of the group; no fact of the cluster
+    memory    what the ledger should remember of the group; not a fact of the cluster
     ========  ==============================================================================
     """
 
@@ -47,11 +47,11 @@ class CommitRow(NamedTuple):
 
 
 class CommitRows:
-    """Takes groups one by one (:class:`~.fold.FloorSink`); ``take`` gives the rows since then.
+    """Turns groups into rows (:class:`~.fold.FloorSink`); ``take`` returns the new ones.
 
     Args:
         partitions: how many partitions each managed topic has; other topics are left out.
-        latest: names of groups that start at the end where they have no commit.
+        latest: names of groups that start at the end if they have no commit (F2).
     """
 
     def __init__(self, partitions: Mapping[str, int], latest: Iterable[str] = ()) -> None:
@@ -62,7 +62,7 @@ class CommitRows:
         self._rows: list[CommitRow] = []
 
     def take(self) -> list[CommitRow]:
-        """Return the rows of the groups that came since the last call."""
+        """Return the rows of the groups added since the last call."""
         rows, self._rows = self._rows, []
         return rows
 
@@ -70,7 +70,7 @@ class CommitRows:
         return len(self._rows)
 
     def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
-        """Take one group: its commits by topic, and the topics that its live members read."""
+        """Add a group: its commits by topic, and the topics that its live members read."""
         append = self._rows.append
         known, skipped = self._known.pop(group, {}), self._skipped.pop(group, ())
         for topic, rows in commits.items():
@@ -79,7 +79,7 @@ class CommitRows:
                 continue
             there = set()
             for partition, offset, epoch in rows:
-                if partition >= count:  # it has come since the metadata was read: it is not managed yet
+                if partition >= count:  # created since the metadata was read: not managed yet
                     continue
                 there.add(partition)
                 if not skipped or (topic, partition) not in skipped:
@@ -95,7 +95,7 @@ class CommitRows:
                 self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, "before"))
 
     def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Take positions of a group whose commits are gone (F6)."""
+        """Add positions of a group whose commits are gone (F6)."""
         for topic, rows in gone.items():
             count = self._partitions.get(topic)
             if count is None:
@@ -107,21 +107,21 @@ class CommitRows:
                     self._rows.append(CommitRow(group, topic, partition, "gone", offset, epoch, "F6", seen))
 
     def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
-        """Take a group that is gone as a whole (F6); where it read a topic without a commit here, nothing is known."""
+        """Add a group that is gone as a whole (F6). Where it read a topic without a commit, floors are unknown."""
         self.recall(group, gone, seen)
         for topic, places in self._known.pop(group, {}).items():
             if len(places) < self._partitions[topic]:
                 self._mark_missing(group, topic, places, gone_without_commit_text(group, topic, seen))
 
     def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
-        """Take commits of a group that count for nothing (F5); it has committed there all the same (F2)."""
+        """Add commits of a group that do not count (F5); for F2 the group has a commit there."""
         for (topic, partition), (offset, epoch) in refused.items():
             if partition < self._partitions.get(topic, 0):
                 self._skipped.setdefault(group, set()).add((topic, partition))
                 self._rows.append(CommitRow(group, topic, partition, "refused", offset, epoch, "F5"))
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
-        """Note a group that could not be read (F3), and where it may stand (None: anywhere)."""
+        """Add a group that could not be read (F3), and the topics that it may read (None: any)."""
         reason = failed_reason(group, text)
         for topic in (None,) if topics is None else topics:
             if topic is None or topic in self._partitions:

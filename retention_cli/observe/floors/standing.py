@@ -1,7 +1,7 @@
-"""Where the groups stand on one partition, and the floor that this comes to (F1–F6). Pure.
+"""Where the groups stand on one partition, and the floor that results (F1–F6). Pure.
 
-A standing is what is left of any number of commits: small, and the same whoever folded them. The local fold
-makes it in memory, Spark by a groupBy; what is said of it is said here, once.
+A standing sums up any number of commits. It is small, and the same whoever folded them: the local fold in memory, or
+Spark with a groupBy. Floors and their reasons are made here, for both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CUT_UNTOLD: Final = Unknown.because(
 
 @dataclass(slots=True)
 class Best:
-    """The lowest and highest commit of a partition, and whose they are: of equal ones, the first by name."""
+    """A partition's lowest and highest commits, and whose they are: of equal ones, the first group by name."""
 
     low: int
     low_by: str
@@ -40,7 +40,7 @@ class Best:
 
 
 class Refused(NamedTuple):
-    """A commit that belongs to another log, and counts for nothing (F5). ``epoch`` is its own, None for none."""
+    """A commit that belongs to another log, and does not count (F5). ``epoch`` is the commit's, None if it has none."""
 
     offset: int
     epoch: int | None
@@ -48,7 +48,7 @@ class Refused(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, str]:
-        """What two are compared by: the smallest is the one that is told, the highest and of equal ones the first."""
+        """The sort key. The smallest is reported: the highest commit, of equal ones the first group by name."""
         return -self.offset, self.group
 
 
@@ -61,21 +61,21 @@ class GoneCommit(NamedTuple):
 
 
 EpochEnd = Maybe[int | None]
-"""Where a leader epoch ends; None where the leader does not know it."""
+"""Where a leader epoch ends, None if the leader does not know it."""
 
 
 class Standing(NamedTuple):
-    """What was read of all groups, as far as one partition goes.
+    """What was read of all groups about one partition.
 
-    ``best`` is None where nobody has committed. ``failed`` holds for the whole cluster (F3, F8, F9), ``failed_topic``
-    for the topic (F3): all of them. ``epochs`` are, by leader epoch, the highest commits that carry it, ``ends`` where
-    epochs end that are not the current one. ``refused`` is the highest commit that is known to belong to another log,
-    ``ahead`` the highest of those from an epoch that this log has yet to come to (F5). ``missing`` are the first few of
-    the ``missing_count`` groups that read the topic and have no commit here (F2): name and text. ``absent`` are the
-    required groups without a commit here (F4). ``gone`` are, by leader epoch, the lowest positions of groups that are
-    gone (F6), ``unproven`` the first by name of those that were never seen to count. ``bare`` says that some commit
-    carries no leader epoch, ``cut`` where the log was cut since the last pass, and which epoch ended there;
-    :data:`CUT_UNTOLD` where that could not be asked.
+    ``best`` is None if nobody has committed. ``failed`` are all failures that concern the whole cluster (F3, F8, F9),
+    ``failed_topic`` those of the topic (F3). ``epochs`` has the highest commit of each leader epoch, ``ends`` where
+    epochs other than the current one end. ``refused`` is the highest commit known to belong to another log, ``ahead``
+    the highest of those from an epoch that this log has not reached (F5). ``missing`` has name and text of the first
+    few of the ``missing_count`` groups that read the topic and have no commit here (F2). ``absent`` are the required
+    groups without a commit here (F4). ``gone`` has, by leader epoch, the lowest position of groups that are gone (F6),
+    ``unproven`` is the first by name of those that were never seen to count. ``bare``: some commit carries no leader
+    epoch. ``cut`` is where the log was cut since the last pass, and which epoch ended there; :data:`CUT_UNTOLD` if that
+    could not be asked.
     """
 
     leader_epoch: int = -1
@@ -129,9 +129,9 @@ def floor_of(standing: Standing, log_start: Maybe[int], high_watermark: Maybe[in
 def _with_gone(
     standing: Standing, lowest: tuple[int, str] | None, high_watermark: int
 ) -> tuple[tuple[int, str] | None, GoneCommit | None, list[Reason]]:
-    """Return the lowest position with those of groups that are gone, whose it is where one of these has it, and doubts.
+    """Return the lowest position of all groups, the gone commit that it is from (None: a live one), and doubts.
 
-    What lies before the end of the epoch in which it committed, such a group has read; what lies behind, it has not.
+    A group that is gone has read what is before the end of the epoch in which it committed, and nothing after it.
     """
     unknown: list[Reason] = []
     which: GoneCommit | None = None
@@ -151,7 +151,7 @@ def _with_gone(
 
 
 def _other_log(standing: Standing, high_watermark: int) -> list[Reason]:
-    """Return why commits do not belong to this log (F5): of each kind the highest is told."""
+    """Return why commits do not belong to this log (F5): the highest commit of each kind."""
     reasons: list[Reason] = []
     best, beyond, ahead = standing.best, standing.refused, standing.ahead
     if best is not None and best.high > high_watermark:
@@ -194,7 +194,7 @@ def _refused_reason(one: Refused, leader_epoch: int, high_watermark: int) -> Rea
 
 
 def ahead_reason(one: Refused, leader_epoch: int) -> Reason:
-    """Return why a commit in an epoch of which the log has nothing counts for nothing (F5)."""
+    """Return why a commit in a leader epoch that the log does not have does not count (F5)."""
     text = (
         f"{who(one.group)} committed {one.offset:,} in leader epoch {one.epoch}, of which this log has nothing (its "
         f"leader is in epoch {leader_epoch}): a consumer of an older topic of this name? {_reset(one.group)}"
@@ -212,7 +212,7 @@ def _cut_reason(cut: int, epoch: int | None) -> Reason:
 
 
 def diverged_reason(group: str, offset: int, epoch: int, end: int) -> Reason:
-    """Return why a commit beyond the end of its own leader epoch counts for nothing (F5)."""
+    """Return why a commit beyond the end of its own leader epoch does not count (F5)."""
     text = (
         f"{who(group)} committed {offset:,} in leader epoch {epoch}, which ended at {end:,}: those records "
         f"were lost in an election and others stand there now; let it commit again"
@@ -221,7 +221,7 @@ def diverged_reason(group: str, offset: int, epoch: int, end: int) -> Reason:
 
 
 def leftover_reason(group: str, offset: int) -> Reason:
-    """Return why a commit that was seen beyond the log's end, or on a topic that is gone, counts for nothing (F5)."""
+    """Return why a commit that was seen beyond the log's end, or on a deleted topic, does not count (F5)."""
     again = "take them out of it" if is_outside(group) else "delete its offsets"
     text = (
         f"{who(group)} committed {offset:,} to an older topic of this name or before the log was lost, and has "
@@ -232,7 +232,7 @@ def leftover_reason(group: str, offset: int) -> Reason:
 
 
 def failed_reason(group: str, text: str) -> Reason:
-    """Return why what a group may touch is unknown (F3)."""
+    """Return the reason for a group that could not be read (F3)."""
     return Reason("F3", f"{who(group)} could not be read: {text}")
 
 
@@ -253,7 +253,7 @@ def without_commit_text(group: str, topic: str, rows: Iterable[tuple[int, int, i
 
 
 def gone_without_commit_text(group: str, topic: str, seen: str) -> str:
-    """Return what to do about a group that is gone, and had committed on other partitions of the topic alone (F6)."""
+    """Return what to do about a group that is gone, and had commits only on other partitions of the topic (F6)."""
     text = f"{who(group)}, gone since it was seen {seen}, read {topic} and had no commit on this partition"
     return f"{text}; {forget_hint(group)}"
 
@@ -270,7 +270,7 @@ def only_member_text(group: str, topic: str) -> str:
 
 
 def _doubts(standing: Standing, *, empty: bool) -> list[Reason]:
-    """Return why the groups' commits do not say all: nothing, for nearly every partition.
+    """Return why the commits are not enough for a floor: no reason, for nearly every partition.
 
     A partition without records needs no commit (F2).
     """

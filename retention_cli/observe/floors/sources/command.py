@@ -1,4 +1,4 @@
-"""Positions that a command prints (F7)."""
+"""Read the positions that a command prints (F7)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from retention_cli.policy.shown import plain
 def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
     """Run the command and return the positions that it prints.
 
-    There is no shell. What the command writes to stderr is not shown: it may hold a secret.
+    It runs without a shell. What it writes to stderr is not shown: it may hold a secret.
 
     Args:
-        source: ``command`` are the program and its arguments, ``place`` is the folder that it runs in.
-        now_ms: gives our wall clock.
+        source: ``command`` is the program and its arguments, ``place`` the folder that it runs in.
+        now_ms: returns our wall clock (Unix ms).
 
     Raises:
-        SourceError: it can't be run, fails, takes too long, or prints something else.
+        SourceError: it can't be run, fails, takes too long, or prints no positions that can be used.
     """
     try:
         process = subprocess.Popen(
@@ -51,7 +51,7 @@ def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
 
 
 def _output(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-    """Return what a command prints, once it has ended well; never more than a source may hold."""
+    """Return what a command prints until it exits with 0, at most :data:`MAX_BYTES`."""
     assert process.stdout is not None  # noqa: S101  (it is a pipe)
     deadline = time.monotonic() + timeout_s
     handle, parts, size = process.stdout.fileno(), [], 0
@@ -78,9 +78,9 @@ def _output(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command, and whatever it has started in its session, unless it has ended well.
+    """Kill the command, and whatever it has started in its process group, unless it was waited for.
 
-    Until it is waited for, its number is nobody else's.
+    Until then its process id can't be another process's.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

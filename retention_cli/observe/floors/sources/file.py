@@ -1,4 +1,4 @@
-"""Positions in a file: local, at a URL of pyarrow's file systems, or over HTTP (F7)."""
+"""Read the positions in a file: local, at a URL of pyarrow's file systems, or over HTTP (F7)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
 
     Args:
         source: ``place`` is a path or a URL.
-        now_ms: gives our wall clock.
+        now_ms: returns our wall clock (Unix ms).
 
     Raises:
-        SourceError: it can't be read, holds something else, or is too old.
+        SourceError: it can't be read, holds no positions that can be used, or is too old.
     """
     place = source.place
     if place.startswith(_HTTP):
@@ -87,7 +87,7 @@ def _over_http(url: str, timeout_s: float) -> tuple[bytes, int | None]:
 
 
 def _moment_of(headers: Any) -> int | None:
-    """Return when a server says that its file was last changed (Unix ms)."""
+    """Return a response's Last-Modified (Unix ms), None if it has none that can be read."""
     try:
         return int(email.utils.parsedate_to_datetime(headers["Last-Modified"]).timestamp() * 1000)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What a source of floors gives: its consumers' positions, or why they can't be told (F3)."""
+"""What a source of floors returns: its consumers' positions, or why they can't be read (F3)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Final, NamedTuple
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
 Position = tuple[int, int]
-"""Partition, and the offset of the first record that the consumer has yet to read."""
+"""Partition, and the offset of the next record that the consumer will read."""
 Positions = Mapping[str, Sequence[Position]]
 """One consumer's positions, by topic."""
 
 
 class Consumer(NamedTuple):
-    """One consumer: its positions, and the topics where it can't be read, with why.
+    """A consumer's positions, and the topics on which they are ``unreadable``, with the reason.
 
-    ``reads`` are the topics that its live members read, None where that can't be told.
+    ``reads`` are the topics that its live members read, None if unknown.
     """
 
     positions: Positions
@@ -30,4 +30,4 @@ Consumers = Mapping[str, Consumer]
 
 
 class SourceError(Exception):
-    """A source can't be read, or what it holds can't be trusted: the text says what to do, and quotes no secret."""
+    """A source can't be read, or can't be trusted. The text says what to do, and quotes no secret."""

@@ -1,7 +1,6 @@
-"""Positions as a file or a command gives them: JSON with its moment, or CSV as Kafka's own tool exports it. Pure.
+"""Parse positions from a file or a command: JSON with a time, or CSV as Kafka's own tool exports it. Pure.
 
-What is odd makes the whole source unreadable, and is never passed over: a row that was left out would be a consumer
-that counts nowhere.
+An invalid row makes the whole source unreadable. It is never skipped: its consumer would not count there.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from retention_cli.observe.floors.sources.interface import MAX_OFFSET, MAX_PARTI
 from retention_cli.policy.shown import shown
 
 MAX_BYTES: Final = 64 << 20
-"""Of a source's content: some million positions."""
+"""The limit of a source's content: some million positions."""
 _HEADER: Final = ["topic", "partition", "offset"]
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _NEARLY: Final = re.compile(r"[-+ 0-9.eE]{0,24}|True|False|None")
@@ -27,13 +26,13 @@ _KEYS: Final = frozenset({"topic", "partition", "offset"})
 
 
 def read_positions(content: bytes) -> tuple[int | None, dict[str, list[Position]]]:
-    """Return when the positions were true (Unix ms; None in CSV, which does not say), and the positions by topic.
+    """Return the time of the positions (Unix ms; None for CSV, which has none), and the positions by topic.
 
     JSON is ``{"at": …, "positions": [{"topic": …, "partition": …, "offset": …}]}``, ``at`` in ISO 8601 or Unix ms. CSV
     has a line ``topic,partition,offset`` for each, as ``kafka-consumer-groups.sh --export`` writes them.
 
     Raises:
-        SourceError: it is neither, holds no position, or one that is no offset, or one of a partition twice.
+        SourceError: it is neither, or holds no positions, an invalid one, or two of a partition.
     """
     if len(content) > MAX_BYTES:
         raise SourceError(f"it is larger than {MAX_BYTES >> 20} MiB")
@@ -56,10 +55,10 @@ def read_positions(content: bytes) -> tuple[int | None, dict[str, list[Position]
 
 
 def check_age(at_ms: int, now_ms: int, max_age_ms: int | None, ahead_ms: int = 60_000) -> None:
-    """Refuse positions that are older than the policy allows (None: any age will do), or of the future.
+    """Refuse positions that are too old (``max_age_ms`` None: none is), or in the future.
 
     Raises:
-        SourceError: they are.
+        SourceError: they are older than ``max_age_ms``, or more than ``ahead_ms`` ahead of now.
     """
     if max_age_ms is not None and now_ms - at_ms > max_age_ms:
         age, limit = format_age(now_ms - at_ms), format_age(max_age_ms)
@@ -101,7 +100,7 @@ def _moment(at: Any) -> int:
 
 
 def _told(value: Any) -> str:
-    """Return a value where it is nearly a number; anything else may be a secret that is in the wrong place."""
+    """Return a value, for display, if it looks like a number; anything else may be a misplaced secret."""
     return shown(value) if _NEARLY.fullmatch(str(value)) else "something else"
 
 

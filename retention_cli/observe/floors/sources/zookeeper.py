@@ -1,8 +1,8 @@
-"""Positions of old consumers, which kept them in ZooKeeper (F7; the first source document names them beside new ones).
+"""Read the positions of old consumers in ZooKeeper (F7; the first source document names them beside new ones).
 
-Their layout is Kafka's own, of its clients up to 1.1. ``/consumers/GROUP/offsets/TOPIC/PARTITION`` holds, in decimal,
-the offset of the next record to read; ``…/owners/TOPIC`` is there while a member reads that topic, and the JSON of
-``…/ids/MEMBER`` says what a live member has subscribed to.
+The layout is that of Kafka's own clients up to 1.1. ``/consumers/GROUP/offsets/TOPIC/PARTITION`` holds, in decimal, the
+offset of the next record to read; ``…/owners/TOPIC`` exists while a member reads that topic, and the JSON of
+``…/ids/MEMBER`` has a live member's subscription.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _QUIET.propagate = False
 
 
 def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
-    """Return the consumers of all groups that match, by group.
+    """Return the consumers of all matching groups, by group.
 
     Args:
         source: ``place`` is ``host:port,…/chroot``; ``auth_file`` a file with ``user:password`` (digest).
-        now_ms: gives our wall clock; positions in ZooKeeper are of now.
+        now_ms: unused, as positions in ZooKeeper are current.
 
     Raises:
         SourceError: ZooKeeper can't be reached or read, the session was lost, or there are no consumers at all.
@@ -83,7 +83,7 @@ def _secret(path: Path) -> str:
 
 
 class _Tree:
-    """What lies below ``/consumers``, read many nodes at a time. A node that is gone meanwhile is not there."""
+    """Reads the nodes below ``/consumers``, many at a time. A node that is deleted meanwhile counts as absent."""
 
     def __init__(self, client: Any, deadline: float, gone: type[Exception]) -> None:
         self._client = client
@@ -92,7 +92,7 @@ class _Tree:
 
     def consumers(self, source: FloorSource) -> dict[str, Consumer]:
         """Return the groups that match, with what could be read of each."""
-        self._client.sync(_ROOT)  # what this server knows may be older than what was written
+        self._client.sync(_ROOT)  # this server may lag behind what was written
         try:
             names = self._client.get_children(_ROOT)
         except self._gone:
@@ -126,7 +126,7 @@ class _Tree:
         return found
 
     def _reads(self, groups: Sequence[str]) -> dict[str, frozenset[str] | None]:
-        """Return which topics each group's live members read, None where that can't be told."""
+        """Return the topics that each group's live members read, None if unknown."""
         owners = self._below(f"{_ROOT}/{group}/owners" for group in groups)
         members = self._below(f"{_ROOT}/{group}/ids" for group in groups)
         paths = {group: [f"{_ROOT}/{group}/ids/{one}" for one in members[f"{_ROOT}/{group}/ids"]] for group in groups}
@@ -145,7 +145,7 @@ class _Tree:
         return self._all(paths, self._client.get_children_async, [])
 
     def _all(self, paths: Iterable[str], ask: Callable[[str], Any], none: Any) -> dict[str, Any]:
-        """Return what each path holds; ``none`` of one that is not there."""
+        """Return the answer for each path, ``none`` for one that does not exist."""
         found: dict[str, Any] = {}
         for some in _pieces(list(paths), _AT_ONCE):
             asked = [(path, ask(path)) for path in some]
@@ -162,7 +162,7 @@ def _pieces(items: list[str], size: int) -> Iterator[list[str]]:
 
 
 def _subscription(content: bytes | None) -> frozenset[str] | None:
-    """Return the topics that a member has subscribed to, None where it names none, but a pattern."""
+    """Return the topics that a member subscribes to, None if it has a pattern or can't be read."""
     try:
         data = json.loads(content or b"")
         static, topics = data.get("pattern", "static") == "static", data["subscription"].keys()
@@ -172,10 +172,10 @@ def _subscription(content: bytes | None) -> frozenset[str] | None:
 
 
 def _position(partition: str, node: tuple[bytes, Any] | None) -> Position | None:
-    """Return a node's position, None where it is gone.
+    """Return a node's position, None if it was deleted.
 
     Raises:
-        ValueError: its name is no partition, or it holds no offset.
+        ValueError: its name is not a partition, or it does not hold an offset.
     """
     if node is None:
         return None
