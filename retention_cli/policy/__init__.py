@@ -1,5 +1,5 @@
 """What the operator wants: the policy file, its schema, and each topic's effective settings.
 
-The values that rules and guards are told live in ``settings``, which imports nothing; reading a file
-(``load``) brings pydantic and YAML, so it is imported where a file is read.
+The values that rules and guards use are in ``settings``, which is cheap to import; ``load`` imports pydantic and YAML,
+so it is imported only where a file is read.
 """

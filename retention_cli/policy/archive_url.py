@@ -1,7 +1,7 @@
-"""Where an archive may lie: a path, ``file://``, ``s3://``, ``hdfs://`` or ``gs://``, and never a secret in it. Pure.
+"""Check an archive's URL: a path, ``file://``, ``s3://``, ``hdfs://`` or ``gs://``, and never a secret in it. Pure.
 
-URLs stand in plans, reports, the audit log and error texts. So what could be a password is refused before anybody
-repeats it, and what is said of a wrong URL names its parts, never the whole of it.
+URLs appear in plans, reports, the audit log and error texts. So anything that could be a password is refused before it
+is repeated, and an error names parts of a URL, never the whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 NONE: Final = "none"
-"""The word that turns off what an earlier entry asked for."""
+"""The word that turns off an archive that an earlier entry set."""
 SCHEMES: Final = ("file", "s3", "hdfs", "viewfs", "gs", "gcs")
 _PARAMETERS: Final = frozenset(
     {
@@ -19,7 +19,7 @@ _PARAMETERS: Final = frozenset(
         *("project_id", "retry_limit_seconds", "default_bucket_location"),
     }
 )
-"""What pyarrow's file systems take behind a question mark, as far as it is no secret."""
+"""The query parameters of pyarrow's file systems that are not secret."""
 
 
 class ArchiveUrlError(ValueError):
@@ -27,10 +27,10 @@ class ArchiveUrlError(ValueError):
 
 
 def check_url(text: str) -> str:
-    """Return the URL without a slash at its end.
+    """Return the URL without a trailing slash.
 
     Raises:
-        ArchiveUrlError: it has no scheme that is known, is no absolute path, or carries a name or a password.
+        ArchiveUrlError: it has an unknown scheme, is not an absolute path, or may hold a user or a password.
     """
     if not text.strip() or text != text.strip() or not text.isprintable():
         raise ArchiveUrlError("is not a URL: give a path such as /archive, or s3://bucket/folder")
@@ -45,7 +45,7 @@ def check_url(text: str) -> str:
         raise ArchiveUrlError("is not a URL that can be read") from None
     if parts.scheme not in SCHEMES:
         raise ArchiveUrlError(f"starts with {parts.scheme}://, which is none of {', '.join(SCHEMES[:-1])}")
-    if "@" in text:  # wherever it stands: a password may hold a slash, and then the name's end is not where it seems
+    if "@" in text:  # anywhere: a password may hold a slash, and then the host does not begin where it seems to
         raise ArchiveUrlError(
             "holds an @, as if it named a user or a password: take them out, and leave it to the environment's own "
             "credentials (such as AWS_PROFILE, an instance's role, GOOGLE_APPLICATION_CREDENTIALS, a Kerberos ticket)"

@@ -1,4 +1,4 @@
-"""What of a policy speaks of disks, sizes or segments; and who refuses that."""
+"""Find what a policy asks of disks, sizes and segments, and refuse it where it can't apply."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _OF_DISKS: Final = frozenset({"retention.bytes", "retention.topic.bytes", "granu
 
 
 def needs_disks(policy: Policy) -> bool:
-    """Return whether any rule of this run speaks of disks, sizes or segments."""
+    """Return whether any rule of this run needs disks, sizes or segments."""
     rules = policy.disks
     return rules.percent is not None or bool(rules.watermarks) or bool(_OF_DISKS & policy.keys_in_use)
 
 
 def check_without_inventory(policy: Policy) -> None:
-    """Refuse, of several clusters, a policy that names an inventory: it is of one.
+    """Refuse a policy that names an inventory, for several clusters: an inventory is of one.
 
     Raises:
-        PolicyError: it does.
+        PolicyError: the policy names an inventory.
     """
     if policy.disks.inventory:
         text = "is for one cluster: name it with --cluster NAME"
@@ -30,5 +30,5 @@ def check_without_inventory(policy: Policy) -> None:
 
 
 def sized_topics(settings: Mapping[str, Settings]) -> set[str]:
-    """Return the topics that R5 has a size for."""
+    """Return the topics that have a size for R5."""
     return {name for name, one in settings.items() if one.max_bytes is not None or one.max_topic_bytes is not None}

@@ -1,4 +1,4 @@
-"""What can be wrong with a policy, each with its place and the way out."""
+"""Problems of a policy, each with its place and the remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class PolicyProblem:
-    """One thing that is wrong: where (file and line, counted from 1), under which key, and what."""
+    """One problem: its file and line (from 1), its key, and what is wrong."""
 
     source: str
     line: int | None
@@ -20,7 +20,7 @@ class PolicyProblem:
 
 
 class PolicyError(Exception):
-    """The policy can't be used. ``problems`` are in the file's order, one at least."""
+    """The policy can't be used. ``problems`` are in the file's order, at least one."""
 
     def __init__(self, problems: list[PolicyProblem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))

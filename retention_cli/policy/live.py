@@ -1,9 +1,9 @@
-"""What the policy topic says: its messages become settings per topic (docs/live-settings.md). Pure.
+"""Turn the policy topic's messages into settings per topic (docs/live-settings.md). Pure.
 
 The compacted topic ``_kretain_policy`` has a topic's name as key and JSON of settings as value. The last message of a
-key is the word, as after compaction, and may only set keys that the file marks ``cluster`` for that topic. Where it
-can't be read, or anything in it is wrong, the topic is on hold: what stood before must not come back, or go, by whether
-a log cleaner ran.
+key counts, as after compaction, and may only set keys that the file marks ``cluster`` for that topic. If it can't be
+read, or anything in it is wrong, the topic is held: whether earlier settings apply must not depend on whether a log
+cleaner ran.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from retention_cli.policy.shown import plain
 POLICY_TOPIC: Final = "_kretain_policy"
 _TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NAMED: Final = 3
-"""So many keys that can't live there are named, the others counted."""
+"""How many keys that can't live there are named; the others are counted."""
 
 
 class Message(NamedTuple):
-    """One message of the policy topic. A value of None (a tombstone) takes a topic's settings back."""
+    """One message of the policy topic. A value of None (a tombstone) removes a topic's settings."""
 
     partition: int
     offset: int
@@ -38,16 +38,16 @@ class Message(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands, for people."""
+        """Its partition and offset, for display."""
         return f"{POLICY_TOPIC}-{self.partition} offset {self.offset:,}"
 
 
 class LiveValueError(ValueError):
-    """A key that may not live in the cluster, or a value that is none."""
+    """A key that can't live in the policy topic, or an invalid value."""
 
 
 def is_topic_name(text: str) -> bool:
-    """Return whether a topic can be called so at all."""
+    """Return whether a topic can have this name."""
     return _TOPIC_NAME.fullmatch(text) is not None
 
 
@@ -106,9 +106,9 @@ def _no_number(word: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class LiveMessage:
-    """A message about a topic, read: its settings as they were written, those that are right, and what is wrong.
+    """A parsed message about a topic: its settings as written, the valid ones, and what is wrong.
 
-    ``values`` are in the policy's own units. They count where nothing is ``wrong``.
+    ``values`` are in the policy's own units. They count only if nothing is ``wrong``.
     """
 
     topic: str
@@ -124,10 +124,10 @@ class LiveMessage:
 
 
 def latest_messages(messages: Iterable[Message]) -> tuple[dict[str, Message], list[Reason]]:
-    """Return the last message about each topic, in order, without tombstones; and a note of each that names none.
+    """Return the last message about each topic, in order, without tombstones, and notes on keys that name none.
 
     Args:
-        messages: in the order of their offsets, compacted or not: it comes to the same.
+        messages: in the order of their offsets, compacted or not: the result is the same.
     """
     last: dict[bytes, Message] = {}
     for message in messages:
@@ -148,8 +148,8 @@ def latest_messages(messages: Iterable[Message]) -> tuple[dict[str, Message], li
 
 
 def read_message(topic: str, message: Message, marked: Collection[str]) -> LiveMessage:
-    """Read a message that has a value; what is not among the ``marked`` keys is wrong."""
-    assert message.value is not None  # noqa: S101  (a tombstone is no word)
+    """Parse a message that has a value; keys other than the ``marked`` ones are wrong."""
+    assert message.value is not None  # noqa: S101  (tombstones were left out)
     try:
         written = parse_value(message.value)
     except LiveValueError as error:
@@ -178,9 +178,9 @@ def read_message(topic: str, message: Message, marked: Collection[str]) -> LiveM
 
 
 def live_settings(policy: Policy, messages: Iterable[Message]) -> LiveSettings:
-    """Return what the policy topic says now, by the order of its messages' offsets.
+    """Return the policy topic's current settings; ``messages`` are in the order of their offsets.
 
-    A message about a topic for which the file marks nothing changes nothing and holds nothing; it is noted.
+    A message about a topic for which the file marks nothing is ignored, with a note: it does not hold the topic.
     """
     last, notes = latest_messages(messages)
     values: dict[str, dict[str, Origin]] = {}

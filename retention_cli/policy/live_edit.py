@@ -1,4 +1,4 @@
-"""What is set in the policy topic: checked, and laid over what is said there (docs/live-settings.md). Pure."""
+"""Check settings for the policy topic, and merge them with those it has (docs/live-settings.md). Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from retention_cli.policy.schema import LIVE_KEYS
 from retention_cli.policy.shown import plain
 
 _SHOWN: Final = 9
-"""So many keys of a message are named: there are no more that can live there."""
+"""How many keys of a message are named: no more can live there."""
 
 
 class LiveEditError(Exception):
@@ -31,9 +31,9 @@ class LiveEditError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LiveRow:
-    """One setting that the policy topic says: its value as it was written, where, and whether it counts.
+    """One setting in the policy topic: its value as written, its place, and whether it counts.
 
-    ``counts`` is None where there is no policy file to ask; ``why_not`` says why it doesn't.
+    ``counts`` is None without a policy file; ``why_not`` says why it does not count.
     """
 
     topic: str
@@ -47,14 +47,14 @@ class LiveRow:
 
 @dataclass(frozen=True, slots=True)
 class LiveList:
-    """Everything that the policy topic says, by topic and key, and what is wrong in it."""
+    """All settings in the policy topic, by topic and key, and what is wrong there."""
 
     rows: Sequence[LiveRow]
     problems: Sequence[Reason]
 
 
 def said(messages: Sequence[Message], policy: Policy | None) -> LiveList:
-    """Return what the topic says, and what the policy file makes of it."""
+    """Return the policy topic's settings, and which of them count by the policy file."""
     last, notes = latest_messages(messages)
     rows: list[LiveRow] = []
     problems: list[Reason] = []
@@ -62,7 +62,7 @@ def said(messages: Sequence[Message], policy: Policy | None) -> LiveList:
         word = read_message(topic, message, _marked(policy, topic))
         rows += [_row(word, key, policy) for key in word.values]
         problems += [Reason("policy-topic", text) for text in word.problems]
-    if policy is not None:  # it says what comes of them
+    if policy is not None:  # it decides what is held or ignored
         live = live_settings(policy, messages)
         problems = [reason for unknown in live.unsettled.values() for reason in unknown.reasons]
         notes = list(live.notes)
@@ -70,16 +70,16 @@ def said(messages: Sequence[Message], policy: Policy | None) -> LiveList:
 
 
 def word_on(messages: Sequence[Message], policy: Policy | None, topic: str) -> LiveMessage | None:
-    """Return the last message about a topic, by what the policy marks for it; None where there is none.
+    """Return the last message about a topic, checked against the keys that the policy marks; None if there is none.
 
-    Where the policy marks nothing for it, or there is no policy file, every live key is right.
+    If the policy marks nothing for it, or there is no policy file, every live key is valid.
     """
     message = latest_messages(messages)[0].get(topic)
     return None if message is None else read_message(topic, message, _marked(policy, topic))
 
 
 def right(policy: Policy | None, topic: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return, of settings as they were written, those that may count: the others hold the topic."""
+    """Return those settings, as written, that may count: the others hold the topic."""
     marked, found = _marked(policy, topic), {}
     for key in marked & settings.keys():
         try:
@@ -91,7 +91,7 @@ def right(policy: Policy | None, topic: str, settings: Mapping[str, Any]) -> dic
 
 
 def check_topic(topic: str) -> None:
-    """Look whether a topic can be called so.
+    """Check that a topic can have this name.
 
     Raises:
         LiveEditError: it can't.
@@ -104,7 +104,7 @@ def checked(policy: Policy, topic: str, new: Mapping[str, Any]) -> None:
     """Check that these settings may be set for a topic, and that their values are right.
 
     Raises:
-        LiveEditError: not so; everything that is wrong is named.
+        LiveEditError: they may not, or a value is wrong; the text names every problem.
     """
     problems = []
     marked = policy.live_keys(topic)
@@ -121,16 +121,16 @@ def checked(policy: Policy, topic: str, new: Mapping[str, Any]) -> None:
 
 
 def merged_over(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with new ones over them. R1's time has three names, and the last that is set is the one."""
+    """Return settings merged with new ones. R1's time has three keys: a new one replaces all three."""
     replaced = COMMITOFFSET_TIMES if any(key in new for key in COMMITOFFSET_TIMES) else ()
     return {**{key: value for key, value in before.items() if key not in replaced}, **new}
 
 
 def without(before: Mapping[str, Any], topic: str, keys: Collection[str]) -> dict[str, Any]:
-    """Return settings without some of them, or without any.
+    """Return settings without these keys; if no keys are given, an empty mapping.
 
     Raises:
-        LiveEditError: one of them is not set.
+        LiveEditError: a key is not set.
     """
     missing = [key for key in keys if key not in before]
     if missing:

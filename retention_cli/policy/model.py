@@ -1,4 +1,4 @@
-"""A loaded policy: entries in order, and what they come to for one topic."""
+"""A loaded policy: its entries in order, and each topic's effective settings."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from retention_cli.policy.settings import (
 )
 
 COMMITOFFSET_TIMES = ("retention.commitoffset.ms", "retention.commitoffset.minutes", "retention.commitoffset.hours")
-"""R1's three spellings of one time, the finest first: in one entry the finer wins."""
+"""R1's time has three keys, the finest unit first: in one entry the finer wins."""
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """Return whether a glob, or a ``re:`` regular expression, matches the whole of ``name``.
+    """Return whether any glob or ``re:`` regular expression matches the whole of ``name``.
 
-    The whole of it, as Kafka's own subscriptions do: the narrower reading.
+    Kafka's own subscriptions match whole names, too: it is the narrower reading.
     """
     return any(compiled(pattern).fullmatch(name) is not None for pattern in patterns)
 
 
 def _limit(value: int | None) -> int | None:
-    """Return a number of bytes, None where it is Kafka's own −1 for no limit."""
+    """Return a limit in bytes, None for Kafka's own −1 (no limit)."""
     return None if value == -1 else value
 
 
 class _Live(Enum):
-    """Stands in an entry where the file says ``cluster``."""
+    """The value of a key that the file marks ``cluster``."""
 
     CLUSTER = "cluster"
 
@@ -71,10 +71,10 @@ _NO_LIVE_GUARD: Final = Unknown.because(
 
 @dataclass(frozen=True, slots=True)
 class LiveSettings:
-    """What the policy topic says, topic by topic: each key's checked value and the message that it stands in.
+    """The policy topic's settings by topic: each key's checked value, and the message that it is from.
 
-    ``unsettled`` names the topics of which nothing can be said, and why; ``unread`` is set where the policy
-    topic as a whole could not be read.
+    ``unsettled`` has the topics whose settings are unknown, and why; ``unread`` is set if the policy topic as a whole
+    could not be read.
     """
 
     values: Mapping[str, Mapping[str, Origin]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Entry:
 class Policy:
     """What the operator wants. ``source`` names the file, ``digest`` its content (``sha256:…``).
 
-    A policy of flags alone has no entries, and ``one_off`` with patterns.
+    A policy of flags alone has no entries; its ``one_off`` has patterns.
     """
 
     source: str
@@ -113,16 +113,16 @@ class Policy:
     live: LiveSettings = field(default_factory=LiveSettings)
 
     def with_live(self, live: LiveSettings) -> Policy:
-        """Return this policy with what the policy topic says laid into the keys marked ``cluster``."""
+        """Return this policy with the policy topic's values for the keys marked ``cluster``."""
         return replace(self, live=live)
 
     def with_one_off(self, one_off: OneOff) -> Policy:
-        """Return this policy with flags laid over it; with a trigger among them, without its own (R1 to R7)."""
+        """Return this policy overridden by flags; if one of them is a trigger, without its own triggers (R1 to R7)."""
         disks = replace(self.disks, percent=None, watermarks=()) if one_off.any_trigger else self.disks
         return replace(self, one_off=one_off, disks=disks)
 
     def settings_for(self, topic: str) -> Settings | None:
-        """Return the topic's effective settings, or None where no entry and no flag matches it.
+        """Return the topic's effective settings, None if no entry and no flag matches it.
 
         Raises:
             PolicyError: R1 is enabled for it without a time.
@@ -131,10 +131,10 @@ class Policy:
         return None if found is None else self._settings(topic, *found)
 
     def origins(self, topic: str) -> dict[str, Origin] | None:
-        """Return each key that is set for the topic with where it comes from, None where nothing matches.
+        """Return each key that is set for the topic, with its value and place; None if nothing matches.
 
-        Keys marked ``cluster`` have the policy topic's value, where it was read and has one; else :data:`LIVE`. The
-        file's triggers that one-off rules turn off have no value, and say so.
+        Keys marked ``cluster`` have the policy topic's value, or :data:`LIVE` if it was not read or has none. The
+        file's triggers that one-off rules turn off have no value; their place says so.
 
         Raises:
             PolicyError: R1 is enabled for it without a time.
@@ -150,7 +150,7 @@ class Policy:
         return dict(sorted(found.items()))
 
     def origins_in_file(self, topic: str) -> dict[str, Origin] | None:
-        """Return each key that the file sets for the topic, as it stands there; None where nothing matches."""
+        """Return each key that the file sets for the topic, as written there; None if no entry matches."""
         matching = [entry for entry in self.entries if matches(entry.match, topic)]
         found: dict[str, Origin] = {}
         for entry in matching:
@@ -189,9 +189,9 @@ class Policy:
         return found - TRIGGER_KEYS if self.one_off.any_trigger else found
 
     def _effective(self, topic: str) -> tuple[dict[str, Origin], frozenset[str]] | None:
-        """Return what holds for a topic, and the keys that its file marks ``cluster``; None where nothing matches it.
+        """Return a topic's effective keys, and those that the file marks ``cluster``; None if nothing matches it.
 
-        The file, over it the policy topic, over that the flags.
+        Flags override the policy topic, which overrides the file.
         """
         in_file, flags = self.origins_in_file(topic), self.one_off
         flagged = flags.any_rule and (matches(flags.patterns, topic) if flags.patterns else in_file is not None)
@@ -204,16 +204,16 @@ class Policy:
         return ({**found, **flags.origins(topic)} if flagged else found), marked
 
     def _with_live(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> dict[str, Origin]:
-        """Put the live values of the marked keys in. Of R1's three times a live one replaces the others."""
+        """Return the keys with the marked ones' live values. A live one of R1's three times replaces the others."""
         live = {key: origin for key, origin in self.live.values.get(topic, {}).items() if key in marked}
         dropped = COMMITOFFSET_TIMES if any(key in live for key in COMMITOFFSET_TIMES) else ()
         return {**{key: origin for key, origin in found.items() if key not in dropped}, **live}
 
     def _unsettled(self, topic: str, found: Mapping[str, Origin], marked: frozenset[str]) -> Unknown | None:
-        """Return why what lives in the cluster can't be told, None where it can, or nothing does.
+        """Return why the topic's live settings are unknown, None if they are known or it has none.
 
-        What the file marks counts here, also where a flag or a one-off rule has its place: a message that can't be
-        read may have said anything. A guard that nobody has set yet guards all.
+        Keys that the file marks count here even if a flag or a one-off rule overrides them: a message that can't be
+        read may have said anything. A guard that nobody has set yet holds the topic.
         """
         if not marked:
             return None

@@ -1,4 +1,4 @@
-"""Entries that match none of a cluster's topics, each with its line and the name that was perhaps meant. Pure."""
+"""Find entries that match none of a cluster's topics, each with its line and the name perhaps meant. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from retention_cli.policy.model import Entry, Policy
 from retention_cli.policy.shown import plain
 
 NAMED: Final = 5
-"""So many entries get a near name; where no entry matches anything so many are named, and the others counted."""
+"""How many entries get a near name. If no entry matches, as many are named and the others counted."""
 _PATTERNS: Final = 3
-"""So many patterns of an entry are shown, and compared with names."""
+"""How many patterns of an entry are shown, and compared with names."""
 _COMPARED: Final = 500
-"""So many names are compared letter by letter: of twenty thousand that takes seconds."""
+"""How many names are compared letter by letter: twenty thousand would take seconds."""
 _SIGNS: Final = re.compile(r"[*?\[\]]")
 _BEGINS: Final = re.compile(r"\^?((?:[a-zA-Z0-9_-]|\\[.-])*)")
-"""How a regular expression begins, as long as it spells a name."""
+"""The literal beginning of a regular expression."""
 
 
 def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
@@ -32,7 +32,7 @@ def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
 
 
 def told(problems: list[PolicyProblem]) -> list[PolicyProblem]:
-    """Return the first few of them, and how many more there are."""
+    """Return the first few problems, and how many more there are."""
     more = len(problems) - NAMED
     if more <= 0:
         return problems
@@ -41,9 +41,9 @@ def told(problems: list[PolicyProblem]) -> list[PolicyProblem]:
 
 
 def nearest(patterns: Iterable[str], names: Collection[str]) -> str | None:
-    """Return the name that is most like one of the patterns, None where none is like any.
+    """Return the name that is most similar to one of the patterns, None if none is similar.
 
-    Of a glob what it spells is compared, before its first sign and after its last, with as much of a name.
+    Of a glob, the text before its first wildcard and after its last is compared, with as much of a name.
     """
     best, found = 0.0, None
     for pattern in patterns:
@@ -59,7 +59,7 @@ def nearest(patterns: Iterable[str], names: Collection[str]) -> str | None:
 
 
 def _spelled(pattern: str) -> tuple[str, str | None]:
-    """Return what a pattern says literally, at its beginning and its end; the end of a whole name is None."""
+    """Return a pattern's literal beginning and end; the end is None if the pattern is a whole name."""
     if pattern.startswith("re:"):
         begins = _BEGINS.match(pattern, 3)
         return (begins[1].replace("\\", "") if begins is not None else ""), ""
@@ -74,7 +74,7 @@ def _cut(name: str, head: str, tail: str | None) -> str:
 
 
 def _common_suffix(one: str, other: str) -> int:
-    """Return how many letters two names share at their beginnings and ends: a slip leaves the rest of a name alone."""
+    """Return how many letters two names share at their beginnings and ends: a typo changes only what is between."""
     return _common_prefix(one, other) + _common_prefix(one[::-1], other[::-1])
 
 

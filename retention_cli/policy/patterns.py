@@ -1,4 +1,4 @@
-"""Names, globs and regular expressions, matched in a time that grows with the name alone."""
+"""Match names with globs and regular expressions, in a time that grows only with the name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from retention_cli.policy.shown import short, shown
 
 REGEX = "re:"
-"""How a regular expression begins."""
+"""The prefix of a regular expression."""
 
 
 class PatternError(ValueError):
@@ -21,19 +21,19 @@ class Pattern(Protocol):
     """A compiled glob or regular expression."""
 
     def fullmatch(self, text: str) -> Any:
-        """Return something where the whole text matches, None where it does not."""
+        """Return a match if the whole text matches, otherwise None."""
         ...
 
 
 @functools.lru_cache(maxsize=4096)
 def compiled(pattern: str) -> Pattern:
-    """Return a glob, or ``re:`` and a regular expression, compiled.
+    """Compile a glob, or ``re:`` and a regular expression.
 
-    A regular expression is RE2's, as Kafka's own group protocol has it (KIP-848): whatever the pattern and the name
-    (anybody may name a group), a match takes linear time. Look-arounds and back-references are not in it.
+    Regular expressions are RE2's, as in Kafka's own group protocol (KIP-848): whatever the pattern and the name
+    (anybody may name a group), a match takes linear time. RE2 has no look-arounds and no back-references.
 
     Raises:
-        PatternError: it is not a regular expression that RE2 takes.
+        PatternError: RE2 does not accept the regular expression.
     """
     if not pattern.startswith(REGEX):
         return re.compile(translate(pattern))

@@ -1,4 +1,4 @@
-"""Which topics a command is about: of those that the policy manages the ones that its TOPIC arguments name. Pure."""
+"""Choose a command's topics: those that the policy manages and that its TOPIC arguments name. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WITHOUT_R6: Final = Reason(
 
 
 class NothingMatchesError(Exception):
-    """The policy, or a TOPIC, matches no topic of this cluster. ``problems`` are lines for people, one at least."""
+    """The policy, or a TOPIC, matches no topic of this cluster. ``problems`` are lines for display, at least one."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
@@ -35,16 +35,16 @@ class Selection:
     topics: tuple[str, ...] = ()
 
     def settings_for(self, topic: str) -> Settings | None:
-        """Return a topic's settings, None where it is not chosen or not managed."""
+        """Return a topic's settings, None if it is not chosen or not managed."""
         if self.topics and not matches(self.topics, topic):
             return None
         return self.policy.settings_for(topic)
 
     @property
     def decided_alone(self) -> Selection:
-        """These topics alone: without a ceiling where TOPIC arguments choose some, as R6 is decided over all of them.
+        """The selection, without a ceiling if TOPIC arguments choose some topics: R6 is decided over all of them.
 
-        Else the topics that are chosen would go for all others.
+        Otherwise the chosen topics would be trimmed for all the others.
         """
         if not self.leaves_ceiling_out:
             return self

@@ -1,4 +1,4 @@
-"""A topic's effective settings: what every rule and guard is told, and nothing else."""
+"""A topic's effective settings: what rules and guards use, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_REMEMBER_MS: Final = 30 * 86_400_000
 DEFAULT_MAX_AGE_MS: Final = 3_600_000
 DEFAULT_SOURCE_TIMEOUT_MS: Final = 10_000
 MAX_SOURCE_TIMEOUT_MS: Final = 30_000
-"""A recheck, which reads sources again, is at most so old when a delete goes out."""
+"""A recheck, which reads sources again, may be at most this old when a delete is sent."""
 TRIGGER_FLAGS: Final = ("--consumed-after", "--event-time", "--before", "--older-than")
 """The one-off flags that ask for a bound (R1 to R4), in the rules' order."""
 TRIGGER_KEYS: Final = frozenset(
@@ -32,8 +32,8 @@ TRIGGER_KEYS: Final = frozenset(
         "retention.topic.bytes",
     }
 )
-"""An entry's keys that ask for a bound (R1 to R5): off where flags do. Those of R6 and R7 are in ``disks``. Whatever
-else an entry sets limits bounds or says how they are found, and stays."""
+"""An entry's keys that ask for a bound (R1 to R5): off if a flag asks for one. Those of R6 and R7 are in ``disks``. An
+entry's other keys limit bounds or say how to find them, and stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class EventSource:
 
 
 def event_source(text: str) -> EventSource:
-    """Read ``timestamp``, ``header:NAME`` or ``json:/pointer``.
+    """Parse ``timestamp``, ``header:NAME`` or ``json:/pointer``.
 
     Raises:
         UnitError: it is none of them.
@@ -68,15 +68,15 @@ def event_source(text: str) -> EventSource:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for one topic after all entries and flags. Times in ms; None means: not asked for.
+    """One topic's settings after all entries and flags. Times are in ms; None means not set.
 
     ``consumed_after_ms`` is R1's T and ``forced_age_ms`` R4's A. ``forced_age_guarded`` says that A came
     from a one-off flag, which G2 guards. ``event_time_ms`` is R2's E and ``event_source`` where event times are:
     None means the record's own timestamp, unless the broker overwrites it. ``min_timestamp_ms`` is R3's M.
     ``min_wallclock_ms`` is G3's W, ``max_ahead_ms`` how far ahead of now G4 lets maxEventTime be.
     ``archive`` is the URL that records are written to before they are trimmed.
-    ``named_in_full`` says that an entry's pattern is the topic's very name (G5). ``unsettled`` says why settings
-    that live in the cluster can't be told: the topic is held. ``max_bytes`` and ``max_topic_bytes`` are R5's.
+    ``named_in_full`` says that an entry's pattern is the topic's very name (G5). ``unsettled`` says why live
+    settings are unknown: the topic is then held. ``max_bytes`` and ``max_topic_bytes`` are R5's.
     ``whole_segments`` rounds bounds down to a segment's base offset (``granularity: segment``).
     """
 
@@ -135,7 +135,7 @@ class FloorSource:
 class GroupRules:
     """Which consumers count (F1–F7): patterns for ignore and latest, names for require, sources outside Kafka's groups.
 
-    ``remember_ms`` is how long a consumer that is gone still counts (F6), ``share`` whether share groups do at all.
+    ``remember_ms`` is how long a consumer that is gone still counts (F6), ``share`` whether share groups count at all.
     """
 
     ignore: tuple[str, ...] = DEFAULT_IGNORED_GROUPS
@@ -160,7 +160,7 @@ class DiskRules:
     """What the policy says of disks (R6 and R7).
 
     ``percent`` is R6's ceiling, None where it is off. ``capacity`` and ``reserved`` are bytes by ``BROKER:DIR``, by
-    ``DIR`` or by ``*`` for all. ``devices`` are the groups of dirs that share one, in the same words.
+    ``DIR`` or by ``*`` for all. ``devices`` are the groups of dirs that share a device, in the same notation.
     ``inventory`` are paths and globs, from the policy file's folder.
     """
 
@@ -177,8 +177,8 @@ class DiskRules:
 class OneOff:
     """Rules given as flags, for this run only. ``patterns`` are the TOPIC arguments.
 
-    They are laid over a file's entries for the topics they match; without patterns, for all that it matches. With a
-    trigger among them the file's own triggers are off for every topic: a flag never trims what it does not say.
+    They override a file's entries for the topics they match; without patterns, for all that it matches. If one of them
+    is a trigger, the file's own triggers are off for every topic: a flag never trims what it does not say.
     """
 
     patterns: tuple[str, ...] = ()
@@ -190,17 +190,17 @@ class OneOff:
 
     @property
     def any_rule(self) -> bool:
-        """Whether a flag asks for anything at all."""
+        """Whether any flag is set."""
         return self.any_trigger or self.unconsumed is not None
 
     @property
     def any_trigger(self) -> bool:
-        """Whether a flag turns a rule on that may ask for a bound."""
+        """Whether any flag turns on a rule that may ask for a bound."""
         asked = (self.consumed_after_ms, self.older_than_ms, self.event_time_ms, self.before_ms)
         return any(value is not None for value in asked)
 
     def origins(self, topic: str) -> dict[str, Origin]:
-        """Return the keys of an entry that the flags set for a topic that they are for."""
+        """Return the keys that the flags set for a topic that they apply to."""
         given = {
             "retention.commitoffset.enable": (None if self.consumed_after_ms is None else True, "--consumed-after"),
             "retention.commitoffset.ms": (self.consumed_after_ms, "--consumed-after"),

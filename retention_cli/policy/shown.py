@@ -1,4 +1,4 @@
-"""What people are shown of text that somebody else wrote, in a file or a message: bounded and escaped. Pure."""
+"""Bound and escape text that somebody else wrote, in a file or a message, for display. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REPR.maxlevel = 2
 
 
 def shown(value: object) -> str:
-    """Return a value as Python writes it, with … where it is longer than :data:`MOST`."""
+    """Return a value as Python writes it, ending in … if it is longer than :data:`MOST`."""
     if value is None:
         return "nothing (null)"
     try:
@@ -24,10 +24,10 @@ def shown(value: object) -> str:
 
 
 def short(text: str) -> str:
-    """Return the text itself; where it is too long for any value, its beginning and …, which no value has."""
+    """Return the text; if it is longer than any value, its beginning and …, which no value has."""
     return text if len(text) <= MOST else text[: MOST - 1] + "…"
 
 
 def plain(text: str) -> str:
-    """Return a name without quotes, where it can be printed so."""
+    """Return a name without quotes, if it can be printed so."""
     return short(text) if text.strip() and text.isprintable() else shown(text)

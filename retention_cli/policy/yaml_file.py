@@ -1,4 +1,4 @@
-"""A YAML document with the line of every key and value, in which a key stands once."""
+"""Read a YAML document with the line of every key and value; a key given twice is a problem."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import yaml
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""In C where that is built in: ten times as quick, also at refusing what is too large."""
+"""The C loader, if PyYAML has it: ten times as fast, also at refusing what is too large."""
 MOST_VALUES: Final = 200_000
-"""So many keys and values a document may have, what its aliases repeat counted each time."""
+"""The most keys and values of a document; those that its aliases repeat are counted each time."""
 MOST_DEPTH: Final = 50
 _TOO_MANY: Final = f"has more than {MOST_VALUES:,} keys and values, aliases repeated: write out what is meant"
 _TOO_DEEP: Final = f"is nested more than {MOST_DEPTH} deep"
 
 Path = tuple[str | int, ...]
-"""Where a value stands: keys and list indexes from the document's root."""
+"""A value's place: keys and list indexes from the document's root."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Document:
     values: int = 0
 
     def line_of(self, path: Path) -> int | None:
-        """Return the line of ``path``, or of the nearest thing that holds it."""
+        """Return the line of ``path``, or of the nearest node that contains it."""
         for length in range(len(path), -1, -1):
             if (line := self.lines.get(path[:length])) is not None:
                 return line
@@ -43,7 +43,7 @@ def read_document(text: str, source: str) -> Document:
     """Parse one YAML document.
 
     Raises:
-        PolicyError: not YAML, more than one document, nested too deep or without end, or of too many values.
+        PolicyError: it is not YAML, has several documents, is nested too deep or without end, or has too many values.
     """
     document = Document(source, None)
     try:
@@ -69,7 +69,7 @@ def read_document(text: str, source: str) -> Document:
 
 
 def _bounded(text: str, source: str) -> None:
-    """Refuse what is nested too deep, or of too many values, before a tree is made of it: its makers recurse."""
+    """Refuse text that is nested too deep or has too many values, before a tree is built: building it recurses."""
     depth = nodes = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.NodeEvent):
@@ -92,7 +92,7 @@ def _walk(node: yaml.Node, path: Path, document: Document, *, ancestors: tuple[i
         raise PolicyError([PolicyProblem(document.source, line, "", _TOO_MANY)])
     if len(path) > MOST_DEPTH:
         raise PolicyError([PolicyProblem(document.source, line, "", _TOO_DEEP)])
-    if id(node) in ancestors:  # an anchor that holds itself
+    if id(node) in ancestors:  # an anchor that contains itself
         raise ValueError("an alias refers to itself")
     within = (*ancestors, id(node))
     if isinstance(node, yaml.MappingNode):
