@@ -84,8 +84,8 @@ def diagnose(
     Args:
         reader: connected.
         state_dir: the folder of the audit log and the lock.
-        topics: which topics are of interest.
-        policy: tells whether kretain's own topics are needed.
+        topics: returns whether a topic is of interest.
+        policy: the policy, which says whether kretain's own topics are needed; None without one.
 
     Raises:
         BrokerError: not even metadata could be read.
@@ -134,7 +134,7 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
 
 
 def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
-    """Name who else may write to one of kretain's topics (docs/security.md)."""
+    """Return a check of who else may write to one of kretain's topics (docs/security.md)."""
     try:
         found = reader.writers(topic)
     except BrokerError as error:

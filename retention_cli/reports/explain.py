@@ -18,7 +18,7 @@ from retention_cli.plan.make import decide_all, disk_run, with_live
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches
 from retention_cli.policy.settings import Settings
 
-if TYPE_CHECKING:  # numpy comes with an inventory, and not before
+if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
     from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
 

@@ -1,4 +1,4 @@
-"""How many bytes each group has yet to read, and how many of them no other group does: who blocks what. Pure."""
+"""How many bytes each group has yet to read, and how many only that group has yet to read: who blocks what. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from retention_cli.core.model import TopicPartition
 
 
 class Summary(Protocol):
-    """What a group's bytes are laid into."""
+    """A group's row, in which its bytes are set."""
 
     lag: int | None
     lag_bytes: int | None
@@ -22,12 +22,12 @@ class Summary(Protocol):
 
 @dataclass(slots=True)
 class HeldBytes:
-    """Takes the positions of all groups that set floors; of a partition only the two lowest are kept.
+    """Collects the positions of all groups that set floors, and keeps each partition's two lowest.
 
     Args:
         starts: S, where it is known.
         ends: H.
-        sizes: the leader replicas' bytes. They are taken for spread evenly over the offsets.
+        sizes: the leader replicas' bytes, assumed to be spread evenly over the offsets.
     """
 
     starts: Mapping[TopicPartition, int]
@@ -38,7 +38,7 @@ class HeldBytes:
     _behind: dict[str, int | None] = field(default_factory=dict)
 
     def add(self, group: str, tp: TopicPartition, offset: int) -> None:
-        """Take a group's position on a partition; each pair once."""
+        """Add a group's position on a partition. Call it once per pair."""
         here = self._span(tp)
         if here is None:
             self._behind[group] = None
@@ -60,7 +60,7 @@ class HeldBytes:
 
         Args:
             groups: by name.
-            everyone: whether all groups were added: else nobody can say what one of them holds alone.
+            everyone: whether all groups were added; otherwise what one of them holds alone is unknown.
         """
         alone = dict.fromkeys(self._behind, 0)
         for tp, (offset, group) in self._lowest.items():

@@ -1,4 +1,4 @@
-"""A policy checked against its cluster: errors found before a plan is made (R1, F4)."""
+"""Check a policy against its cluster, to find errors before a plan is made (R1, F4)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Findings:
 
 
 def check_alone(policy: Policy) -> Findings:
-    """Check what needs no cluster. The file itself was checked when it was loaded."""
+    """Check what can be checked without the cluster. The file itself was checked when it was loaded."""
     findings = Findings()
     required = policy.groups.require or any("groups.require" in entry.values for entry in policy.entries)
     if not required:
@@ -166,7 +166,7 @@ def _check_topics(policy: Policy, managed: dict[str, Settings], reader: ClusterR
 
 
 def _conflict(policy: Policy, topic: str, topics: Sequence[str], text: str) -> PolicyProblem:
-    """Return the problem at the place of the setting that R1's time comes from for ``topic``."""
+    """Return the problem, located at the setting that R1's time for ``topic`` comes from."""
     origins = policy.origins(topic) or {}
     key = next(
         (key for key in origins if key.startswith("retention.commitoffset.") and not key.endswith(".enable")), ""
