@@ -162,7 +162,7 @@ class Chain:
     _strays: list[tuple[int, int]] = field(default_factory=list)
 
     def take(self, number: int, line: bytes, event: Mapping[str, Any] | None) -> None:
-        """Follow a line; ``event`` is None if it can't be read."""
+        """Check the next line; ``event`` is None if it can't be read."""
         self.lines += 1
         try:
             link = None if event is None else link_of(event)

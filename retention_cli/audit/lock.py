@@ -1,4 +1,4 @@
-"""One trim at a time per cluster and state: a lock that names its holder."""
+"""The lock that allows one trim at a time per cluster and state directory, and names its holder."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from retention_cli.core.state_dir import StateError, make_folder, open_file
 
 
 class LockedError(Refusal):
-    """Another trim runs; the text names it."""
+    """Another trim is running; the text names it."""
 
 
 @contextlib.contextmanager
 def trim_lock(folder: Path, started_at: str) -> Iterator[None]:
-    """Hold the cluster's trim lock. It is released when the process ends, however that happens.
+    """Hold the cluster's trim lock. It is released when the process ends, however it ends.
 
     Raises:
         LockedError: another process holds it.
@@ -61,7 +61,7 @@ def trim_lock(folder: Path, started_at: str) -> Iterator[None]:
 def user_name() -> str:
     """Return the name of our uid, or its number if it has none.
 
-    The environment is not asked: LOGNAME and USER are whatever the caller set them to.
+    The environment is not used: LOGNAME and USER are whatever the caller set them to.
     """
     try:
         return pwd.getpwuid(os.getuid()).pw_name

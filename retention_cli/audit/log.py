@@ -31,7 +31,7 @@ class NamedLedger(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """One trim as the log has it: its ``run`` line, its batches by number, their results, its ``end`` line."""
+    """One trim in the log: its ``run`` line, its batches by number, their results, its ``end`` line."""
 
     run: str
     begun: Event
@@ -40,9 +40,9 @@ class Run:
     end: Event | None = None
 
     def trimmed(self, since: str = "") -> Amount:
-        """Return what this run deleted, in batches since a moment.
+        """Return what this run deleted, in batches since a moment (ISO 8601 as kretain writes it).
 
-        What it was about to delete counts as deleted where no result is certain, until a later batch has looked again.
+        An announced delete without a certain result counts as executed, until a later batch settles it.
         """
         certain: list[Amount] = []
         doubtful: dict[tuple[str, int], Amount] = {}
