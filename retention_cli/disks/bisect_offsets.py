@@ -24,7 +24,7 @@ _UNKNOWN_MS: Final = -1
 _GRID_BITS: Final = 20
 """Times begin at a multiple of 2^20 ms, about 17 minutes."""
 _ROUNDS: Final = 64
-"""More rounds than any bisection of times needs: so it ends, whatever the brokers return."""
+"""More rounds than any bisection of times needs: it ends whatever the brokers return."""
 
 
 def estimate(

@@ -1,4 +1,4 @@
-"""Logs that a run does not manage, on disks above their ceilings: their dead bytes count, too (R6)."""
+"""Read the logs that a run does not manage on disks above their ceilings: their dead bytes count, too (R6)."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Sizes:
         memories: Memories,
         now_ms: int,
     ) -> None:
-        """Add one reading of log dirs, made after the facts' S and H were read, and remember it.
+        """Add and remember one read of the log dirs. The facts' S and H must have been read before.
 
         A replica that is being moved to another dir is not remembered: its size is meaningless until it has moved.
         """

@@ -25,7 +25,7 @@ TOPIC_BYTES: Final = "retention.topic.bytes"
 _NO_NUMPY: Final = Unknown.because("R5", "sizes are estimated with numpy: pip install 'kretain[parquet]'")
 _NO_SIZE: Final = Unknown.because("R5", "its size could not be read")
 _ALL: Final = DiskRules(percent=100.0, shared=True)
-"""The rules for a topic in place of a disk: the whole of its room may be used, and by this topic alone."""
+"""The rules for a topic in place of a disk: this topic alone may use all of its room."""
 
 
 def estimated_tails(

@@ -1,4 +1,4 @@
-"""Read all segments in one partition's folder, while a broker may be rolling, cleaning and deleting them."""
+"""Read all segments in a partition's folder while a broker may be rolling, cleaning or deleting them."""
 
 from __future__ import annotations
 

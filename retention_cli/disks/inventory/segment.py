@@ -1,8 +1,7 @@
 """Read one segment of a partition, and determine which of its facts can be trusted.
 
-There are two ways to the same facts. :func:`from_indexes` reads a closed segment as brokers leave one, in a dozen
-system calls. Any other segment is read by :func:`examine`, which walks batch headers as far as needed, and returns what
-stays unknown.
+:func:`from_indexes` reads a closed segment in its usual state, in a dozen system calls. :func:`examine` reads any other
+segment: it walks batch headers as far as needed, and returns what stays unknown.
 """
 
 from __future__ import annotations

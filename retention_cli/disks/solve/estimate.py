@@ -139,7 +139,7 @@ class Bisection:
         """Return the offsets, limited to what each disk needs of the records between its last two levels.
 
         The last step may be a large one: if many records have one time, or are preceded by a newer one. Its records
-        are then taken in the order of partitions.
+        are then trimmed in the order of partitions.
         """
         replicas, logs, of = self._replicas, self._logs, self._replicas.partition
         ends = logs.log_start[of], logs.high_watermark[of], replicas.size_bytes, logs.segment_bytes[of]

@@ -1,4 +1,4 @@
-"""A plan's effect on each disk: as values, as texts and as JSON."""
+"""A plan's effect on each disk, as values, text and JSON."""
 
 from __future__ import annotations
 
