@@ -27,7 +27,7 @@ AT_ONCE: Final = 2
 
 _ANSWER_BYTES: Final = 4 << 20
 _WAIT_MS: Final = 250
-_OLDEST, _NEWEST = 4, 12  # from 13 on topics go by their ids
+_OLDEST, _NEWEST = 4, 12  # from 13 on, requests have topic ids instead of names
 _BASE: Final = struct.Struct(">q")
 _OUT_OF_RANGE: Final = 1
 _PAUSE_S: Final = 0.25

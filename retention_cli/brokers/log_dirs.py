@@ -15,7 +15,7 @@ from retention_cli.core.model import Maybe, TopicPartition, Unknown
 
 
 async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition, int], str | None]:
-    """Return the leader replica's bytes per partition, and why some are missing, None if none is."""
+    """Return the leader replica's bytes per partition, and why some are missing (None: none are)."""
     sizes: dict[TopicPartition, int] = {}
     problems: list[str] = []
     wanted: dict[int, dict[str, list[int]]] = {}
@@ -63,7 +63,7 @@ async def read_sizes(wire: Wire, leaders: Leaders) -> tuple[dict[TopicPartition,
 class Replica:
     """A replica's bytes in a log dir. ``future``: it is a copy that is being moved there from another dir.
 
-    ``offset_lag`` is by how many offsets its end is behind the high watermark or, for a copy, behind the end of the
+    ``offset_lag`` is how many offsets its end is behind the high watermark or, for a copy, behind the end of the
     replica that it is copied from; None if the broker does not know.
     """
 

@@ -162,7 +162,7 @@ class ClusterReader:
         return self._wire.run(topic_configs.read_broker_values, self._wire, list(brokers), keys)
 
     def sizes(self, leaders: log_offsets.Leaders) -> tuple[dict[TopicPartition, int], str | None]:
-        """Return leader replicas' bytes, and why some are missing, None if none is."""
+        """Return the leader replica's bytes per partition, and why some are missing (None: none are)."""
         return self.sizes_soon(leaders).result()
 
     def sizes_soon(self, leaders: log_offsets.Leaders) -> Pending[tuple[dict[TopicPartition, int], str | None]]:

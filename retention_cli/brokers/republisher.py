@@ -174,7 +174,7 @@ class Republisher:
             progress: the metadata committed with it.
 
         Raises:
-            BrokerError: nothing was committed; or that is unknown, until the next Republisher with this id is entered.
+            BrokerError: nothing was committed, or it is unknown until the next Republisher with this id is entered.
         """
         from confluent_kafka import KafkaException, TopicPartition
 

@@ -13,7 +13,7 @@ from retention_cli.brokers.security.settings import MASK, ConnectionSettings
 
 _FLUSH_S: Final = 0.25
 _NEW_TOPIC_MS: Final = 2_000
-"""How long a topic that a broker does not know may be a new one that it has not learned of yet."""
+"""How long an unknown topic may be a new one that the broker has not learned of yet."""
 _LOG_APPEND_TIME: Final = 2
 """confluent-kafka's TIMESTAMP_LOG_APPEND_TIME."""
 

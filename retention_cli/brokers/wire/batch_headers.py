@@ -56,7 +56,7 @@ class Batch(NamedTuple):  # a tuple, as a walk makes many
 
 
 class Walked(NamedTuple):
-    """The result of a walk: the number of complete batches, their facts, the byte after them, and why it ended."""
+    """A walk: how many complete batches, their last offset and largest timestamp, the byte after them, why it ended."""
 
     batches: int
     last_offset: int | None

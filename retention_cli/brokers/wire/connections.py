@@ -273,7 +273,7 @@ class Wire:
 
 
 class _Heard(logging.Handler):
-    """Keeps from the client's log why it can't connect, and prints nothing."""
+    """Collects from the client's log why it can't connect, and prints nothing."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,6 +1,6 @@
 """Encode and decode ListOffsets rows in blocks: a plan looks up every partition five times.
 
-The client would encode and decode row by row. It still handles headers, and all fields but the topics;
+The client would encode and decode row by row. It still handles headers, and all fields except the topics;
 tests/unit/brokers/test_offset_answers.py checks that both agree.
 """
 
