@@ -1,9 +1,8 @@
 """The ledger that everybody shares: the topic ``_kretain_state``, with SQLite as its cache (docs/memory.md).
 
-On opening, what others wrote since is merged into the cache. On saving, the cache is written first, and with it, in
-the same transaction, which documents have changed; then these go to the topic, whole. So a kill loses nothing: the
-next run sends what this one could not. Where somebody else's document of the same key landed in between, both are
-merged and sent again.
+Opening merges what others have written since into the cache. Saving writes the cache and, in the same transaction,
+which documents have changed; then it sends these, whole, to the topic. So a kill loses nothing: the next run sends what
+this one could not. If somebody else's document of the same key lands in between, both are merged and sent again.
 """
 
 from __future__ import annotations
@@ -31,14 +30,13 @@ _ROUNDS: Final = 5
 
 
 class NotSharedError(StateError):
-    """What was seen is on this machine's disk, and could not be told to others. The next run tells them."""
+    """What was seen is saved on this machine, but could not be sent to the topic. The next run sends it."""
 
 
 class ClusterLedger(DocumentLedger):
     """One cluster's memory, shared with everybody who uses ``state: cluster``.
 
-    ``lost`` is set where what others remember can't be told: it may be anything. ``notes`` name messages that were
-    passed over.
+    ``lost`` is set if what others remember is unknown: it may be anything. ``notes`` name messages that were skipped.
 
     Raises:
         StateError: the cache can't be used.
@@ -70,17 +68,17 @@ class ClusterLedger(DocumentLedger):
             self.lost = self.lost or self._in_doubt()
 
     def close(self) -> None:
-        """Let go of the file and of the cluster."""
+        """Close the file, and the connections to the cluster."""
         self._topic.close()
         super().close()
 
     # -- what is remembered ---------------------------------------------------------
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
-        """Take the ids that the cluster's topics have now, and what others have told since the last pass.
+        """Set the cluster's current topic ids, and merge what others have written since the last pass.
 
         A recheck may come long after its plan: a group that somebody else has seen meanwhile, and that is gone by now,
-        counts (F6). Where they can't be heard any more, everything may be remembered of them.
+        counts (F6). If the topic can't be read any more, ``lost`` is set.
         """
         if self._begun and self._synced:
             try:
@@ -93,24 +91,24 @@ class ClusterLedger(DocumentLedger):
         super().begin(topic_ids)
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
-        """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
+        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
         return super().saw_group(name, commits, now_ms, since_ms - SEEN_AGAIN_MS)
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
-        """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when, commits."""
+        """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
         return super().gone_groups(present, since_ms - SEEN_AGAIN_MS, outside=outside)
 
     def remembers_group(self, name: str) -> bool:
-        """Return whether anything is remembered of a group, if only that it can't be read."""
+        """Return whether anything is remembered of a group, even if it can't be read."""
         return super().remembers_group(name) or docs.group_key(name) in self._cache.unread()
 
     # -- writing -----------------------------------------------------------------------
 
     def save(self, now_ms: int) -> list[str]:
-        """Write what was added, then tell the others.
+        """Write what was added, then send it to the topic; return the topic ids and groups written.
 
         Raises:
-            NotSharedError: it is written, and the others could not be told.
+            NotSharedError: it is written, but could not be sent.
             StateError: it can't be written.
         """
         written = super().save(now_ms)
@@ -119,7 +117,7 @@ class ClusterLedger(DocumentLedger):
         return written
 
     def forget_group(self, name: str) -> bool:
-        """Forget a group at once, here and everywhere; return whether it was remembered."""
+        """Forget a group at once, here and in the topic; return whether it was remembered."""
         self._require_topic()
         gone = super().forget_group(name)
         if not gone and self.remembers_group(name):
@@ -130,7 +128,7 @@ class ClusterLedger(DocumentLedger):
         return gone
 
     def prune(self, before_ms: int, keep: Iterable[str] = ()) -> tuple[int, int]:
-        """Forget topic ids and groups last seen before a moment, here and everywhere; return how many of each."""
+        """Forget topic ids and groups last seen before a moment, here and in the topic; return how many of each."""
         self._require_topic()
         pruned = super().prune(before_ms, frozenset(keep))
         self._publish()
@@ -141,10 +139,10 @@ class ClusterLedger(DocumentLedger):
             raise StateError(self.lost.reasons[0].text)
 
     def _publish(self) -> None:
-        """Send what has changed, until nobody else's word on it stands alone; leave the rest to the next run.
+        """Send what has changed until the topic's last messages include it; leave the rest to the next run.
 
-        Groups are told of before partitions, and these not where those could not be: a partition that says that it is
-        of a later leader epoch says that the cut before it is done with, and which commits it refuses a group says.
+        Groups are sent before partitions, and partitions only if that worked: a partition's later leader epoch says
+        that the cut before it was handled, and the commits that the cut refuses are in the groups' documents.
         """
         if any(one.newer for one in self._cache.unread().values()):
             raise NotSharedError(f"{STATE_TOPIC} is written by a newer kretain: use that one")
@@ -164,14 +162,14 @@ class ClusterLedger(DocumentLedger):
                 self._sync()
                 with self._errors():
                     self._read_heads()
-                if abs(lags[0]) > MAX_SKEW_MS:  # others won't take it from us, however often
+                if abs(lags[0]) > MAX_SKEW_MS:  # others discard our times, however often we send them
                     self.notes.append(Reason("ledger", f"this machine's clock is {apart(lags[0])}: set it right (NTP)"))
                     return
         except SharedTopicError as error:
             raise NotSharedError(f"{error}; the next run sends it") from None
 
     def _send(self, waiting: Mapping[str, int]) -> int:
-        """Append the documents of some keys, or their ends where they are gone; return our clock's lag (ms)."""
+        """Append these keys' documents, or a tombstone for each that is gone; return our clock's lag (ms)."""
         with self._errors():
             found = {key: self._document(key) for key in waiting}
             written = docs.Written(self._clock_ms(), self.since_ms or 0)
@@ -198,7 +196,7 @@ class ClusterLedger(DocumentLedger):
     # -- the topic -----------------------------------------------------------------------
 
     def _sync(self) -> None:
-        """Merge what the topic says, from where the last look ended; from its start where that is not known.
+        """Merge the topic's messages since the last read, or all of them if that position is unknown.
 
         Raises:
             SharedTopicError: it can't be read.
@@ -220,7 +218,7 @@ class ClusterLedger(DocumentLedger):
                 return
 
     def _take_in(self, there: Extent, stored: Sequence[Stored], end: int, *, anew: set[str] | None, last: bool) -> None:
-        """Merge messages into the cache, and note which keys' last words there say less than it does."""
+        """Merge messages into the cache, and mark the keys whose last message lacks something that the cache has."""
         latest: dict[str, docs.Document | None] = {}
         with self.transaction():
             known = self._cache.is_current(self._meta("revision"))
@@ -278,9 +276,10 @@ class ClusterLedger(DocumentLedger):
         latest[key] = document
 
     def _in_doubt(self) -> Unknown | None:
-        """Return why nothing is known for sure: a message that can't be read is all that is said of some group (F6).
+        """Return why the memory is in doubt: an unreadable message is all that there is of some group (F6).
 
-        What can't be read of a topic only makes its bounds lower: samples and event times are missing (G3, R2).
+        A message that a newer kretain wrote puts it in doubt, too. Any other unreadable message of a topic only lowers
+        its bounds: samples and event times are missing (G3, R2).
         """
         reasons = []
         for key, one in sorted(self._cache.unread().items()):
@@ -298,7 +297,7 @@ def _untold(error: SharedTopicError) -> Unknown:
 
 
 def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
-    """Return a document without what a wrong clock spoils: times of H and of sizes. A group was seen later, if so."""
+    """Return a document without the times that a wrong clock spoils; a group's is moved later by ``late_ms``."""
     match document:
         case docs.TopicDocument():
             kept = {number: replace(one, packed=b"", replicas=b"") for number, one in document.partitions.items()}

@@ -1,4 +1,4 @@
-"""What is remembered of a disk: how much of it was in use, and when; so, how fast it grows. Pure."""
+"""What is remembered of a disk: how much of it was in use and when, and so how fast it grows. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from retention_cli.core.units import format_duration
 LOOKS_AT_MOST: Final = 64
 _THINNED_TO: Final = 40
 _APART_MS: Final = 60_000
-"""Looks that are closer together say nothing new: a trim looks before each batch."""
+"""Looks closer together than this are dropped: a trim looks before each batch."""
 LEAST_MS: Final = 300_000
-"""Growth is told from looks that are so far apart at least."""
+"""Growth needs looks at least this far apart."""
 WINDOW_MS: Final = 7 * 86_400_000
-"""... and over so much time at the most."""
+"""Growth is measured over at most this long, unless the last look is older."""
 DAY_MS: Final = 86_400_000
 _HOUR_MS: Final = 3_600_000
 _LAST: Final = 3
-"""So many looks count at least, however long ago they were."""
+"""At least this many looks count, however old they are."""
 _ROW: Final = struct.Struct("<3q")
 LOOK_BYTES: Final = _ROW.size
 
 
 class Look(NamedTuple):
-    """How many of a disk's bytes were in use, by our wall clock (Unix ms)."""
+    """A disk's used and total bytes at a moment of our wall clock (Unix ms)."""
 
     wall_ms: int
     used_bytes: int
@@ -35,9 +35,9 @@ class Look(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """How fast a disk grows, net of all that was deleted: bytes a day (negative: it shrinks), over ``over_ms``.
+    """How fast a disk grows, net of deletes: bytes per day (negative: it shrinks), measured over ``over_ms``.
 
-    ``full_in_ms`` is when it is full if that goes on; None where it does not grow.
+    ``full_in_ms`` is how long until it is full at that rate; None if it does not grow.
     """
 
     bytes_per_day: int
@@ -58,14 +58,14 @@ class DiskMemory:
         return unpack(self.packed)
 
     def add(self, look: Look) -> None:
-        """Remember a look. One right after the last is dropped, and so is one before it: a clock was set back."""
+        """Remember a look, unless it is too close to the last one, or before it (a clock was set back)."""
         looks = self.looks
         same_size = [one for one in looks if one.total_bytes == look.total_bytes]
         if (not same_size or look.wall_ms - same_size[-1].wall_ms >= _APART_MS) and (not looks or look >= looks[-1]):
             self.packed, self.changed = pack([*looks, look]), True
 
     def add_lowest(self, look: Look) -> None:
-        """Remember a look; one right after the last counts too where less was in use then."""
+        """Remember a look; one too close to the last only lowers that one's used bytes, if it has fewer."""
         before = self.packed
         self.add(look)
         looks = self.looks
@@ -75,11 +75,11 @@ class DiskMemory:
                 self.packed, self.changed = pack([*looks[:-1], last._replace(used_bytes=look.used_bytes)]), True
 
     def take(self, other: DiskMemory) -> None:
-        """Take over what somebody else remembers too."""
+        """Merge another memory of this disk into this one."""
         self.packed = self.merged(other).packed
 
     def merged(self, other: DiskMemory) -> DiskMemory:
-        """Return what both remember: the same, whichever is asked."""
+        """Return what both remember; their order does not matter."""
         if self.packed.startswith(other.packed):
             return DiskMemory(self.packed)
         if other.packed.startswith(self.packed):
@@ -87,15 +87,14 @@ class DiskMemory:
         return DiskMemory(pack(sorted({*self.looks, *other.looks})))
 
     def covers(self, other: DiskMemory) -> bool:
-        """Return whether the other knows nothing that this one doesn't."""
+        """Return whether this memory has all that the other has."""
         return self.merged(other).packed == self.packed
 
 
 def growth(looks: Sequence[Look], now: Look) -> Maybe[Growth]:
     """Return how fast a disk grows: from the oldest look of the last seven days to now.
 
-    Looks from when the disk had another size, by its broker or by the policy, do not count. Unknown until one is old
-    enough.
+    Looks at another total size, by its broker or by the policy, do not count. Unknown until one is old enough.
     """
     same = [one for one in looks if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
     within = [one for one in same if now.wall_ms - one.wall_ms <= WINDOW_MS]
@@ -114,10 +113,10 @@ def growth(looks: Sequence[Look], now: Look) -> Maybe[Growth]:
 
 
 def lowest(looks: Sequence[Look], now: Look, over_ms: int) -> int | None:
-    """Return the smallest amount that was in use over more than ``over_ms`` until now; None where that is not known.
+    """Return the smallest amount in use over more than ``over_ms`` until now, None if no look is old enough.
 
-    The looks of the last hour count, or of ten times as long as ``over_ms``, and the last three before now. Looks from
-    when the disk had another size do not.
+    Looks count from the last hour, or the last ten times ``over_ms`` if that is longer, and at least the last three.
+    Looks at another total size do not.
     """
     same = [one for one in looks if one.wall_ms <= now.wall_ms and one.total_bytes == now.total_bytes]
     window_ms = max(_HOUR_MS, 10 * over_ms)
@@ -129,7 +128,7 @@ def lowest(looks: Sequence[Look], now: Look, over_ms: int) -> int | None:
 
 
 def pack(looks: Iterable[Look]) -> bytes:
-    """Return looks, oldest first, as bytes; of too many fewer: the older, the farther apart."""
+    """Return looks, oldest first, as bytes. If there are too many they are thinned: the older, the farther apart."""
     kept = list(looks)
     share = 0.05
     while len(kept) > (LOOKS_AT_MOST if share == 0.05 else _THINNED_TO):
@@ -138,7 +137,7 @@ def pack(looks: Iterable[Look]) -> bytes:
 
 
 def _thinned(looks: Sequence[Look], share: float) -> list[Look]:
-    """Drop looks whose distance from the next one is less than a share of their age; the first and the last stay."""
+    """Drop looks whose distance from the next one is less than a share of their age; keep the first and the last."""
     kept = [looks[-1]]
     for look in reversed(looks[1:-1]):
         if kept[-1].wall_ms - look.wall_ms >= share * (looks[-1].wall_ms - look.wall_ms):
@@ -147,10 +146,10 @@ def _thinned(looks: Sequence[Look], share: float) -> list[Look]:
 
 
 def unpack(packed: bytes) -> tuple[Look, ...]:
-    """Return :func:`pack`'s looks.
+    """Return the looks that :func:`pack` packed.
 
     Raises:
-        ValueError: they are none.
+        ValueError: they are cut short.
     """
     if len(packed) % LOOK_BYTES:
         raise ValueError("looks at a disk are cut short")

@@ -1,4 +1,4 @@
-"""A ledger that can be told and asked in documents: the half of ``state: cluster`` that lies in SQLite."""
+"""A ledger that is read and written as documents: the SQLite half of ``state: cluster``."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.shared_cache import SharedCache
 
 SEEN_AGAIN_MS: Final = 3_600_000
-"""A group that has not moved is told of again at most once an hour; so much longer it counts once it is gone."""
+"""An unchanged group is sent again at most once an hour, so it counts that much longer once it is gone."""
 
 
 class DocumentLedger(Ledger):
-    """A ledger that knows, beside what it remembers, what of it the topic is yet to be told.
+    """A ledger that also knows which of its documents are still to be sent to the topic.
 
-    All but the opening runs in the ledger's own transactions.
+    Everything except opening runs in the ledger's own transactions.
     """
 
     def _prepare(self, *, there: bool) -> None:
@@ -62,7 +62,7 @@ class DocumentLedger(Ledger):
                 self._put_disk(document.name, document.disk if known is None else known.merged(document.disk))
 
     def _forget_up_to(self, key: str, stamp_ms: int) -> None:
-        """Forget what somebody wanted forgotten. What was seen since then is no part of that."""
+        """Forget what a tombstone of this time (Unix ms) deletes, except what was seen since."""
         if (name := docs.group_of(key)) is not None:
             self.db.execute("DELETE FROM groups WHERE name = ? AND seen_ms <= ?", (name, stamp_ms))
         elif (disk := docs.disk_of(key)) is not None:
@@ -81,7 +81,7 @@ class DocumentLedger(Ledger):
             )
 
     def _document(self, key: str) -> docs.Document | None:
-        """Return what the cache has for a key, None where it has nothing."""
+        """Return the cache's document for a key, None if it has none."""
         if (name := docs.group_of(key)) is not None:
             group = self._stored_group(name)
             return None if group is None else docs.GroupDocument(name, group)
@@ -107,7 +107,7 @@ class DocumentLedger(Ledger):
 
 
 def covers(theirs: docs.Document, mine: docs.Document) -> bool:
-    """Return whether nothing in ours is missing in theirs."""
+    """Return whether their document has all that ours has."""
     if isinstance(theirs, docs.TopicDocument) and isinstance(mine, docs.TopicDocument):
         nothing = PartitionMemory()
         return all(theirs.partitions.get(n, nothing).covers(one) for n, one in mine.partitions.items())

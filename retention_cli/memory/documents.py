@@ -1,4 +1,4 @@
-"""What stands in the topic ``_kretain_state``: one document per key, whole and merged (docs/memory.md). Pure.
+"""The messages of the topic ``_kretain_state``: one document per key, whole and merged (docs/memory.md). Pure.
 
 ====================  =================================================================================
 key                   value
@@ -6,7 +6,7 @@ key                   value
 ``TOPICID``           partitions 0 to 31 of that topic id; ``TOPICID/1`` the next 32, and so on
 ``group:NAME``        a consumer group: its commits that counted, those that are gone, those that are refused
 ``disk:NAME``         a broker's disk: how much of it was in use, and when
-``clock``             nothing but a stamp: by it a trim compares clocks (G8)
+``clock``             only a stamp, by which a trim compares clocks (G8)
 ====================  =================================================================================
 
 A value is JSON, compressed with zlib. ``v`` is the format's version, ``at`` the writer's clock when it wrote.
@@ -34,7 +34,7 @@ from retention_cli.memory.samples import SAMPLE_BYTES
 
 VERSION: Final = 2
 PARTITIONS_A_DOCUMENT: Final = 32
-"""So that a message stays below 500 kB, whatever is remembered, and below a broker's limit, whatever could be."""
+"""Keeps a message below 500 kB in practice, and below a broker's limit at worst."""
 _AT_MOST_BYTES: Final = 1 << 26
 CLOCK_KEY: Final = "clock"
 _GROUP: Final = "group:"
@@ -44,7 +44,7 @@ _HALF_CHARACTER: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class DocumentError(ValueError):
-    """A message that is no document of ours; the text says why."""
+    """A message that is not a valid document; the text says why."""
 
 
 class NewerDocumentError(DocumentError):
@@ -53,7 +53,7 @@ class NewerDocumentError(DocumentError):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What every document says of its writing: when by the writer's clock, and since when anything is remembered."""
+    """When a document was written, by the writer's clock, and when its ledger was begun (Unix ms)."""
 
     at_ms: int
     since_ms: int
@@ -61,7 +61,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class TopicDocument:
-    """Some partitions of a topic id, and when the topic was last seen there (Unix ms)."""
+    """Some partitions of a topic id, and when the topic was last seen (Unix ms)."""
 
     topic_id: str
     name: str
@@ -87,7 +87,7 @@ class DiskDocument:
 
 @dataclass(frozen=True, slots=True)
 class ClockDocument:
-    """A stamp, and nothing else."""
+    """A document without content: only its stamp counts."""
 
 
 Document = TopicDocument | GroupDocument | DiskDocument | ClockDocument
@@ -105,7 +105,7 @@ def group_key(name: str) -> str:
 
 
 def group_of(key: str) -> str | None:
-    """Return the group that a key names, None where it names none."""
+    """Return the group that a key names, None if it names none."""
     return key.removeprefix(_GROUP) if key.startswith(_GROUP) else None
 
 
@@ -115,12 +115,12 @@ def disk_key(name: str) -> str:
 
 
 def disk_of(key: str) -> str | None:
-    """Return the disk that a key names, None where it names none."""
+    """Return the disk that a key names, None if it names none."""
     return key.removeprefix(_DISK) if key.startswith(_DISK) else None
 
 
 def partitions_of(key: str) -> tuple[str, range] | None:
-    """Return the topic id and the partitions that a key names, None where it names none."""
+    """Return the topic id and the partitions that a key names, None if it names none."""
     match = _TOPIC_KEY.fullmatch(key)
     if match is None:
         return None
@@ -149,27 +149,27 @@ def encode(document: Document, written: Written) -> bytes:
 
 
 def memory_as_bytes(one: PartitionMemory) -> bytes:
-    """Return one partition's memory as a document has it, by itself; a scan that an older kretain wrote is left out."""
+    """Return one partition's memory as a row of a document, without a scan that an older kretain wrote."""
     scan = one.scan if read_scan(one.scan) is not None else None
     return json.dumps(_row(0, replace(one, scan=scan)), separators=(",", ":")).encode()
 
 
 def memory_from_bytes(raw: bytes) -> PartitionMemory:
-    """Return what :func:`memory_as_bytes` wrote.
+    """Return the memory that :func:`memory_as_bytes` wrote.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not valid.
     """
     ((_, found),) = _memories([json.loads(raw)])
     return found
 
 
 def decode(key: str, value: bytes) -> tuple[Document, Written]:
-    """Return a message's document.
+    """Return a message's document, and when it was written.
 
     Raises:
         NewerDocumentError: a newer kretain wrote it.
-        DocumentError: it is none, or another's than its key says.
+        DocumentError: it is not valid, or is not the document that its key names.
     """
     try:
         data = _parsed(value)
@@ -182,7 +182,7 @@ def decode(key: str, value: bytes) -> tuple[Document, Written]:
 
 def _parsed(value: bytes) -> Any:
     text = zlib.decompressobj().decompress(value, _AT_MOST_BYTES)
-    if _HALF_CHARACTER.search(text):  # which could not be written down again
+    if _HALF_CHARACTER.search(text):  # surrogates: a lone one can't be encoded again
         raise DocumentError("it has a character that is none")
     data = json.loads(text)
     version = data["v"]
@@ -224,7 +224,7 @@ def _document(key: str, data: Any) -> Document:
 
 
 def _row(number: int, one: PartitionMemory) -> dict[str, Any]:
-    """Return a partition's memory; what it has nothing of is left out."""
+    """Return a partition's memory as JSON's own types, without empty fields."""
     row = {
         "n": number,
         "epoch": one.leader_epoch,
@@ -277,7 +277,7 @@ def _memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
 
 
 def _older_memories(rows: Any) -> Iterable[tuple[int, PartitionMemory]]:
-    """Read rows of version 1: but for samples, nothing in them says of which log it is (M1)."""
+    """Yield the memories in rows of version 1: only their samples say which log they are of (M1)."""
     for number, samples, *_more in rows:
         memory = with_last_epoch(base64.b64decode(samples, validate=True))
         yield _whole(number), memory or PartitionMemory()

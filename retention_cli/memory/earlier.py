@@ -1,8 +1,8 @@
-"""Earlier memories of a partition that a later one took the place of: what is still to be proven of them. Pure.
+"""Earlier memories of a partition that a later one replaced: what is still to be proven of them. Pure.
 
-Two runs may look at a partition under two leader epochs and remember both (``state: cluster``, or one state directory).
-The later memory is the one to go on with; but where it was not made from the earlier one, nobody has asked yet whether
-the log was cut after the earlier look, and commits that counted then may lie beyond (F5, M2).
+Two runs may observe a partition under two leader epochs and remember both (``state: cluster``, or one state directory).
+The later memory replaces the earlier one. But if it was not derived from it, nobody has asked yet whether the log was
+cut after the earlier run, and commits that counted then may lie beyond the cut (F5, M2).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _AT_MOST: Final = 4
 
 
 class Earlier(NamedTuple):
-    """An earlier memory, last proven under ``leader_epoch``, which spoke of the log up to ``reach``.
+    """An earlier memory, last proven under ``leader_epoch``, that covers the log up to ``reach``.
 
-    The end of leader epoch ``asked`` tells whether the log was cut since. ``settled`` says that it was asked, and what
-    follows from it is known of the groups' commits.
+    The end of leader epoch ``asked`` shows whether the log was cut since. ``settled``: it was asked for, and the answer
+    was applied to the groups' commits.
     """
 
     asked: int
@@ -29,22 +29,22 @@ class Earlier(NamedTuple):
     settled: bool = False
 
     def settles(self, other: Earlier) -> bool:
-        """Return whether the answer to this one is that to the other, too."""
+        """Return whether this one is settled, and its answer also settles the other."""
         same = self.asked == other.asked and self.leader_epoch >= other.leader_epoch and self.reach >= other.reach
         return self.settled and same
 
 
 def pending(earlier: Iterable[Earlier]) -> list[Earlier]:
-    """Return those that are still to be asked about."""
+    """Return those that are not settled yet."""
     return [one for one in earlier if not one.settled]
 
 
 def joined(earlier: Iterable[Earlier]) -> tuple[Earlier, ...]:
-    """Return what several memories know of earlier ones: the same in any order, and no longer than it must be.
+    """Return the earlier memories that several memories have, merged and shortened; their order does not matter.
 
-    Of those that are settled the last few are kept: one that is forgotten is asked about again. Of too many that are
-    not, the earliest are asked about as one, at the lowest epoch and up to the largest offset: that may find a cut
-    where there is none, never the other way.
+    Only the last few settled ones are kept: one that is dropped is asked about again. If too many are not settled, the
+    earliest are merged into one with the lowest ``asked`` epoch and the largest ``reach``: it may find a cut where
+    there is none, but never misses one.
     """
     every = frozenset(earlier)
     settled = [one for one in every if one.settled]
@@ -59,18 +59,18 @@ def joined(earlier: Iterable[Earlier]) -> tuple[Earlier, ...]:
 
 
 def _without_lesser(asked: Iterable[Earlier]) -> list[Earlier]:
-    """Return questions by epoch, without those that another one's answer answers."""
+    """Return those that are not settled, by epoch, without those that another's answer settles."""
     every = frozenset(asked)
     return sorted(one for one in every if not any(o._replace(settled=True).settles(one) for o in every if o != one))
 
 
 def pack(earlier: Iterable[Earlier]) -> bytes:
-    """Return them as bytes."""
+    """Return earlier memories as bytes."""
     return b"".join(_ROW.pack(*one) for one in earlier)
 
 
 def unpack(packed: bytes) -> tuple[Earlier, ...]:
-    """Return what :func:`pack` made.
+    """Return the earlier memories that :func:`pack` packed.
 
     Raises:
         ValueError: it is cut short.

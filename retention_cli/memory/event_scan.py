@@ -1,10 +1,10 @@
-"""Event times read out of records: what is remembered of them, and the prefix that is old enough (R2). Pure.
+"""Event times read from records: what is remembered of them, and the prefix that is old enough (R2). Pure.
 
-Reading every record again in each run would be too slow, remembering each one's time too much. So a partition's
-offsets are cut into blocks of some thousand, and of each block its largest event time is kept: blocks that are
-old enough are passed over, and only the one in which the prefix ends is read again.
+Reading every record in each run would be too slow, and remembering every time would be too much. So a partition's
+records are divided into blocks of a thousand or more, and only each block's largest event time is kept. Blocks that
+are old enough are skipped; only the block in which the prefix ends is read again.
 
-Of which log it is, the partition's memory knows (:mod:`retention_cli.memory.partition`): what was cut off it ends here.
+The partition's memory knows which log a scan is of (:mod:`retention_cli.memory.partition`), and cuts it with the log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.policy.settings import EventSource
 
 VERSION: Final = 2
-"""Of :meth:`EventScan.as_bytes`."""
+"""The version of the format of :meth:`EventScan.as_bytes`."""
 BLOCKS_AT_MOST: Final = 256
 FIRST_BLOCK_RECORDS: Final = 1_000
 _MAX_TIME_MS: Final = 2**63 - 1
@@ -29,10 +29,10 @@ _LONGEST_TEXT: Final = 64
 
 @dataclass(slots=True)
 class Block:
-    """Data records from ``start`` to ``end`` (exclusive): how many, the largest time, the first unreadable one.
+    """Data records from ``start`` to ``end`` (exclusive): their number, largest time, and first unreadable offset.
 
-    ``newest_ms`` is None where no record in it has a readable event time. ``ancient`` is the first one's offset whose
-    event time lies before 2000 (G9).
+    ``newest_ms`` is None if no record has a readable event time. ``ancient`` is the offset of the first record whose
+    event time is before 2000 (G9).
     """
 
     start: int
@@ -45,11 +45,11 @@ class Block:
 
 @dataclass(slots=True)
 class EventScan:
-    """How far one partition's event times were read, by one source (and, where there is one, one ceiling of G4).
+    """How far a partition's event times were read, from one source (and under one ceiling of G4, if there is one).
 
-    ``start`` is the first offset that it speaks of: S, when it was begun or last read on. ``end`` is the next offset to
-    read. ``newest`` is the largest event time ever read, also of records that are gone by now. ``restarts`` counts how
-    often it was started over because records were lost, or came back.
+    ``start`` is the first offset covered: S when the scan began or was last continued. ``end`` is the next offset to
+    read. ``newest`` is the largest event time ever read, even if its record was deleted since. ``restarts`` counts how
+    often the scan started over because records were lost, or came back.
     """
 
     source: str
@@ -61,9 +61,9 @@ class EventScan:
     restarts: int = 0
 
     def add(self, offset: int, time_ms: int | None, ceiling_ms: int | None = None) -> None:
-        """Take the next record, in the order of offsets; a time of None could not be read.
+        """Add the next record, in the order of offsets. ``time_ms`` is None if it could not be read.
 
-        A time beyond ``ceiling_ms`` ends a prefix as any younger one, but is no maxEventTime (G4).
+        A time beyond ``ceiling_ms`` ends a prefix like any other young one, but never becomes maxEventTime (G4).
         """
         block = self.blocks[-1] if self.blocks else None
         if block is None or block.records >= self.block_records:
@@ -82,17 +82,17 @@ class EventScan:
             self.newest = EventMax(time_ms, offset)
 
     def reached(self, offset: int) -> None:
-        """Note that there is no data record before ``offset`` any more: what was read ends with a marker."""
+        """Note that no data record is left before ``offset``: what was read ends with a marker."""
         self.end = max(self.end, offset)
 
     def drop_before(self, log_start: int) -> None:
-        """Forget blocks of records that are gone."""
+        """Forget blocks that lie wholly below S."""
         self.blocks = [block for block in self.blocks if block.end > log_start]
         self.start = max(self.start, log_start)
         self.end = max(self.end, log_start)
 
     def cut(self, end: int) -> EventScan:
-        """Return what it says of a log that lost its tail (M2): nothing, where its newest record was there.
+        """Return the scan of a log that was cut at ``end`` (M2). It starts over if its newest record was cut off.
 
         A block that reaches beyond the cut is read again.
         """
@@ -106,15 +106,15 @@ class EventScan:
         return EventScan(self.source, self.start, min(reached, end), *more)
 
     def ancient_before(self, offset: int) -> int | None:
-        """Return the first offset from its start on, before ``offset``, whose event time lies before 2000."""
+        """Return the first offset from ``start`` on, before ``offset``, with an event time before 2000, else None."""
         found = (block.ancient for block in self.blocks if block.end <= offset and block.ancient is not None)
         return next((one for one in found if one >= self.start), None)
 
     def prefix(self, log_start: int, cutoff_ms: int, *, skip: bool, ancient: bool = False) -> Block | int:
-        """Return where the prefix of records older than the cutoff ends, or a block that must be read for that.
+        """Return the offset where the prefix of records older than the cutoff ends, or a block to read to find it.
 
-        A record without a readable event time ends it, unless those are to be skipped. Where times before 2000 matter
-        (``ancient``), a block of which the first such time is gone by now may hold others.
+        A record without a readable event time ends the prefix, unless ``skip``. With ``ancient``, a block whose first
+        time before 2000 is now below S must be read, too: it may hold others.
         """
         for block in self.blocks:
             if block.end <= log_start:
@@ -134,7 +134,7 @@ class EventScan:
         return block
 
     def as_bytes(self) -> bytes:
-        """Return it as compressed JSON."""
+        """Return the scan as compressed JSON."""
         newest = None if self.newest is None else [self.newest.time_ms, self.newest.offset]
         blocks = [[one.start, one.end, one.records, one.newest_ms, one.unreadable, one.ancient] for one in self.blocks]
         data = [VERSION, self.source, self.start, self.end, newest, self.block_records, self.restarts, blocks]
@@ -142,10 +142,10 @@ class EventScan:
 
     @classmethod
     def from_bytes(cls, raw: bytes | None, source: str, log_start: int) -> EventScan:
-        """Return what :meth:`as_bytes` wrote, laid at S.
+        """Return the scan that :meth:`as_bytes` wrote, starting at S.
 
-        It starts over where it is of another source, or broken; and where S has moved back: what lies before its start
-        was never read, or is another's by now (M3). The largest time that was ever there stays.
+        A scan of another source, or a broken one, starts over. So does one whose start lies beyond S, which has moved
+        back: what lies before was never read, or was replaced (M3). It keeps the largest time.
         """
         scan = read_scan(raw)
         if scan is None or scan.source != source:
@@ -157,7 +157,7 @@ class EventScan:
 
 
 def read_scan(raw: bytes | None) -> EventScan | None:
-    """Return what :meth:`EventScan.as_bytes` wrote, None where it is something else."""
+    """Return the scan that :meth:`EventScan.as_bytes` wrote, None if it is not valid or of another version."""
     if not raw:
         return None
     try:
@@ -166,13 +166,13 @@ def read_scan(raw: bytes | None) -> EventScan | None:
         scan = EventScan(said, start, end, largest, [Block(*one) for one in blocks], block_records, restarts)
     except (zlib.error, ValueError, TypeError, RecursionError):
         return None
-    if version != VERSION:  # an older one says nothing of its start, nor of old times
+    if version != VERSION:  # older ones lack the start, and times before 2000
         return None
     return scan if _is_sound(scan) else None
 
 
 def _is_sound(scan: EventScan) -> bool:
-    """Whether everything in it is what it should be: it may come from elsewhere."""
+    """Return whether every field has the right type: the scan may come from elsewhere."""
     newest = scan.newest or EventMax(0)
     numbers = [scan.start, scan.end, scan.block_records, scan.restarts, newest.time_ms, newest.offset or 0]
     for one in scan.blocks:
@@ -181,9 +181,9 @@ def _is_sound(scan: EventScan) -> bool:
 
 
 def further(mine: bytes | None, theirs: bytes | None) -> bytes | None:
-    """Return the scan of two that went further, with the largest time that either has ever read.
+    """Return the further one of two scans, with the largest time that either has ever read.
 
-    One that was started over because records were lost comes before one that was not. Of two sources it is mine.
+    One that started over more often is further: it knows of lost records. If the sources differ, ``mine`` is returned.
     """
     if mine == theirs or theirs is None:
         return mine
@@ -219,7 +219,7 @@ def _in_pairs(blocks: Sequence[Block]) -> Iterator[Block]:
 
 
 def read_time(source: EventSource, timestamp_ms: int, headers: Any, value: bytes | None) -> int | None:
-    """Return a record's event time in Unix ms, None where it has none that can be read.
+    """Return a record's event time (Unix ms), None if it has no readable one.
 
     ``headers`` are (name, bytes) pairs or None. Of headers of one name the last counts, as in Kafka's own clients.
     """
@@ -239,9 +239,9 @@ def read_time(source: EventSource, timestamp_ms: int, headers: Any, value: bytes
 def _time_in_text(raw: bytes | None) -> int | None:
     if raw is None:
         return None
-    if len(raw) > _LONGEST_TEXT:  # nobody's time, and Python refuses to read a number of some thousand digits
+    if len(raw) > _LONGEST_TEXT:  # no time is that long, and Python refuses to parse thousands of digits
         return None
-    if raw.isdigit():  # the usual case, without a detour
+    if raw.isdigit():  # the usual case, and the fastest
         time_ms = int(raw)
         return time_ms if time_ms <= _MAX_TIME_MS else None
     try:

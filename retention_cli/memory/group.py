@@ -1,7 +1,7 @@
-"""One group's memory as a document: what counted of its commits, what is gone, what was refused (F5, F6). Pure.
+"""One group's memory: which of its commits counted, which are gone, and which were refused (F5, F6). Pure.
 
-A commit that is seen is open until the pass has read its log's end: then it counts, or is refused. Only what counted
-is ever a position. What counted before stays beside a commit that is refused: once that is deleted, it is the last.
+A commit is open until the pass has read the end of its log: then it counts, or is refused. Only a commit that counted
+is ever a position. The last one that counted is kept beside a refused one: once that is deleted, it is the position.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _VERSION: Final = 2
 
 @dataclass(slots=True)
 class GroupMemory:
-    """A group as it was last seen, at ``seen_ms`` (Unix ms).
+    """A group as last seen, at ``seen_ms`` (Unix ms).
 
-    ``ids`` names each topic's id then, behind a "?" where its log was cut unseen. ``counted`` are positions that
-    counted, ``open`` commits not judged yet, ``refused`` those of another log (F5), ``gone`` those that were there once
-    (F6). ``doubted`` were refused by one machine and not seen by another: if they are there again, they are refused.
+    ``ids`` are the topics' ids then, prefixed with "?" if a log was cut while the group was not seen. ``counted`` are
+    commits that counted, ``open`` those not judged yet, ``refused`` those of another log (F5), ``gone`` those that no
+    longer exist (F6). ``doubted`` were refused by one machine and not seen by another: they are refused if they return.
     """
 
     seen_ms: int = 0
@@ -43,16 +43,16 @@ class GroupMemory:
 
     @property
     def plain(self) -> bool:
-        """Whether there is nothing to recall while the group stands where it stands."""
+        """Whether there is nothing to recall while the group's commits don't change."""
         return not (self.gone or self.refused or self.doubted)
 
     @property
     def open_topics(self) -> frozenset[str]:
-        """The topics of which some commit was never judged."""
+        """The topics with a commit that was not judged yet."""
         return frozenset(topic for topic, _partition in self.open)
 
     def live(self) -> dict[Place, tuple[int, int | None]]:
-        """Return the commits that were there at the last look."""
+        """Return the commits that existed when the group was last seen."""
         found = {place: one.commit for place, one in self.counted.items()}
         for others in (self.open, self.refused):
             found |= {place: one.commit for place, one in others.items()}
@@ -61,10 +61,10 @@ class GroupMemory:
     def update(
         self, commits: Commits, ids: Mapping[str, str], digest: bytes, now_ms: int, *, outlives: bool = False
     ) -> None:
-        """Take in what the group has committed by now. A topic recreated takes its positions with it.
+        """Set the group's current commits. Positions on a topic that was recreated since are forgotten.
 
-        A look that knows of an earlier one is later than that, whatever two machines' clocks say. With ``outlives``
-        nobody clears positions with their topic: all that stand there when it was recreated are of the former (F5).
+        ``seen_ms`` always grows, whatever two machines' clocks say. With ``outlives`` nobody deletes commits with their
+        topic: all that exist when it was recreated are of the former topic, and are refused (F5).
         """
         now = {(topic, row[0]): (row[1], row[2]) for topic, rows in commits.items() for row in rows}
         anew = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
@@ -87,23 +87,23 @@ class GroupMemory:
             if known is None or known.own == UNTOLD or not same(known.commit, commit):
                 self.open[place] = Position(*commit)
         kept = {place[0] for place in self.gone}
-        still = kept.union(commits)  # a topic that is gone just now may come back as another (F5)
+        still = kept.union(commits)  # a topic that does not exist now may be recreated (F5)
         self.ids = {topic: one for topic, one in self.ids.items() if topic in still and topic not in anew}
-        self.ids |= dict.fromkeys(commits if outlives else (), "")  # of a topic not there: what comes is another
+        self.ids |= dict.fromkeys(commits if outlives else (), "")  # no such topic: one that is created is another
         self.ids |= {topic: ids[topic] for topic in (*commits, *kept) if topic in ids}
         self.digest = digest
         self.seen_ms = max(now_ms, self.seen_ms + 1)
 
     def topics(self) -> set[str]:
-        """Return the topics on which it was ever seen to stand, whether or not that counts."""
+        """Return the topics that the group has ever committed on, whether or not that counts."""
         return {topic for some in (self.live(), self.doubted, self.gone) for topic, _ in some}
 
     def cut_unseen(self, topics: Collection[str]) -> None:
-        """Note that logs were cut while it was not looked at: its next positions there are refused."""
+        """Note that these topics' logs were cut while the group was not seen: its next commits there are refused."""
         self.ids |= {topic: _CUT + self.ids[topic].removeprefix(_CUT) for topic in topics if topic in self.ids}
 
     def _made_anew(self, anew: set[str], now: Mapping[Place, tuple[int, int | None]]) -> None:
-        """Forget what was committed to topics that are gone; what still stands there unchanged is refused (F5)."""
+        """Forget the commits on topics that were recreated; refuse those that still exist unchanged (F5)."""
         if not anew:
             return
         for place, commit in self.live().items():
@@ -115,7 +115,7 @@ class GroupMemory:
                 del some[place]
 
     def _mark_gone(self, now: Mapping[Place, tuple[int, int | None]]) -> None:
-        """Move commits that are there no more to those that are gone, and back (F6). A refused one just goes."""
+        """Move commits that no longer exist to ``gone``, and back if they return (F6). Forget refused ones."""
         for place in [place for place in {**self.counted, **self.open} if place not in now]:
             counted, opened = self.counted.pop(place, None), self.open.pop(place, None)
             position = opened or counted
@@ -129,7 +129,7 @@ class GroupMemory:
                 self.counted[place] = position
 
     def judge(self, log_of: LogOf) -> bool:
-        """Judge open commits by what was read of their logs since; return whether any was."""
+        """Judge open commits by what was read of their logs since; return whether any was judged."""
         left: dict[Place, Position] = {}
         for place, position in self.open.items():
             log = log_of(place)
@@ -144,10 +144,10 @@ class GroupMemory:
         return judged
 
     def refuse_beyond(self, cuts: Collection[Place], log_of: LogOf) -> bool:
-        """Refuse commits that counted before their log was cut, and lie beyond the cut; return whether there were any.
+        """Refuse commits that counted before their log was cut and lie beyond the cut; return whether there were any.
 
-        They have not changed since, and carry no leader epoch by which that could be seen each time; but for those that
-        were seen to count in the log as it was cut. What the group had read of the log before the cut, it has read.
+        Only commits without a leader epoch: those with one are checked in each pass. Commits that were seen to count
+        after the cut are kept. The group now counts at the cut: it has read what lies before.
         """
         found = False
         for place in cuts:
@@ -163,7 +163,7 @@ class GroupMemory:
         return found
 
     def recalled(self, ids: Mapping[str, str], since_ms: int) -> RecalledGroup:
-        """Return what counts beside the commits that are there, and which of these don't."""
+        """Return the gone commits seen at or after ``since_ms``, which still count, and the refused ones."""
         rows: Rows = {}
         for place, (position, seen_ms) in sorted(self.gone.items()):
             if seen_ms >= since_ms:
@@ -171,7 +171,7 @@ class GroupMemory:
         return RecalledGroup(rows, {place: one.commit for place, one in self.refused.items()})
 
     def last_commits(self, ids: Mapping[str, str], since_ms: int) -> Rows:
-        """Return everything that a group which is gone still counts for."""
+        """Return all commits at which a group that is gone still counts (F6)."""
         rows = self.recalled(ids, since_ms).gone
         for place, position in sorted({**self.counted, **self.open}.items()):
             self._recall(place, position, ids, rows)
@@ -183,15 +183,15 @@ class GroupMemory:
         known = known and known.removeprefix(_CUT)
         if now is None or (known is not None and known != now):
             return
-        epoch = None if known is None else position.epoch  # of a topic without an id nobody knows which it was
+        epoch = None if known is None else position.epoch  # without an id, which topic it was is unknown
         rows.setdefault(topic, []).append((partition, position.offset, epoch))
 
     def merged(self, other: GroupMemory) -> GroupMemory:
-        """Return what both remember: the same, whichever is asked.
+        """Return what both remember; their order does not matter.
 
-        The commits are those that were seen last; what the earlier look alone knew is gone. What either has refused is
-        refused until it changes, and doubted where the later look has none, which may be the earlier one. Of a commit
-        that both have seen to count the lower epoch stays: one of them may not have noticed a cut.
+        The commits are those that were seen last; those that only the earlier memory has are gone. A commit that either
+        has refused is refused until it changes. It is doubted if the later memory does not have it, as that one may
+        really be the earlier. Of a commit that counted in both, the lower epoch is kept: one may have missed a cut.
         """
         first, last = sorted((self, other), key=lambda one: (one.seen_ms, one.digest, one.as_bytes()))
         live = last.live()
@@ -222,18 +222,18 @@ class GroupMemory:
         return both
 
     def copied(self) -> GroupMemory:
-        """Return a copy of its own."""
+        """Return an independent copy."""
         places = (dict(self.counted), dict(self.open), dict(self.refused), dict(self.gone), dict(self.doubted))
         return GroupMemory(self.seen_ms, self.digest, dict(self.ids), *places)
 
     def covers(self, other: GroupMemory) -> bool:
-        """Return whether the other knows nothing that this one doesn't, but for when the group was seen."""
+        """Return whether this memory has all that the other has, except when the group was seen."""
         both = self.merged(other)
         mine = (self.counted, self.open, self.refused, self.doubted, self.gone.keys())
         return (both.counted, both.open, both.refused, both.doubted, both.gone.keys()) == mine
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as JSON's own types."""
+        """Return the memory as JSON's own types."""
         return {
             "format": _VERSION,
             "seen": self.seen_ms,
@@ -248,10 +248,10 @@ class GroupMemory:
 
     @classmethod
     def from_data(cls, data: Any) -> GroupMemory:
-        """Return what :meth:`as_data` made, or an older version did.
+        """Return the memory that :meth:`as_data` returned, in this or an older version.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not valid.
         """
         try:
             group = cls(seen_ms=data["seen"], digest=bytes.fromhex(data["digest"]), ids=dict(data["ids"]))
@@ -270,7 +270,7 @@ class GroupMemory:
         return group
 
     def _read_older(self, data: Any) -> None:
-        """Take over what the first format knew. It has no epochs: nothing of it was seen to count (M1)."""
+        """Read the first format. It has no leader epochs, so nothing in it was seen to count (M1)."""
         self.digest = b""
         self.open = {place: Position(offset, UNTOLD) for place, (offset,) in _flat(data["commits"])}
         self.gone = {place: Gone(Position(one[0], None), one[1]) for place, (one,) in _flat(data["gone"])}
@@ -288,15 +288,15 @@ class GroupMemory:
         return ids and all(type(number) is int for number in (*numbers, *(place[1] for place in places)))
 
     def as_bytes(self) -> bytes:
-        """Return it as compressed JSON."""
+        """Return the memory as compressed JSON."""
         return zlib.compress(json.dumps(self.as_data(), separators=(",", ":"), ensure_ascii=False).encode(), 1)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> GroupMemory:
-        """Return what :meth:`as_bytes` wrote.
+        """Return the memory that :meth:`as_bytes` wrote.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: it is not valid.
         """
         try:
             return cls.from_data(json.loads(zlib.decompress(raw)))
@@ -310,14 +310,14 @@ _NO_COMMIT: Final = _NOTHING.commit
 
 
 def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
-    """Return a short digest of a group's commits and their topics' ids: where it is the same, nothing has changed."""
+    """Return a short digest of a group's commits and their topics' ids: if it is the same, nothing has changed."""
     whole = [(topic, ids.get(topic), rows) for topic, rows in sorted(commits.items())]
-    # Version 2 of the format knows no references, which would make equal values differ.
+    # Version 2 of the format has no references, which would make equal values differ.
     return hashlib.blake2b(marshal.dumps(whole, 2), digest_size=16).digest()
 
 
 def _doubted(first: GroupMemory, last: GroupMemory, live: Collection[Place]) -> dict[Place, Position]:
-    """Return what was refused by the earlier look alone, or was doubted before; of two of one partition the higher."""
+    """Return what only the earlier memory refused, or was doubted before; of two on a partition the higher."""
     found: dict[Place, Position] = {}
     for some in (first.doubted, last.doubted, first.refused):
         for place, one in some.items():

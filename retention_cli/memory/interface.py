@@ -1,7 +1,7 @@
-"""What kretain remembers of a cluster, as values: what brokers forget and decisions need (docs/memory.md).
+"""What kretain remembers of a cluster, as values: what brokers forget and decisions need (docs/memory.md). Pure.
 
-Pure: two memories of the same thing merge to one, in any order, so that two processes, pods or laptops can
-remember together. Everything belongs to a topic id: a topic recreated starts over.
+Two memories of the same thing merge in any order, so that processes, pods or laptops can share them. Everything
+belongs to a topic id: a recreated topic starts over.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.partition import PartitionMemory
 
 Commits = Mapping[str, Sequence[tuple[int, int, int | None]]]
-"""A group's commits by topic: partition, committed offset, leader epoch where the commit carries one."""
+"""A group's commits by topic: partition, committed offset, and the commit's leader epoch, None if it has none."""
 Rows = dict[str, list[tuple[int, int, int | None]]]
-"""Remembered commits, likewise. The epoch is the one under which a commit was last seen to count: its own, or else the
-leader's. Without one it was never seen to: what it is worth is unknown."""
+"""Remembered commits, likewise. The epoch is the one under which a commit was last seen to count: its own, else the
+leader's. None: it was never seen to count, and whether it does is unknown."""
 
 
 Last = tuple[str, int, Rows]
@@ -26,13 +26,12 @@ Last = tuple[str, int, Rows]
 
 
 class LogNow(NamedTuple):
-    """What a pass has found out of a partition's log, to judge the commits on it by (F5).
+    """What a pass knows of a partition's log, to judge the commits on it (F5).
 
-    ``unknown_epochs`` are leader epochs of commits that its leader does not know, ``unasked_epochs`` those that it
-    could not be asked about. ``cut`` is where the log was cut since the last pass, None where it was not;
-    ``cut_until`` the leader epoch after which that is known to be done with: a commit that was seen to count in a later
-    one was seen in the log as it was cut. None, where that is not known of any.
-    ``last_epoch`` is the epoch of its last record, None where that is not known.
+    ``unknown_epochs`` are leader epochs of commits that the leader does not know, ``unasked_epochs`` those that it
+    could not be asked about. ``cut`` is where the log was cut since the last pass, None if it was not. A commit that
+    was seen to count under a leader epoch above ``cut_until`` was seen after the cut; None if that is known of none.
+    ``last_epoch`` is the epoch of the log's last record, None if unknown.
     """
 
     high_watermark: int
@@ -45,17 +44,17 @@ class LogNow(NamedTuple):
 
     @property
     def proves(self) -> int:
-        """The epoch by which it can be told later whether what stands below H is still the same."""
+        """The leader epoch whose end shows later whether the log below H is still the same."""
         return self.leader_epoch if self.last_epoch is None else self.last_epoch
 
 
 LogOf = Callable[[tuple[str, int]], LogNow | None]
-"""Gives a partition's log, by topic and number; None where this pass has not read it."""
+"""Returns a partition's log, by topic and number; None if this pass has not read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecalledGroup:
-    """What is remembered of a live group: commits that are gone (F6), and those that count for nothing (F5)."""
+    """What is remembered of a live group: commits that are gone (F6), and those that are refused (F5)."""
 
     gone: Rows = field(default_factory=dict)
     refused: Mapping[tuple[str, int], tuple[int, int | None]] = field(default_factory=dict)
@@ -65,37 +64,37 @@ _NOTHING: Final = RecalledGroup()
 
 
 class Memory(Protocol):
-    """What reading a cluster asks of what is remembered, and tells it."""
+    """What observing a cluster reads from its memory, and adds to it."""
 
     lost: Unknown | None
     """Why nothing can be recalled: what depends on it is unknown, and held."""
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
-        """Take the ids that the cluster's topics have now."""
+        """Set the cluster's current topic ids."""
         ...
 
     def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
-        """Return what is remembered of a partition, to read and to add to."""
+        """Return a partition's memory, to read and to add to."""
         ...
 
     def disk(self, name: str) -> DiskMemory:
-        """Return what is remembered of a disk, to read and to add to."""
+        """Return a disk's memory, to read and to add to."""
         ...
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
-        """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
+        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
         ...
 
     def group_topics(self, name: str) -> Collection[str]:
-        """Return the topics on which a consumer was ever seen to stand, whether or not its positions counted."""
+        """Return the topics that a consumer has ever committed on, whether or not its positions counted."""
         ...
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
-        """Return the groups that are not ``present``, seen at or after ``since_ms``; ``outside``: of F7 alone."""
+        """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
         ...
 
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
-        """Judge the commits that were seen by what has been read of their logs since: which count, which are refused.
+        """Judge which of the commits seen count and which are refused, by what was read of their logs since.
 
         ``topics`` are those whose logs were read, ``cuts`` the partitions whose logs were cut since the last pass.
         """
@@ -104,7 +103,7 @@ class Memory(Protocol):
 
 @dataclass(slots=True)
 class NoMemory:
-    """Remembers for as long as it lives, and recalls nothing. ``lost`` says why, where something was to be recalled."""
+    """A memory that starts empty and is never saved. ``lost`` says why, if something should have been recalled."""
 
     lost: Unknown | None = None
     partitions: dict[tuple[str, int], PartitionMemory] = field(default_factory=dict)
@@ -112,7 +111,7 @@ class NoMemory:
     _disks: dict[str, DiskMemory] = field(default_factory=dict)
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
-        """Do nothing: what lives as long as a process belongs to the ids that it was asked for."""
+        """Do nothing: partitions are already by topic id."""
 
     def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
         """Return what was added in this process."""
@@ -143,5 +142,5 @@ class NoMemory:
 
 
 def lost(text: str) -> NoMemory:
-    """Return a memory that can't be recalled: unknown, for every floor (F6) and every sample (G3)."""
+    """Return a memory that can't be recalled: every floor (F6) and every sample (G3) is unknown."""
     return NoMemory(Unknown.because("ledger", text))

@@ -1,4 +1,4 @@
-"""The ledger in SQLite: what is remembered of one cluster, safe under two processes and a kill (docs/memory.md).
+"""The ledger in SQLite: the memory of one cluster, safe with concurrent processes and kills (docs/memory.md).
 
 It is read as needed and written once, by :meth:`Ledger.save`; what another process wrote meanwhile is merged with ours.
 """
@@ -20,15 +20,15 @@ from retention_cli.memory.ledger_file import KEYS, SELECT, Key, LedgerFile, part
 from retention_cli.memory.partition import PartitionMemory
 
 _SEEN_AGAIN_MS: Final = 60_000
-"""A group that stands where it stood is noted as seen again at most once a minute."""
+"""An unchanged group is noted as seen again at most once a minute."""
 _TOPICS_AGAIN_MS: Final = 3_600_000
-"""Likewise of topics, at most once an hour."""
+"""Topics are noted as seen again at most once an hour."""
 
 
 class Head(NamedTuple):
-    """A group's row but for what it remembers: when it was seen, and what its commits came to.
+    """A group's row without its document: when it was last seen (Unix ms), and the digest of its commits.
 
-    ``plain`` says that there is nothing to recall of it; ``open`` are the topics of which some commit was never judged.
+    ``plain``: there is nothing to recall of it. ``open`` are the topics with a commit that was not judged yet.
     """
 
     seen_ms: int
@@ -40,7 +40,7 @@ class Head(NamedTuple):
 class Ledger(LedgerFile):
     """One cluster's memory. A context manager; nothing is written before :meth:`save`.
 
-    ``lost`` says why it can't be trusted to know everything, ``notes`` what it passed over.
+    ``lost`` says why it may be incomplete, ``notes`` what it skipped.
 
     Raises:
         StateError: it can't be opened, is no ledger, or was written by a newer kretain.
@@ -65,7 +65,7 @@ class Ledger(LedgerFile):
 
     @property
     def revision(self) -> int:
-        """How often it has been written."""
+        """How often the ledger has been written."""
         with self._errors():
             return self._meta("revision")
 
@@ -77,15 +77,15 @@ class Ledger(LedgerFile):
 
     @property
     def since_ms(self) -> int | None:
-        """When it was begun (Unix ms), None where nothing was saved yet."""
+        """When the ledger was begun (Unix ms), None if nothing was saved yet."""
         with self._errors():
             return int(self._meta("since_ms")) or None
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
-        """Take the ids that the cluster's topics have now, and what others have written since the last pass."""
+        """Set the cluster's current topic ids, and read what others have written since the last pass."""
         self._ids, self._present = topic_ids, set()
         with self._errors():
-            self.db.execute("BEGIN")  # one look: of a log that was cut, another run notes it of groups and partitions
+            self.db.execute("BEGIN")  # one snapshot: another run notes a cut for groups and partitions together
             try:
                 if (self._outdated or self._meta("revision") != self._revision) and not self._unsaved():
                     self._forget_read()
@@ -95,7 +95,7 @@ class Ledger(LedgerFile):
                 self.db.execute("COMMIT")
 
     def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
-        """Return what is remembered of a partition, to read and to add to. The first call reads them all."""
+        """Return a partition's memory, to read and to add to. The first call reads all of them."""
         self._names[topic_id] = topic
         if topic_id not in self._loaded:
             self._load(topic_id)
@@ -106,14 +106,14 @@ class Ledger(LedgerFile):
         return found
 
     def disk(self, name: str) -> DiskMemory:
-        """Return what is remembered of a disk, to read and to add to."""
+        """Return a disk's memory, to read and to add to."""
         if name not in self._disks:
             with self._errors():
                 self._disks[name] = self._stored_disk(name) or DiskMemory()
         return self._disks[name]
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
-        """Remember a group's commits; return what is known of it besides, seen at or after ``since_ms``."""
+        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
         digest = digest_of(commits, self._ids)
         head = self._heads.get(name)
         if head is not None and head.digest == digest:
@@ -125,18 +125,18 @@ class Ledger(LedgerFile):
         return group.recalled(self._ids, since_ms)
 
     def group_topics(self, name: str) -> Collection[str]:
-        """Return the topics on which a consumer was ever seen to stand."""
+        """Return the topics that a consumer has ever committed on."""
         return self._group(name).topics()
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
-        """Return the groups that are not ``present``, seen at or after ``since_ms``: name, when, commits."""
+        """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
         here = frozenset(present)
         for name, head in sorted(self._heads.items()):
             if name not in here and head.seen_ms >= since_ms and (is_outside(name) or not outside):
                 yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
 
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
-        """Judge the commits of groups that are there by what this pass has read of their logs (F5)."""
+        """Judge the commits of the groups that exist by what this pass has read of their logs (F5)."""
         for name, head in list(self._heads.items()):
             if name not in self._groups and head.open.isdisjoint(topics) and not cuts:
                 continue
@@ -151,20 +151,20 @@ class Ledger(LedgerFile):
         return name in self._heads
 
     def group(self, name: str) -> GroupMemory:
-        """Return what is remembered of a group; nothing, where it was never seen."""
+        """Return a group's memory, empty if it was never seen."""
         return self._group(name)
 
     def groups(self) -> dict[str, GroupMemory]:
-        """Return every group that is remembered, by name."""
+        """Return the memory of every group, by name."""
         return {name: self._group(name) for name in sorted(self._heads)}
 
     def saw_again(self, name: str, now_ms: int) -> None:
-        """Note that a group stands where it stood."""
+        """Note that a group was seen, unchanged."""
         self._touched[name] = now_ms
         self._present.add(name)
 
     def adopt_group(self, name: str, group: GroupMemory) -> None:
-        """Take a group's memory as somebody else brought it up to date: a task that read its commits."""
+        """Replace a group's memory by one that a task updated when it read the group's commits."""
         self._present.add(name)
         self._adopt(name, group)
 
@@ -173,13 +173,13 @@ class Ledger(LedgerFile):
         self._groups[name] = group
 
     def topics(self) -> dict[str, tuple[str, int]]:
-        """Return every topic id that is remembered, with its name and when it was last seen (Unix ms)."""
+        """Return every topic id, with its name and when it was last seen (Unix ms)."""
         with self._errors():
             rows = self.db.execute("SELECT topic_id, name, seen_ms FROM topics ORDER BY name, topic_id").fetchall()
         return {topic_id: (name, seen_ms) for topic_id, name, seen_ms in rows}
 
     def partitions_of(self, topic_id: str) -> dict[int, PartitionMemory]:
-        """Return what is remembered of a topic id's partitions."""
+        """Return the memories of a topic id's partitions, by number."""
         if topic_id not in self._loaded:
             self._load(topic_id)
         return {p: one for (tid, p), one in sorted(self._partitions.items()) if tid == topic_id}
@@ -187,7 +187,7 @@ class Ledger(LedgerFile):
     # -- writing -----------------------------------------------------------------------
 
     def save(self, now_ms: int) -> list[str]:
-        """Write what was added, merged with what others wrote meanwhile; return the topic ids and groups touched.
+        """Write what was added, merged with what others wrote meanwhile; return the topic ids and groups written.
 
         Raises:
             StateError: it can't be written.
@@ -201,21 +201,21 @@ class Ledger(LedgerFile):
         if not changed and not self._groups and not touched and not seen_again and not disks:
             return []
         with self.transaction():
-            # What we read and did not change is older than that too: from here on every write is merged.
+            # What we read and did not change is outdated, too: from here on every write is merged.
             self._outdated = self._outdated or self._meta("revision") != self._revision
             partitions, groups = self._merged(changed) if self._outdated else (changed, self._groups)
             if self._outdated:
                 for name, disk in disks.items():
                     disk.take(self._stored_disk(name) or DiskMemory())
             self._write(partitions, groups, touched, disks, now_ms)
-        for key, one in changed.items():  # only now: of a file that could not be written, nothing was taken over
+        for key, one in changed.items():  # only now: a failed write must change nothing
             one.become(partitions[key])
             one.changed = False
         for disk in disks.values():
             disk.changed = False
         for name, seen in touched.items():
             self._heads[name] = self._heads[name]._replace(seen_ms=seen)
-        for name, group in groups.items():  # merged ones know more than was asked for
+        for name, group in groups.items():  # merging may have added to them
             self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
         written = [*sorted({topic_id for topic_id, _ in changed}), *self._groups]
         self._groups = {}
@@ -235,7 +235,7 @@ class Ledger(LedgerFile):
     def prune(self, before_ms: int, keep: Collection[str] = ()) -> tuple[int, int]:
         """Forget topic ids and groups last seen before a moment (Unix ms); return how many of each.
 
-        The topic ids in ``keep`` are there now, whenever they were seen.
+        The topic ids in ``keep`` exist now, and are kept.
         """
         with self.transaction():
             rows = self.db.execute("SELECT topic_id FROM topics WHERE seen_ms < ?", (before_ms,))
@@ -262,20 +262,20 @@ class Ledger(LedgerFile):
         return looked or bool(self._groups) or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
-        """Begin with what stands in the file now."""
+        """Drop what was read, and start from what the file has now."""
         self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
         self._read_heads()
 
     def _read_heads(self) -> None:
-        """Read of each group when it was seen, and whether it stands where it stood."""
+        """Read the :class:`Head` of each group."""
         self._heads = {name: Head(*one) for name, one in self._stored_heads().items()}
 
     # -- the file ------------------------------------------------------------------------
 
     def _load(self, topic_id: str | None = None) -> None:
-        """Read a topic's partitions; at first those of all: one pass over the file is quicker than many questions."""
+        """Read a topic's partitions, and the first time all topics': one pass over the file beats many queries."""
         with self._errors():
             everything = not self._loaded
             self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
@@ -296,7 +296,7 @@ class Ledger(LedgerFile):
     def _merged(
         self, changed: Mapping[Key, PartitionMemory]
     ) -> tuple[dict[Key, PartitionMemory], dict[str, GroupMemory]]:
-        """Return what is to be written, merged with what another process has written since we read."""
+        """Return what to write, merged with what another process has written since we read."""
         partitions = {
             key: mine if (theirs := self._stored_partition(key)) is None else mine.merged(theirs)
             for key, mine in changed.items()
@@ -341,10 +341,10 @@ class Ledger(LedgerFile):
         touched: Mapping[str, int] | None = None,
         disks: Iterable[str] = (),
     ) -> None:
-        """Note what others are to be told of: a store that has others overrides it. Part of each transaction."""
+        """Note what to send to others; a shared ledger overrides it. Part of each transaction."""
 
 
 def age_ms(ledger: Ledger, now_ms: int | None = None) -> int | None:
-    """Return how old a memory is, None where it is new."""
+    """Return a ledger's age (ms), None if it is new."""
     since = ledger.since_ms
     return None if since is None else (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - since

@@ -1,8 +1,7 @@
-"""The ledger's SQLite file: its tables, and what stands in their rows. What it means is the ledger's to know.
+"""The ledger's SQLite file: its tables and their rows.
 
-A damaged ledger must not forget a group in silence (F6). So each row carries a checksum over all that stands
-in it, a seal over all rows says how many there are and what their checksums come to, and SQLite's own check is made
-when the file is opened.
+A damaged ledger must not forget a group silently (F6). So rows have checksums, a seal covers the number of rows and
+their checksums, and SQLite's own check is made when the file is opened.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from retention_cli.memory.samples import SAMPLE_BYTES
 FILE_NAME: Final = "ledger.sqlite"
 SCHEMA_VERSION: Final = 3
 APPLICATION_ID: Final = 0x6B726574
-"""SQLite's word for whose file it is: "kret"."""
+"""SQLite's mark of the program that owns the file: "kret"."""
 _BUSY_S: Final = 30.0
 SCHEMA: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -62,16 +61,17 @@ _SEALED_WHERE_SHARED: Final = (
     ("key || ' ' || text || ' ' || coalesce(newer, '')", "unread", "key"),
     ("name || ' ' || seen_ms", "told", "name"),
 )
-"""Tables that only a ledger has which others share (:mod:`retention_cli.memory.shared_cache`)."""
+"""Tables that only a shared ledger has (:mod:`retention_cli.memory.shared_cache`)."""
 
 Key = tuple[str, int]
 """A topic's id and a partition."""
 
 
 class LedgerFile:
-    """An open ledger file: its rows, in transactions that are whole or never were.
+    """An open ledger file: its rows, written in atomic transactions.
 
-    ``ledger_id`` names it for ever; ``replaces`` is the one whose place it took, where the audit log named one.
+    ``ledger_id`` is its id, which never changes; ``replaces`` is that of the ledger it replaced, if the audit log has
+    one.
 
     Raises:
         StateError: it can't be opened, is damaged, is no ledger or another cluster's, or a newer kretain wrote it.
@@ -84,13 +84,13 @@ class LedgerFile:
         self._known_id = known_id
         with self._errors():
             there = os.path.lexists(self.path)
-            os.close(open_file(self.path, os.O_RDWR | os.O_CREAT))  # not another's, through a link; ours alone
+            os.close(open_file(self.path, os.O_RDWR | os.O_CREAT))  # refuses links; a new file is for this user only
             self.db = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
             self.db.execute("PRAGMA synchronous=FULL")
             self._prepare(there=there)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self.db.close()
 
     def _prepare(self, *, there: bool) -> None:
@@ -104,7 +104,7 @@ class LedgerFile:
             if there and (self._known_id is not None or self._has_tables()):
                 raise sqlite3.DatabaseError("it is not the ledger that was there: it is empty, or another program's")
             with self.transaction():
-                if self._pragma("user_version") == 0:  # nobody was quicker
+                if self._pragma("user_version") == 0:  # no other process was faster
                     self._execute_all(SCHEMA)
                     self._introduce()
                     self.began_anew = True
@@ -114,7 +114,7 @@ class LedgerFile:
                     upgrade(self.db, SCHEMA, put_partition=self._put_partition, put_group=self._put_group)
                     self._introduce()
                     self.upgraded = True
-        self.db.execute("BEGIN")  # one look: others may write meanwhile
+        self.db.execute("BEGIN")  # one snapshot: others may write meanwhile
         try:
             self._check()
         finally:
@@ -129,7 +129,7 @@ class LedgerFile:
         self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def _check(self) -> None:
-        """Look whether the file is whole, and ours.
+        """Check that the file is intact, and is this cluster's ledger.
 
         Raises:
             sqlite3.DatabaseError: it is not.
@@ -152,16 +152,16 @@ class LedgerFile:
             )
 
     def _sealed(self) -> int:
-        """Return a number that all rows come to: one that is missing, one more, or another's key gives another.
+        """Return a checksum over all rows: a missing row, an extra one, or a changed key changes it.
 
-        Of rows with a checksum it takes the keys and that: they are held against it when they are read.
+        Of a row with a checksum it covers the key and that checksum, which is verified when the row is read.
         """
         total = 0
         there = {name for (name,) in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for what, table, keys in (*_SEALED, *(one for one in _SEALED_WHERE_SHARED if one[1] in there)):
             rows = f"SELECT {what} AS one FROM {table} ORDER BY {keys}"  # noqa: S608
             count, whole = self.db.execute(f"SELECT count(*), group_concat(one, char(10)) FROM ({rows})").fetchone()  # noqa: S608
-            if count or (what, table, keys) in _SEALED:  # they may be made, empty, without a transaction of ours
+            if count or (what, table, keys) in _SEALED:  # they may be created, empty, outside our transactions
                 total = _checksum(total, table, count, whole)
         return total
 
@@ -198,10 +198,10 @@ class LedgerFile:
     # -- groups ----------------------------------------------------------------------------
 
     def _stored_heads(self) -> dict[str, tuple[int, bytes, bool, frozenset[str]]]:
-        """Return of each group when it was seen, its digest, whether it is plain, and the topics with open commits.
+        """Return, by group, when it was seen, its digest, whether it is plain, and the topics with open commits.
 
         Raises:
-            ValueError: a row is not as it was written.
+            ValueError: a row is not what was written.
         """
         found: dict[str, tuple[int, bytes, bool, frozenset[str]]] = {}
         rows = self.db.execute("SELECT name, checksum, doc_checksum, seen_ms, digest, plain, open FROM groups")
@@ -231,7 +231,7 @@ class LedgerFile:
         )
 
     def _touch_group(self, name: str, seen_ms: int) -> None:
-        """Note that a group was seen, where that is later than it says."""
+        """Note that a group was seen, if that is later than stored."""
         row = self.db.execute(
             "SELECT doc_checksum, seen_ms, digest, plain, open FROM groups WHERE name = ?", (name,)
         ).fetchone()
@@ -284,7 +284,7 @@ class LedgerFile:
             yield
         except (sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
             said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-            why = " ".join(said.split())  # SQLite quotes what it stumbled over
+            why = " ".join(said.split())  # SQLite quotes what it failed on
             raise StateError(
                 f"the ledger {self.path} can't be used: {why}; it remembers groups that are gone and when records "
                 f"were written: restore it, or move it away to start over without that"
@@ -299,7 +299,7 @@ SELECT: Final = (
 
 
 def partition_of(row: Iterable[Any]) -> PartitionMemory:
-    """Return what a row of :data:`SELECT` says.
+    """Return the memory in a row of :data:`SELECT`.
 
     Raises:
         ValueError: it is not what was written.
@@ -346,5 +346,5 @@ def _values(one: PartitionMemory) -> tuple[object, ...]:
 
 
 def _checksum(*values: object) -> int:
-    """Return a checksum over a row's values: text, numbers, bytes and None, each as Python writes it."""
+    """Return a checksum over a row's values: the repr of text, numbers, bytes and None."""
     return zlib.crc32(repr(values).encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""Ledgers of older versions, brought up to date. Facts that don't say of which log they are are left behind (M1)."""
+"""Upgrade ledgers of older versions. Facts that don't say which log they are of are dropped (M1)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _META = ("revision", "since_ms", "topics_ms")
 
 
 def upgrade(db: sqlite3.Connection, schema: str, *, put_partition: PutPartition, put_group: PutGroup) -> None:
-    """Turn tables of schema 1 or 2 into today's, within a transaction.
+    """Convert tables of schema 1 or 2 to the current schema, within a transaction.
 
-    Samples carried a leader epoch: those of the last one stay. Largest event times, scans, sizes and offsets of data
-    had none: they are read again. Of groups, what they had committed stays, as commits that nobody has judged.
+    Samples had a leader epoch: those of the last one are kept. Largest event times, scans, sizes and offsets of data
+    had none: they are read again. Groups' commits are kept, as not judged yet.
 
     Raises:
         ValueError, sqlite3.Error: something in them is broken.
@@ -51,7 +51,7 @@ def upgrade(db: sqlite3.Connection, schema: str, *, put_partition: PutPartition,
 
 
 def with_last_epoch(packed: bytes) -> PartitionMemory | None:
-    """Return older samples of the last leader epoch among them, None where they name none.
+    """Return a memory with the old samples of the last leader epoch among them, None if they have none.
 
     Raises:
         ValueError: they are cut short.

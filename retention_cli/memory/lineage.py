@@ -1,7 +1,7 @@
-"""Of which log is it? Offsets are names, and a log that loses its tail gives them to other records (M1 to M4).
+"""Check which log a remembered fact is of: a log that loses its tail gives its offsets to other records (M1 to M4).
 
-A leader epoch and an offset name a record: a log that has it has all before it as they were (KIP-101). So each fact
-that outlives a pass is asked about before it is used: where does the epoch end under which it was last true?
+A leader epoch and an offset identify a record, and a log that has it has all records before it unchanged (KIP-101). So
+before a fact of an earlier pass is used, the leader is asked where the epoch ends under which it was last true.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from retention_cli.memory.earlier import pending
 from retention_cli.memory.partition import PartitionMemory
 
 EpochEnds = Mapping[tuple[TopicPartition, int], Answer]
-"""Where leader epochs end, as their partitions' leaders say; ``NotFound`` where one does not know the epoch."""
+"""Where leader epochs end, according to partitions' leaders; ``NotFound`` if a leader does not know the epoch."""
 
 
 class Cut(NamedTuple):
-    """Where a log was cut since the last pass, and which leader epoch ended there, where that is known.
+    """Where a log was cut since the last pass, and which leader epoch ended there, None if unknown.
 
-    ``until``: a commit that was seen to count under a later leader epoch than this was seen in the log as it was cut;
-    None, where that is not known of any.
+    A commit that was seen to count under a leader epoch above ``until`` was seen after the cut; None if that is known
+    of none.
     """
 
     offset: int
@@ -33,7 +33,7 @@ class Cut(NamedTuple):
 
 
 class Ends(Protocol):
-    """A partition whose ends were read."""
+    """A partition's log start offset and high watermark, as read."""
 
     @property
     def log_start(self) -> Maybe[int]:
@@ -47,7 +47,7 @@ class Ends(Protocol):
 
 
 def ask_epochs(reader: ClusterReader, wanted: Iterable[tuple[TopicPartition, int]], leaders: Leaders) -> EpochEnds:
-    """Ask where leader epochs end; partitions that nobody leads are left out."""
+    """Return where leader epochs end. Partitions without a leader are left out."""
     asked = sorted({(tp, epoch) for tp, epoch in wanted if tp in leaders})
     return reader.epoch_ends(asked, leaders) if asked else {}
 
@@ -60,26 +60,26 @@ def prove(
     ends: Mapping[int, Answer],
     now_ms: int,
 ) -> Maybe[Cut | None]:
-    """Hold what is remembered of a partition against its log, and keep of it what is proven to be of that.
+    """Check a partition's memory against its log, and keep only what is proven to be of that log.
 
     Args:
-        memory: what is remembered; it is changed.
-        leader_epoch: the partition's.
+        memory: the memory; it is changed.
+        leader_epoch: the partition's current one.
         log_start: S.
         high_watermark: H.
-        ends: where this partition's earlier epochs end, as far as they were asked about.
-        now_ms: our wall clock.
+        ends: where this partition's earlier epochs end, if they were asked about.
+        now_ms: our wall clock (Unix ms).
 
     Returns:
-        Where the log was cut since, None where it was not. Unknown where that could not be asked: then the memory is
-        as it was, and must not be used for what lets anything go (M4).
+        Where the log was cut since, None if it was not. Unknown if that could not be asked: then the memory is
+        unchanged, and must not be used to trim anything (M4).
     """
     if not memory.earlier:
         return _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
     for one in pending(memory.earlier):
         if isinstance(answer := ends.get(one.asked, _NOT_ASKED), RequestFailedError):
             return _untold(one.asked, answer)
-    before = _cut_before(memory, high_watermark, ends)  # what follows makes them settled
+    before = _cut_before(memory, high_watermark, ends)  # before _prove settles them
     cut = _prove(memory, leader_epoch, log_start, high_watermark, ends, now_ms)
     if before is None or isinstance(cut, Unknown):
         return cut
@@ -87,9 +87,9 @@ def prove(
 
 
 def _cut_before(memory: PartitionMemory, high_watermark: int, ends: Mapping[int, Answer]) -> Cut | None:
-    """Return where the log was cut after an earlier memory was made, that this one took the place of.
+    """Return where the log was cut after an earlier memory that this one replaced, None if it was not.
 
-    What this one says of the log stays: it was read of the log as it is.
+    This memory's own facts are kept: they were read from the log as it is.
     """
     found = []
     for one in pending(memory.earlier):
@@ -110,7 +110,7 @@ def _prove(
 ) -> Maybe[Cut | None]:
     known, reach = memory.asked_epoch, memory.reach
     stands = (memory.leader_epoch, memory.log_start, reach) == (leader_epoch, log_start, high_watermark)
-    if stands and memory.last_epoch is not None and not memory.earlier:  # else those are settled by now
+    if stands and memory.last_epoch is not None and not memory.earlier:  # else go on, to settle the earlier ones
         return None
     last = _last_epoch(memory, leader_epoch, high_watermark, reach, ends)
     if memory.leader_epoch is None or known is None:
@@ -122,7 +122,7 @@ def _prove(
     answer = None if same or memory.is_blank else ends.get(known, _NOT_ASKED)
     if isinstance(answer, RequestFailedError):
         return _untold(known, answer)
-    if memory.leader_epoch > leader_epoch or isinstance(answer, NotFound):  # where this log parts from it is unknown
+    if memory.leader_epoch > leader_epoch or isinstance(answer, NotFound):  # where the two logs diverge is unknown
         memory.begin_anew(leader_epoch, log_start)
         memory.last_epoch = last
         return Cut(0, None if same else known)
@@ -140,10 +140,10 @@ def _untold(epoch: int, why: RequestFailedError) -> Unknown:
 def _last_epoch(
     memory: PartitionMemory, leader_epoch: int, high_watermark: int, reach: int, ends: Mapping[int, Answer]
 ) -> int:
-    """Return the leader epoch that proves, later, what stands below H: that of the last record there, or a later one.
+    """Return the leader epoch whose end later proves what is below H: the last record's, or a later one.
 
-    An epoch without a record leaves no trace in a log, so a leader that has written nothing proves nothing, once it
-    leads no more. Then it is an earlier one, where one is known to end at H or beyond.
+    An epoch without records leaves no trace in a log, so it proves nothing once another leader is elected. Then an
+    earlier epoch is returned, if one is known to end at H or beyond.
     """
     if memory.leader_epoch == leader_epoch:
         known = leader_epoch if memory.asked_epoch is None else memory.asked_epoch
@@ -161,12 +161,12 @@ def _last_epoch(
 def other_log(
     reader: ClusterReader, marks: Mapping[TopicPartition, Collection[tuple[int, int]]], leaders: Leaders
 ) -> dict[TopicPartition, str]:
-    """Return, for the partitions whose log may be another than what was read, why that is.
+    """Return the partitions whose log may not be the one that was read, and why.
 
     Args:
         reader: the cluster.
-        marks: of each partition offsets and leader epochs of records, as they were read.
-        leaders: where to ask.
+        marks: offsets and leader epochs of the records that were read, by partition.
+        leaders: the brokers to ask.
     """
     every = [(tp, offset, epoch) for tp, some in marks.items() for offset, epoch in some]
     answers = ask_epochs(reader, ((tp, epoch) for tp, _offset, epoch in every), leaders)
@@ -190,12 +190,11 @@ def other_log(
 def epochs_of(
     memories: Mapping[TopicPartition, PartitionMemory], leaders: Leaders, read: Mapping[TopicPartition, Ends]
 ) -> list[tuple[TopicPartition, int]]:
-    """Return the leader epochs to ask about before these memories are used, and to prove them by the next time.
+    """Return the leader epochs to ask about before these memories are used, and to prove them the next time.
 
-    Asked is where partitions have another leader epoch than when they were last looked at: for the epoch that proves
-    what is remembered (M2), and, where there are records that it does not reach to, for the one before the current.
-    Where the epoch is the same and an earlier one proves it, such records may be that one's: a pass that ended in an
-    error has not remembered them.
+    If a partition's leader epoch has changed since the last pass, they are the one that proves its memory (M2) and, if
+    H has moved beyond the memory's, the one before the current. If it has not changed and an earlier epoch proves the
+    memory, newer records may be of that epoch: a pass that failed did not remember them.
     """
     wanted = []
     for tp, one in memories.items():

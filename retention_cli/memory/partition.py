@@ -1,7 +1,7 @@
-"""What is remembered of one partition, and of which log it is (M1 to M4). Pure.
+"""What is remembered of one partition, and which log that is of (M1 to M4). Pure.
 
-Two memories of the same partition merge to one, in any order, so that two processes, pods or laptops can remember
-together. It belongs to a topic id: a topic recreated starts over.
+Two memories of the same partition merge in any order, so that processes, pods or laptops can share them. A memory
+belongs to a topic id: a recreated topic starts over.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ class Front(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionMemory:
-    """What is remembered of one partition of one topic id, and of which log it is.
+    """What is remembered of one partition of one topic id, and which log that is of.
 
-    ``leader_epoch`` is the one under which all of this was last proven to be about the log (M1, M2), None
-    where nothing is remembered yet; ``last_epoch`` is that of the last record of it, the same or an earlier one, None
-    where that is not known; ``log_start`` was S then. ``packed`` are samples (:func:`unpack`), oldest first. ``newest``
-    is the largest timestamp of a data record ever seen there (R2). ``data_at`` are offsets at which a data record is
-    known to stand. ``scan`` is how far event times were read out of records (:mod:`retention_cli.memory.event_scan`).
-    ``replicas`` is where its replicas' sizes stood (:mod:`retention_cli.memory.replica`), where a rule wanted to know.
-    ``created`` says that the topic was last seen with CreateTime, ``created_below`` was H when it was first seen
-    without again: below it, timestamps may be producers' (G3). Both only ever hold. ``front`` is who stamped the record
-    at S. ``earlier`` are memories that this one took the place of.
+    ``leader_epoch`` is the one under which all of this was last proven (M1, M2), None if nothing is remembered yet;
+    ``log_start`` was S then. ``last_epoch`` is the last record's, the same or an earlier one, None if unknown.
+    ``packed`` are samples (:func:`unpack`), oldest first. ``newest`` is the largest timestamp of a data record ever
+    seen (R2). ``data_at`` are offsets of data records. ``scan`` is how far event times were read from records
+    (:mod:`retention_cli.memory.event_scan`). ``replicas`` are the replicas' sizes
+    (:mod:`retention_cli.memory.replica`), if a rule needed them. ``created``: the topic was last seen with CreateTime;
+    ``created_below`` was H when it was first seen without it again: below that, timestamps may be producers' (G3). Both
+    only ever hold. ``front`` is who stamped the record at S. ``earlier`` are memories that this one replaced.
     """
 
     packed: bytes = b""
@@ -70,12 +69,12 @@ class PartitionMemory:
 
     @property
     def high_watermark(self) -> int:
-        """H, when it was last seen: the samples' last."""
+        """H when it was last seen, from the last sample."""
         return last(self.packed).high_watermark if self.packed else 0
 
     @property
     def reach(self) -> int:
-        """Return the offset up to which it speaks of the log."""
+        """The offset up to which the memory covers the log."""
         reached = self.high_watermark
         if self.newest is not None and self.newest.offset is not None:
             reached = max(reached, self.newest.offset + 1)
@@ -86,7 +85,7 @@ class PartitionMemory:
 
     @property
     def proof(self) -> PartitionMemory | None:
-        """As much of it as tells whether the log was cut since (M2); None where the partition was never looked at."""
+        """The part that shows whether the log was cut since (M2), None if the partition was never observed."""
         if self.leader_epoch is None:
             return None
         return PartitionMemory(
@@ -98,12 +97,12 @@ class PartitionMemory:
         )
 
     def add_sample(self, sample: Sample) -> None:
-        """Remember a high watermark. One that says nothing new is dropped: the same H at a later time."""
+        """Remember a high watermark, unless it is the last one again."""
         if self.packed:
             before = last(self.packed)
             if sample.high_watermark == before.high_watermark:
                 return
-            if sample.wall_ms < before.wall_ms:  # our clock was set back: a later moment is as true
+            if sample.wall_ms < before.wall_ms:  # our clock was set back: a later time is true, too
                 sample = sample._replace(wall_ms=before.wall_ms)
         self.packed += pack([sample])
         if len(self.packed) > SAMPLES_AT_MOST * SAMPLE_BYTES:
@@ -111,12 +110,12 @@ class PartitionMemory:
         self.changed = True
 
     def add_newest(self, newest: EventMax) -> None:
-        """Remember the time of a data record, where it is the largest so far."""
+        """Remember the time of a data record, if it is the largest so far."""
         if self.newest is None or newest.rank > self.newest.rank:
             self.newest, self.changed = newest, True
 
     def add_data(self, offset: int) -> None:
-        """Remember that a data record stands at ``offset``."""
+        """Remember that there is a data record at ``offset``."""
         if offset not in self.data_at:
             self.data_at = (*self.data_at[1 - _DATA_AT_MOST :], offset)
             self.changed = True
@@ -127,7 +126,7 @@ class PartitionMemory:
             self.scan, self.changed = scan, True
 
     def set_replicas(self, replicas: bytes) -> None:
-        """Remember where its replicas' sizes stood."""
+        """Remember its replicas' sizes."""
         if replicas != self.replicas:
             self.replicas, self.changed = replicas, True
 
@@ -137,7 +136,7 @@ class PartitionMemory:
             self.front, self.changed = front, True
 
     def saw_stamps(self, high_watermark: int, *, append_time: bool) -> None:
-        """Remember whose times the topic's records carry by now: the brokers', or their producers' (G3)."""
+        """Remember who stamps the topic's records now: the brokers (``append_time``), or the producers (G3)."""
         if append_time and self.created:
             self.created_below, self.changed = max(self.created_below, high_watermark), True
         if self.created == append_time:
@@ -147,28 +146,28 @@ class PartitionMemory:
 
     @property
     def is_blank(self) -> bool:
-        """Whether nothing is remembered that a log's change could make wrong."""
+        """Whether nothing is remembered that a change of the log could make wrong."""
         return not (self.packed or self.newest or self.data_at or self.scan or self.replicas or self.front)
 
     @property
     def asked_epoch(self) -> int | None:
-        """The epoch whose end proves it: a leader that wrote nothing leaves no trace of its own in a log."""
+        """The leader epoch whose end proves the memory: one under which nothing was written leaves no trace."""
         return self.leader_epoch if self.last_epoch is None else self.last_epoch
 
     def continue_at(
         self, leader_epoch: int, log_start: int, now_ms: int, cut: int | None = None, last_epoch: int | None = None
     ) -> None:
-        """Go on in this leader epoch, at this S: what is remembered was proven to be of this log, up to the cut.
+        """Continue in this leader epoch, at this S: the memory was proven to be of this log, up to the cut.
 
-        Beyond the cut it is as if it had never been read; where S has moved back, prefixes start over (M3), and sizes
-        do so after any election: a replica that leads no more may have lost a tail that nobody had copied.
+        What lies beyond the cut is forgotten. If S has moved back, prefixes start over (M3). Sizes start over after any
+        election: a former leader may have lost a tail that no other replica had.
 
         Args:
-            leader_epoch: the partition's.
+            leader_epoch: the partition's current one.
             log_start: S.
-            now_ms: our wall clock.
-            cut: where the log was cut since, None where it was not.
-            last_epoch: the leader epoch of the last record below H, as far as that is known.
+            now_ms: our wall clock (Unix ms).
+            cut: where the log was cut since, None if it was not.
+            last_epoch: the leader epoch of the last record below H, None if unknown.
         """
         moved_on, moved_back = self.leader_epoch != leader_epoch, log_start < self.log_start
         self._settle(moved_on=moved_on)
@@ -188,20 +187,20 @@ class PartitionMemory:
         self.leader_epoch, self.log_start, self.last_epoch = leader_epoch, log_start, last_epoch
 
     def begin_anew(self, leader_epoch: int, log_start: int) -> None:
-        """Start over: of what is remembered nothing can be proven to be of this log. What only holds stays."""
+        """Start over: nothing remembered can be proven to be of this log. What only ever holds is kept."""
         self._settle(moved_on=True)
         self.packed, self.newest, self.data_at, self.scan, self.replicas, self.front = b"", None, (), None, b"", None
         self.leader_epoch, self.log_start, self.last_epoch, self.changed = leader_epoch, log_start, None, True
 
     def _settle(self, *, moved_on: bool) -> None:
-        """Note that all that was to be asked was: by this one, and by the next that is made from it."""
+        """Mark the earlier memories as settled; with ``moved_on`` this one, too: the next is derived from it."""
         itself = self.as_earlier() if moved_on else ()
         if itself or (self.earlier and pending(self.earlier)):
             self.earlier = joined(one._replace(settled=True) for one in (*self.earlier, *itself))
             self.changed = True
 
     def as_earlier(self) -> tuple[Earlier, ...]:
-        """Return what is to be proven of it once another one has taken its place; nothing, where it is blank."""
+        """Return what is to be proven of it once another one has replaced it, nothing if it is blank."""
         if self.leader_epoch is None or self.asked_epoch is None or self.is_blank:
             return ()
         return (Earlier(self.asked_epoch, self.leader_epoch, self.reach),)
@@ -209,22 +208,21 @@ class PartitionMemory:
     # -- two memories of the same ---------------------------------------------------------
 
     def take(self, other: PartitionMemory) -> None:
-        """Take over what somebody else remembers too."""
+        """Merge another memory of this partition into this one."""
         self.become(self.merged(other))
 
     def become(self, both: PartitionMemory) -> None:
-        """Take over what :meth:`merged` made."""
+        """Take over the values that :meth:`merged` returned."""
         self.packed, self.newest, self.data_at = both.packed, both.newest, both.data_at
         self.scan, self.replicas, self.front = both.scan, both.replicas, both.front
         self.leader_epoch, self.log_start, self.last_epoch = both.leader_epoch, both.log_start, both.last_epoch
         self.created, self.created_below, self.earlier = both.created, both.created_below, both.earlier
 
     def merged(self, other: PartitionMemory) -> PartitionMemory:
-        """Return what both remember: the same, whichever is asked. Of two sources of event times, this one's stays.
+        """Return what both remember; their order matters only for two sources of event times: this one's is kept.
 
-        Where they were proven under different leader epochs, the later one's alone counts: what the earlier one knows
-        may be of a tail that was lost in between. Whether it was is asked the next time, unless the later one was made
-        from it.
+        If they were proven under different leader epochs, only the later one counts: the earlier one may describe a
+        tail that was lost in between. Whether it was is asked the next time, unless the later one was derived from it.
         """
         created, created_below = self.created or other.created, max(self.created_below, other.created_below)
         if self.leader_epoch != other.leader_epoch:
@@ -249,7 +247,7 @@ class PartitionMemory:
         )
 
     def covers(self, other: PartitionMemory) -> bool:
-        """Return whether the other knows nothing that this one doesn't."""
+        """Return whether this memory has all that the other has."""
         both, mine = self.merged(other), replace(self)
         asked = pending(both.earlier) == pending(mine.earlier)
         for one in (both, mine):

@@ -1,21 +1,21 @@
 """What is remembered of a replica's size, so that dead bytes are never counted as live ones (R5, R6). Pure.
 
-A replica's size includes the dead: bytes below S that its broker has not swept yet. No client can ask for them. But a
-sweep takes all dead segments of a log at once, and then the size falls. So it is remembered, pass by pass, where S and
-the size stood, and up to where the broker has swept for certain:
+A replica's size includes dead bytes: those below S that its broker has not swept yet. No client can query them. But a
+sweep deletes all dead segments of a log at once, and then the size falls. So each pass remembers S, the size, and up to
+where the broker has certainly swept:
 
 - a log that begins at 0 has nothing below that;
-- the size fell between two passes: what lay below S at the first of them is gone. What S moved by in between is gone
-  too where the fall accounts for it beside that, but for a segment: only whole ones go. Where a topic is compacted, the
-  cleaner makes sizes fall too: there the fall must account for all that was dead at the first pass as well;
-- S stands where it stood when the replica was first seen, for two of the broker's checks and the delay of a deletion.
-  Once S has moved only a fall says anything: where a broker's sweeping is stuck, each pass would else trim again.
+- if the size fell between two passes, what was below S at the first of them is swept. So is what S moved past in
+  between, if the fall accounts for that as well, except for a segment: only whole ones are deleted. On a compacted
+  topic the cleaner makes sizes fall, too: there the fall must also account for all that was dead at the first pass;
+- if S has not moved since the replica was first seen, for two of the broker's checks and the delete delay, all below S
+  is swept. Once S has moved, only a fall counts: if a broker's sweeping is stuck, each pass would otherwise trim again.
 
-No sweep takes the active segment, though all of it may be dead where S stands at the end of the log. Once another is
-active it is one dead segment in a size that is trusted, until the next check: whoever counts bytes leaves room for one.
+No sweep deletes the active segment, though all of it may be dead if S is at the end of the log. Once another segment is
+active, it is one dead segment in a trusted size, until the next check: code that counts bytes leaves room for one.
 
-Files that a sweep took leave the size at once, and the disk a little later (``file.delete.delay.ms``): how much fell
-lately is remembered too, it is on its way.
+Swept files leave the size at once, but the disk a little later (``file.delete.delay.ms``): so recent falls are
+remembered, too.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 UNKNOWN_START: Final = -1
-"""Nobody knows up to where a replica was swept; or S has moved since it was first seen."""
+"""Up to where a replica was swept is unknown; or S has moved since it was first seen."""
 REPLICAS_AT_MOST: Final = 16
 _ROW: Final = struct.Struct("<10q")
 ROW_BYTES: Final = _ROW.size
 _UNTOLD_DELAY_MS: Final = 3_600_000
-"""Where a topic's ``file.delete.delay.ms`` can't be read: what fell is on its way for so long, so less goes."""
+"""Assumed if a topic's ``file.delete.delay.ms`` can't be read: long, so that less is trimmed."""
 
 
 class Sweeping(NamedTuple):
-    """How a broker sweeps, in ms: how often it checks, how long a deleted file stays. None where it can't be read."""
+    """How often a broker checks, and how long a deleted file stays on disk (ms). None if it can't be read."""
 
     check_ms: int | None
     delay_ms: int | None
 
     @property
     def wait_ms(self) -> int | None:
-        """After how long what was dead is certain to be gone: one whole check lies in it."""
+        """How long until what is dead is certainly deleted (ms): it spans a whole check. None if unknown."""
         return None if self.check_ms is None or self.delay_ms is None else 2 * self.check_ms + self.delay_ms
 
 
 class ReplicaSeen(NamedTuple):
-    """Where a replica stood at its last pass.
+    """A replica as last seen.
 
-    ``place`` is its broker and log dir (:func:`place_of`), ``seen_ms`` our wall clock. ``since_ms`` is when it was
-    first seen, as long as S has not moved since, else :data:`UNKNOWN_START`. ``swept`` is up to where its broker has
-    swept for certain, else :data:`UNKNOWN_START`. ``fallen_bytes`` left its size lately, between ``fell_after_ms`` and
-    ``fell_by_ms``; 0 each where nothing has.
+    ``place`` is its broker and log dir (:func:`place_of`), ``seen_ms`` our wall clock (Unix ms). ``since_ms`` is when
+    it was first seen, :data:`UNKNOWN_START` if S has moved since. ``swept`` is the offset up to which its broker has
+    certainly swept, :data:`UNKNOWN_START` if unknown. ``fallen_bytes`` left its size recently, between
+    ``fell_after_ms`` and ``fell_by_ms``; all three are 0 if none did.
     """
 
     place: int
@@ -68,19 +68,19 @@ class ReplicaSeen(NamedTuple):
 
     @property
     def clean(self) -> bool:
-        """Whether there can be no dead segments in its size."""
+        """Whether its size certainly includes no dead segments."""
         return self.log_start <= max(0, self.swept)
 
     @property
     def dead_bytes(self) -> int:
-        """How many of its bytes may be dead: the share of what lies between the last sweep and S."""
+        """How many of its bytes may be dead: the share of the offsets between the last sweep and S."""
         if self.clean:
             return 0
         from_offset = max(0, self.swept)
         return self.size_bytes * (self.log_start - from_offset) // max(1, self.high_watermark - from_offset)
 
     def leaving_bytes(self, now_ms: int, sweeping: Sweeping) -> int:
-        """Return how many bytes have left its size, and may still be on the disk."""
+        """Return how many bytes have left its size, but may still be on the disk."""
         delay_ms = _UNTOLD_DELAY_MS if sweeping.delay_ms is None else sweeping.delay_ms
         wait_ms = sweeping.wait_ms
         over = now_ms >= self.fell_by_ms + delay_ms or (wait_ms is not None and now_ms >= self.fell_after_ms + wait_ms)
@@ -104,25 +104,25 @@ def seen_again(
     *,
     compacted: bool = False,
 ) -> ReplicaSeen:
-    """Return what is remembered of a replica after one more pass; S was read before its size.
+    """Return what to remember of a replica after one more pass. S must have been read before its size.
 
     Args:
-        before: what was remembered, None where it was never seen.
-        place: its broker and dir.
-        now_ms: our wall clock.
-        log_start: S as its leader says.
+        before: what was remembered, None if it was never seen.
+        place: its broker and log dir (:func:`place_of`).
+        now_ms: our wall clock (Unix ms).
+        log_start: S, as reported by its leader.
         high_watermark: H.
-        size_bytes: as its broker says.
+        size_bytes: its size, as reported by its broker.
         sweeping: how that broker sweeps.
-        segment_bytes: of its topic; 0 where that is not known.
-        compacted: whether its topic is, or may be.
+        segment_bytes: its topic's ``segment.bytes``, 0 if unknown.
+        compacted: whether its topic is, or may be, compacted.
     """
     if before is None:
         swept = 0 if log_start == 0 else UNKNOWN_START
         return ReplicaSeen(place, now_ms, log_start, high_watermark, size_bytes, now_ms, swept)
     now_ms = max(now_ms, before.seen_ms)  # our clock may have been set back
     since_ms = before.since_ms if log_start == before.log_start else UNKNOWN_START
-    swept = min(before.swept, log_start)  # S went back where a trim was undone
+    swept = min(before.swept, log_start)  # S moves back if a trim is undone
     fallen, after_ms, by_ms = before.leaving_bytes(now_ms, sweeping), before.fell_after_ms, before.fell_by_ms
     fell = before.size_bytes - size_bytes
     if fell > 0:
@@ -141,10 +141,10 @@ def seen_again(
 
 
 def begun_anew(packed: bytes, now_ms: int) -> bytes:
-    """Return replicas as if they had just been seen for the first time: after an election their sizes say nothing.
+    """Return replicas as if they had just been seen for the first time: after an election their sizes prove nothing.
 
-    A replica that leads no more may have lost a tail that nobody had copied, and a log that was restored has dead bytes
-    again: a size that falls is no sweep then (M1, M3). What fell before is still on its way.
+    A former leader may have lost a tail that no other replica had, and a restored log has dead bytes again: then a size
+    that falls is no sweep (M1, M3). Bytes that fell before are still leaving the disk.
     """
     rows = []
     for row in unpack(packed):
@@ -154,7 +154,7 @@ def begun_anew(packed: bytes, now_ms: int) -> bytes:
 
 
 def merged(packed: bytes, other: bytes) -> bytes:
-    """Return what both remember of a partition's replicas: of each, the last pass over it."""
+    """Return what both remember of a partition's replicas: each as last seen."""
     if packed == other or not other:
         return packed
     if not packed:
@@ -168,16 +168,16 @@ def merged(packed: bytes, other: bytes) -> bytes:
 
 
 def pack(rows: Iterable[ReplicaSeen]) -> bytes:
-    """Return replicas as bytes, in the order of their places; of too many the ones seen last."""
+    """Return replicas as bytes, sorted by place; of too many, those seen last."""
     kept = sorted(rows, key=lambda row: (-row.seen_ms, row.place))[:REPLICAS_AT_MOST]
     return b"".join(_ROW.pack(*row) for row in sorted(kept))
 
 
 def unpack(packed: bytes) -> tuple[ReplicaSeen, ...]:
-    """Return :func:`pack`'s replicas.
+    """Return the replicas that :func:`pack` packed.
 
     Raises:
-        ValueError: they are none.
+        ValueError: they are cut short.
     """
     if len(packed) % ROW_BYTES:
         raise ValueError("replicas are cut short")

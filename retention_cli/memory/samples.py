@@ -1,4 +1,4 @@
-"""High watermarks and when they were that, packed: by them G3 knows when records were written. Pure."""
+"""Packed samples of the high watermark over time, from which G3 knows when records were written. Pure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _SAMPLE: Final = struct.Struct("<qq")
 
 
 def both_samples(packed: bytes, other: bytes) -> bytes:
-    """Return the samples of both. Mostly one only goes on where the other ends."""
+    """Return the samples of both. Usually one continues the other."""
     if packed.startswith(other):
         return packed
     if other.startswith(packed):
         return other
-    # Of two in one millisecond the lower counts as the later: a fall may not go unseen.
+    # Of two in one millisecond the lower counts as the later: a fall must not be missed.
     samples = sorted({*unpack(packed), *unpack(other)}, key=lambda one: (one.wall_ms, -one.high_watermark))
     samples = without_repeats(samples)
     return pack(thinned(samples) if len(samples) > SAMPLES_AT_MOST else samples)
 
 
 def samples_below(samples: Sequence[Sample], cut: int) -> list[Sample]:
-    """Return samples of a log that was cut: none speaks of what lies beyond; what lies before was there as early."""
+    """Return the samples of a log that was cut: those above ``cut`` become ``cut``, as all below it existed then."""
     return without_repeats([one._replace(high_watermark=min(one.high_watermark, cut)) for one in samples])
 
 
@@ -52,10 +52,10 @@ def pack(samples: Iterable[Sample]) -> bytes:
 
 
 def unpack(packed: bytes) -> tuple[Sample, ...]:
-    """Return :func:`pack`'s samples.
+    """Return the samples that :func:`pack` packed.
 
     Raises:
-        ValueError: they are none.
+        ValueError: they are cut short.
     """
     if len(packed) % SAMPLE_BYTES:
         raise ValueError("samples are cut short")
@@ -68,14 +68,14 @@ def unpack(packed: bytes) -> tuple[Sample, ...]:
 
 
 def last(packed: bytes) -> Sample:
-    """Return the newest of packed samples; there must be one."""
+    """Return the newest of packed samples; there must be at least one."""
     return Sample(*_SAMPLE.unpack_from(packed, len(packed) - SAMPLE_BYTES))
 
 
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
     """Return fewer samples, the oldest and the newest among them: the older, the farther apart.
 
-    Dropping one never makes a wrong answer, it makes a bound lower (G3).
+    Dropping one never makes an answer wrong, only a bound lower (G3).
     """
     samples = without_falls(samples)
     now = samples[-1].wall_ms
@@ -93,10 +93,10 @@ def thinned(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def without_falls(samples: Sequence[Sample]) -> list[Sample]:
-    """Return samples whose high watermarks only rise, and say the same.
+    """Return equivalent samples whose high watermarks only rise.
 
-    A high watermark that fell means that records were lost and others may stand at their offsets: nothing before
-    counts for more than what was left then. Of equal ones the earliest says most.
+    If a high watermark fell, records were lost and others may have their offsets now: earlier samples count only up to
+    what was left. Of equal ones the earliest is kept.
     """
     rising: list[Sample] = []
     ceiling = samples[-1].high_watermark

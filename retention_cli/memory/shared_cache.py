@@ -1,4 +1,4 @@
-"""What a cache of the topic ``_kretain_state`` knows of itself: how far it was read, what is yet to be told."""
+"""How far a cache of the topic ``_kretain_state`` has read it, and what is still to be sent."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _TABLES: Final = (
 
 
 class Unread(NamedTuple):
-    """A key whose last message can't be read: where it stands and why, and whether a newer kretain wrote it."""
+    """A key whose last message can't be read: its place and why, and whether a newer kretain wrote it."""
 
     text: str
     newer: bool
 
 
 class SharedCache:
-    """The tables beside the ledger's own, in the same file and in its transactions.
+    """The cache's tables, in the ledger's file and in its transactions.
 
-    ``revision`` is the ledger's: where it moved without us, somebody with ``state: local`` has written there, and the
-    topic is read from its start.
+    ``revision`` is the ledger's. If it changed without us, somebody with ``state: local`` has written to the ledger,
+    and the topic is read from its start.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -36,24 +36,24 @@ class SharedCache:
     # -- how far the topic was read ---------------------------------------------------
 
     def position(self, topic_id: str, end: int, revision: int) -> int | None:
-        """Return the next offset to read, None where the topic must be read from its start."""
+        """Return the next offset to read, None if the topic must be read from its start."""
         row = self._row()
         if row is None or row[0] != topic_id or row[1] > end or row[2] != revision:
             return None
         return row[1]
 
     def is_current(self, revision: int) -> bool:
-        """Return whether everything up to the position is in the ledger, and nothing that the topic is not told of."""
+        """Return whether the ledger has all up to the position, and no change that this cache does not know."""
         row = self._row()
         return row is not None and row[2] == revision
 
     def read_up_to(self, topic_id: str, next_offset: int, revision: int | None) -> None:
-        """Note how far the topic was read; without a revision, that it is not yet whole."""
+        """Note how far the topic was read. Without a revision, it must be read from its start the next time."""
         self.db.execute("DELETE FROM state_topic")
         self.db.execute("INSERT INTO state_topic VALUES (?, ?, ?)", (topic_id, next_offset, revision))
 
     def pass_over(self, offsets: Collection[int]) -> None:
-        """Move on over messages that are all our own, where nobody else's stands between them."""
+        """Skip our own messages, if nobody else's are between them."""
         row = self._row()
         if row is not None and offsets and sorted(offsets) == list(range(row[1], row[1] + len(offsets))):
             self.db.execute("UPDATE state_topic SET next_offset = ?", (row[1] + len(offsets),))
@@ -62,27 +62,27 @@ class SharedCache:
         row: tuple[str, int, int | None] | None = self.db.execute("SELECT * FROM state_topic").fetchone()
         return row
 
-    # -- what the topic is yet to be told ------------------------------------------------
+    # -- what is still to be sent ----------------------------------------------------------
 
     def mark(self, keys: Iterable[str], revision: int) -> None:
-        """Note keys whose documents must be sent; the ledger has changed to this revision just now."""
+        """Note keys whose documents must be sent; the ledger has just changed to this revision."""
         self.db.executemany("INSERT OR REPLACE INTO unsent VALUES (?, ?)", ((key, revision) for key in keys))
         self.db.execute("UPDATE state_topic SET revision = ? WHERE revision = ?", (revision, revision - 1))
 
     def unsent(self) -> dict[str, int]:
-        """Return the keys to be sent, each with the revision in which it last changed."""
+        """Return the keys to send, each with the revision in which it last changed."""
         return dict(self.db.execute("SELECT key, revision FROM unsent ORDER BY key"))
 
     def sent(self, key: str, revision: int | None = None) -> None:
-        """Note that the topic has what the ledger has; not so if that has changed since ``revision``."""
+        """Note that the topic has the ledger's document of a key, unless that has changed since ``revision``."""
         self.db.execute("DELETE FROM unsent WHERE key = ? AND revision <= coalesce(?, revision)", (key, revision))
 
     def told(self, name: str, seen_ms: int) -> None:
-        """Note when the topic says that a group was last seen."""
+        """Note when a group was last seen (Unix ms) according to the topic."""
         self.db.execute("INSERT OR REPLACE INTO told VALUES (?, ?)", (name, seen_ms))
 
     def told_seen_ms(self, name: str) -> int:
-        """Return when the topic says that a group was last seen, 0 where it says nothing."""
+        """Return when a group was last seen (Unix ms) according to the topic, 0 if it does not say."""
         row = self.db.execute("SELECT seen_ms FROM told WHERE name = ?", (name,)).fetchone()
         return int(row[0]) if row is not None else 0
 
@@ -97,5 +97,5 @@ class SharedCache:
         self.db.execute("INSERT OR REPLACE INTO unread VALUES (?, ?, ?)", (key, text, newer))
 
     def read(self, key: str) -> None:
-        """Note that a key's last word can be read, or is ours."""
+        """Note that a key's last message can be read, or is ours."""
         self.db.execute("DELETE FROM unread WHERE key = ?", (key,))

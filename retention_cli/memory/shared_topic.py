@@ -1,4 +1,4 @@
-"""What the shared ledger asks of the topic that all write to. Who speaks to brokers implements it."""
+"""The interface of the topic that the shared ledger reads and writes; the code that talks to brokers implements it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ STATE_TOPIC: Final = "_kretain_state"
 
 
 class SharedTopicError(Exception):
-    """The topic is not there, is not as it must be, or can't be read or written; the text says which."""
+    """The topic does not exist, is not as required, or can't be read or written; the text says which."""
 
 
 class Extent(NamedTuple):
-    """The topic as it is now: its id, its first offset, and the one after its last."""
+    """The topic's current id, first offset, and end offset (exclusive)."""
 
     topic_id: str
     start: int
@@ -21,7 +21,7 @@ class Extent(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A message of such a topic. A value of None deletes its key. ``time_ms`` is its stamp."""
+    """A message. A value of None deletes its key. ``time_ms`` is its timestamp (Unix ms)."""
 
     partition: int
     offset: int
@@ -31,12 +31,12 @@ class Stored(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it stands, for people."""
+        """Its partition and offset, for display."""
         return f"{STATE_TOPIC}-{self.partition} offset {self.offset:,}"
 
 
 class Placed(NamedTuple):
-    """Where a message was put, and when by the brokers' clock."""
+    """The offset of an appended message, and its time by the brokers' clock (Unix ms)."""
 
     offset: int
     broker_ms: int
@@ -46,18 +46,18 @@ class SharedTopic(Protocol):
     """The topic ``_kretain_state``, of one partition, compacted, and stamped by its brokers."""
 
     def check(self) -> None:
-        """Make sure that what stands in it stays there, stamped by the brokers.
+        """Check that the topic keeps its messages, and that brokers stamp them.
 
         Raises:
-            SharedTopicError: not so.
+            SharedTopicError: it does not, or they don't.
         """
         ...
 
     def extent(self) -> Extent:
-        """Return where it begins and ends now.
+        """Return where the topic begins and ends now.
 
         Raises:
-            SharedTopicError: it can't be told.
+            SharedTopicError: it can't be read.
         """
         ...
 
@@ -70,13 +70,13 @@ class SharedTopic(Protocol):
         ...
 
     def append(self, messages: Sequence[tuple[bytes, bytes | None]]) -> Sequence[Placed | SharedTopicError]:
-        """Append messages (key and value), in order; return what became of each."""
+        """Append messages (key and value), in order; return the place of each, or its error."""
         ...
 
     def connect(self) -> None:
-        """Get ready to append, in the background."""
+        """Connect in the background, to append later."""
         ...
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         ...

@@ -1,4 +1,4 @@
-"""Opens what is remembered of a cluster, and saves it; says so where it can't (docs/memory.md)."""
+"""Open and save each cluster's memory, and note what fails (docs/memory.md)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from retention_cli.memory.ledger_file import FILE_NAME
 from retention_cli.memory.shared_topic import SharedTopic
 
 Kind = Literal["local", "cluster"]
-"""Where it is remembered: on this machine, or in the topic that all share (the policy's ``state``)."""
+"""Where memories are kept: on this machine, or in the shared topic (the policy's ``state``)."""
 
 
 class Memories:
-    """Gives each cluster's memory, opened once. A ledger that is there and can't be read is lost, not new.
+    """Each cluster's memory, opened once. A ledger that exists but can't be read is lost, not new.
 
     ``notes`` say what could not be remembered, or recalled.
 
     Args:
-        state_dir: where ledgers lie, and the caches of those that are shared.
-        topic: the cluster's, where the memory is shared; None: it is this machine's own.
-        will_save: whether what is seen is to be remembered, too.
-        clock_ms: our wall clock, for what others are told.
+        state_dir: the folder of ledgers, and of the caches of shared ones.
+        topic: the shared topic; None: memories are this machine's own.
+        will_save: whether what is seen will be saved.
+        clock_ms: returns our wall clock (Unix ms), for what is sent to the topic.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Memories:
         return self._open[cluster_id]
 
     def ledger(self, cluster_id: str) -> Ledger:
-        """Return a cluster's ledger itself, to look into it and to forget.
+        """Return a cluster's ledger, to show it or to forget.
 
         Raises:
-            StateError: it can't be opened, or what others remember can't be told.
+            StateError: it can't be opened.
         """
         memory = self(cluster_id)
         if isinstance(memory, Ledger):
@@ -68,17 +68,17 @@ class Memories:
         raise StateError("; ".join(reason.text for reason in reasons))
 
     def since_ms(self, cluster_id: str) -> int | None:
-        """Return when a cluster's memory was begun (Unix ms), None where it is new or there is none."""
+        """Return when a cluster's memory was begun (Unix ms), None if it is new or there is none."""
         memory = self(cluster_id)
         return memory.since_ms if isinstance(memory, Ledger) else None
 
     def named(self, cluster_id: str) -> NamedLedger | None:
-        """Return which ledger a cluster's memory is, for the audit log; None where nothing is remembered of it."""
+        """Return a cluster's ledger for the audit log, None if it has none."""
         memory = self(cluster_id)
         return NamedLedger(memory.ledger_id, memory.revision) if isinstance(memory, Ledger) else None
 
     def save(self, now_ms: int) -> None:
-        """Write what was added. What can't be written is noted: a plan is as good without."""
+        """Write what was added. A failure is only noted: the plan is as good without it."""
         from retention_cli.memory.cluster_ledger import NotSharedError
 
         for memory in self._open.values():
@@ -92,7 +92,7 @@ class Memories:
         self._collect_notes()
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all ledgers."""
         for memory in self._open.values():
             if isinstance(memory, Ledger):
                 memory.close()
@@ -130,9 +130,9 @@ class Memories:
 
 
 def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
-    """Return what a ledger of this machine's own lacks since the last trim, which went by ``known``.
+    """Return a reason if this machine's own ledger lacks something that the last trim's, ``known``, had.
 
-    What the cache of a shared one lacks is in its topic.
+    What the cache of a shared ledger lacks is in the topic.
     """
     if ledger.began_anew:
         text = f"the ledger {ledger.path} that the last trim used is gone: what it remembered no longer counts"
@@ -146,5 +146,5 @@ def missing_since(ledger: Ledger, known: NamedLedger) -> list[Reason]:
 def _last_known(folder: Path) -> NamedLedger | None:
     try:
         return AuditLog(folder).last_ledger()
-    except StateError:  # a plan goes on without; a trim says why it can't
+    except StateError:  # a plan continues without it; a trim reports the error
         return None

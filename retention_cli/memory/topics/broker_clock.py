@@ -1,4 +1,4 @@
-"""The brokers' time, had by appending to a topic that they stamp, and our clock beside it (G8)."""
+"""Compare our clock with the brokers', by appending to a topic that they stamp (G8)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from retention_cli.decide.guards.our_clock import compare_clocks
 from retention_cli.memory.shared_topic import STATE_TOPIC
 
 PATIENCE_S: Final = 10.0
-"""How long the brokers' time is waited for: well within what a recheck is good for."""
+"""How long to wait for the brokers' time (s): much shorter than a recheck stays valid."""
 
 
 class BrokerClock:
-    """Compares our clock with the brokers', as often as it is asked. A context manager.
+    """Compares our clock with the brokers', as often as it is called. A context manager.
 
-    ``compared`` says whether it ever could.
+    ``compared``: a comparison was possible at least once.
     """
 
     def __init__(self, reader: ClusterReader, clock_ms: Callable[[], int]) -> None:
@@ -37,9 +37,9 @@ class BrokerClock:
         self._writer.close()
 
     def compare(self) -> Unknown | None:
-        """Return why our clock can't be trusted, None where it lies within 60 s of the brokers'.
+        """Return why our clock can't be trusted, None if it is within 60 s of the brokers'.
 
-        Where they could be asked and gave no answer, nothing is known, and what goes by our clock is held.
+        If the brokers' time can't be read, that is the reason: rules that use our clock hold then.
         """
         from retention_cli.memory import documents as docs
 

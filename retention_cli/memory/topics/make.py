@@ -1,4 +1,4 @@
-"""kretain's own two topics: what they must be like, making them, and reading them (docs/live-settings.md)."""
+"""Create, check and read kretain's own two topics (docs/live-settings.md)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _CONFIGS: Final[Mapping[str, Mapping[str, str]]] = {
     STATE_TOPIC: {
         "cleanup.policy": "compact",
         "message.timestamp.type": "LogAppendTime",
-        "segment.bytes": "67108864",  # the cleaner leaves the newest segment alone, and who is new reads all of it
-        "delete.retention.ms": "2592000000",  # 30 days: who was away for less learns what was forgotten
+        "segment.bytes": "67108864",  # the cleaner skips the active segment, and a new reader reads all of it
+        "delete.retention.ms": "2592000000",  # 30 days: a reader that was away for less still sees tombstones
     },
 }
 
 
 class TopicMissingError(BrokerError):
-    """The topic is not there, or may not be described."""
+    """The topic does not exist, or may not be described."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTopic:
-    """One of the two as it is now: its id, and the offsets that can be read, by partition."""
+    """One of the two topics now: its id, and the offsets that can be read, by partition."""
 
     name: str
     topic_id: str | None
@@ -45,11 +45,11 @@ class OwnTopic:
 
 
 def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
-    """Return the topic as it is at this moment.
+    """Return the topic's current state.
 
     Raises:
-        TopicMissingError: it is not there.
-        BrokerError: it can't be asked.
+        TopicMissingError: it does not exist.
+        BrokerError: it can't be read.
     """
     metadata = reader.metadata([topic]).topics.get(topic)
     if metadata is None:
@@ -69,7 +69,7 @@ def look_at(reader: ClusterReader, topic: str) -> OwnTopic:
 
 
 def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -> list[Stored]:
-    """Return the messages of these offsets, by partition and offset.
+    """Return the messages at these offsets, sorted by partition and offset.
 
     Raises:
         BrokerError: not all of them could be read within the time-out.
@@ -86,7 +86,7 @@ def read_stored(reader: ClusterReader, ranges: Mapping[TopicPartition, Range]) -
 
 
 def wrong_settings(topic: str, config: TopicConfig) -> str | None:
-    """Return what is wrong with a topic's settings and the line that mends it, None where nothing is."""
+    """Return what is wrong with a topic's settings and the command that fixes it, None if nothing is."""
     wrong = {}
     if config.cleanup_policy != {"compact"}:
         wrong["cleanup.policy"] = "/".join(sorted(config.cleanup_policy))
@@ -104,7 +104,7 @@ def wrong_settings(topic: str, config: TopicConfig) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """One of the two topics: made, there already, or there and wrong (``problem``)."""
+    """One of the two topics: just made, already there, or there but wrong (``problem``)."""
 
     topic: str
     outcome: Literal["made", "there", "wrong"]
@@ -116,10 +116,10 @@ class Initialized:
 def initialize(
     reader: ClusterReader, writer: ClusterWriter, replication_factor: int | None = None
 ) -> Iterator[Initialized]:
-    """Make what is missing of the two topics, and look at what is there.
+    """Create the missing ones of the two topics, check those that exist, and yield each result.
 
     Raises:
-        BrokerError: a topic could not be made, or can't be described.
+        BrokerError: a topic could not be created, or can't be described.
     """
     metadata = reader.metadata()
     copies = min(_REPLICAS, len(metadata.brokers)) if replication_factor is None else replication_factor
@@ -130,7 +130,7 @@ def initialize(
 
 
 def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tuple[TopicMetadata, bool]:
-    """Return the topic when all its partitions have leaders, and whether we made it. Brokers learn of it in turn."""
+    """Create the topic if it is missing, wait for its leaders, and return it and whether we created it."""
     deadline = reader.clock.monotonic() + reader.timeout_s
     tried = made = False
     while True:

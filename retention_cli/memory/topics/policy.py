@@ -1,4 +1,4 @@
-"""The policy topic: what it says now of the settings that the file marks ``cluster``, and saying more."""
+"""The policy topic: read and change the settings that the file marks ``cluster``."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 _ROUNDS: Final = 5
 _NOTED: Final = 5
-"""So many messages that change nothing are named in a plan, the others counted."""
+"""A plan names this many messages without effect, and counts the others."""
 
 
 class PolicyTopicError(BrokerError):
-    """The policy topic is such that its messages have no order."""
+    """The policy topic does not have exactly one partition, so its messages have no order."""
 
 
 def with_live(reader: ClusterReader, policy: Policy) -> Policy:
-    """Return the policy with what the policy topic says now; itself, where it marks nothing.
+    """Return the policy with the policy topic's current settings; unchanged if it marks none ``cluster``.
 
-    What can't be read is unknown in it, and holds the topics that ask for it.
+    Settings that can't be read are unknown, and hold the topics that need them.
     """
     return policy.with_live(read_live(reader, policy)) if policy.any_live else policy
 
 
 def read_live(reader: ClusterReader, policy: Policy) -> LiveSettings:
-    """Read the whole policy topic, as it is at this moment."""
+    """Return the current settings, from the whole policy topic."""
     from retention_cli.policy.live import live_settings
 
     try:
@@ -53,8 +53,8 @@ def read_messages(reader: ClusterReader) -> list[Message]:
     """Return every message of the policy topic, in order.
 
     Raises:
-        PolicyTopicError: it has more than one partition, so which message is the last can't be told.
-        BrokerError: it is not there, or can't be read.
+        PolicyTopicError: it does not have exactly one partition, so the order of its messages is unknown.
+        BrokerError: it does not exist, or can't be read.
     """
     from retention_cli.memory.topics.make import look_at, read_stored
     from retention_cli.policy.live import POLICY_TOPIC, Message
@@ -71,7 +71,7 @@ def read_messages(reader: ClusterReader) -> list[Message]:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a topic's message says by now (None: it was taken back), where it stands, and what it set right."""
+    """A topic's new message: its settings (None: it was deleted), its offset, and the settings it corrected."""
 
     topic: str
     values: dict[str, Any] | None
@@ -87,14 +87,14 @@ def change(
     topic: str,
     edit: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> Changed:
-    """Edit a topic's settings, as they were written, in one message. Nothing left takes the whole message back.
+    """Edit a topic's settings, as they were written, in one message; a tombstone if no setting is left.
 
-    What is wrong in the message that is there is left out of the new one, and said (``corrected``): it held the topic.
-    Where somebody else's message about the topic lands in between, the edit is laid over that one too.
+    Invalid settings in the current message held the topic: they are left out of the new one, and returned
+    (``corrected``). If somebody else's message about the topic lands in between, the edit is applied to that one, too.
 
     Raises:
-        LiveEditError: the edit refuses; nothing was written.
-        BrokerError: the policy topic is not there, or can't be read or written.
+        LiveEditError: the edit was refused, and nothing was written; or others kept writing about the topic.
+        BrokerError: the policy topic does not exist, or can't be read or written.
     """
     from retention_cli.policy.live import POLICY_TOPIC
     from retention_cli.policy.live_edit import LiveEditError, check_topic, right, word_on

@@ -14,15 +14,15 @@ from retention_cli.memory.topics.make import look_at, read_stored, wrong_setting
 
 
 class StateTopic:
-    """See :class:`retention_cli.memory.shared_topic.SharedTopic`. It writes to that one topic, and to no other."""
+    """A :class:`retention_cli.memory.shared_topic.SharedTopic`. It writes to that topic only."""
 
     def __init__(self, reader: ClusterReader) -> None:
         self._reader = reader
         self._writer = ClusterWriter(reader.settings, {STATE_TOPIC}, reader.timeout_s)
 
     def check(self) -> None:
-        """Make sure that what stands in it stays there, stamped by the brokers."""
-        self.extent()  # "not there" is said better than by its settings
+        """Check that the topic keeps its messages, and that brokers stamp them."""
+        self.extent()  # its error for a missing topic is clearer than that of the settings
         config = self._reader.topic_configs([STATE_TOPIC])[STATE_TOPIC]
         if isinstance(config, RequestFailedError):
             raise SharedTopicError(f"the settings of topic {STATE_TOPIC} can't be read: {config}")
@@ -30,7 +30,7 @@ class StateTopic:
             raise SharedTopicError(problem)
 
     def extent(self) -> Extent:
-        """Return where it begins and ends now."""
+        """Return where the topic begins and ends now."""
         try:
             topic = look_at(self._reader, STATE_TOPIC)
         except BrokerError as error:
@@ -48,19 +48,19 @@ class StateTopic:
             raise SharedTopicError(str(error)) from None
 
     def append(self, messages: Sequence[tuple[bytes, bytes | None]]) -> Sequence[Placed | SharedTopicError]:
-        """Append messages (key and value), in order; return what became of each."""
+        """Append messages (key and value), in order; return the place of each, or its error."""
         found: list[Placed | SharedTopicError] = []
         for one in self._writer.append_all(STATE_TOPIC, messages):
             if isinstance(one, BrokerError):
                 found.append(SharedTopicError(str(one)))
-            else:  # a topic that is not stamped by its brokers was refused by check()
+            else:  # check() refuses a topic that its brokers don't stamp
                 found.append(Placed(one.offset, one.broker_ms or 0))
         return found
 
     def connect(self) -> None:
-        """Get ready to append, in the background."""
+        """Connect in the background, to append later."""
         self._writer.connect()
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._writer.close()
