@@ -11,11 +11,11 @@ from retention_cli.brokers.groups import GroupKind, ListedGroup
 from retention_cli.brokers.log_offsets import Found, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.consumers import group_key, is_outside, is_share, plain_name
+from retention_cli.core.consumers import group_id, group_key, is_outside, is_share, key_of, plain_name
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
-from retention_cli.memory.interface import Rows
+from retention_cli.memory.interface import Commits, Memory, Rows
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.policy.model import matches
@@ -82,14 +82,15 @@ def list_all(
     leaders = metadata.places(name for name, topic in metadata.topics.items() if not topic.internal)
     starts, ends = _ends(reader, leaders)
     held = HeldBytes(starts, ends, reader.sizes(leaders)[0])
-    found = {group.name: _summary(group, rules) for group in listed}
+    keys = {group.name: _key_of(group) for group in listed}
+    found = {keys[group.name]: _summary(group, rules) for group in listed}
     done = 0
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
         nonlocal done
         done += 1
         progress("committed offsets", done, len(found))
-        summary = found[commits.group]
+        summary = found[keys[commits.group]]
         if isinstance(commits, CommitsUnknown):
             summary.lag = None
             summary.counts = f"unreadable, so it holds: {commits.text}"
@@ -102,7 +103,7 @@ def list_all(
                 if end is not None and summary.lag is not None:
                     summary.lag += max(0, end - offset)
                 if summary.sets_floors:
-                    held.add(summary.name, TopicPartition(topic, partition), offset)
+                    held.add(keys[commits.group], TopicPartition(topic, partition), offset)
         if (
             not summary.partitions
             and summary.counts == "counts"
@@ -116,76 +117,90 @@ def list_all(
 
     if shares := [group.name for group in listed if group.kind == "share"]:
         reader.read_share_offsets(shares, on_commits)
+    stands, memory = Stands(ends, held), None
     if memories is not None:
         memory = memories(metadata.cluster_id)
         memory.begin(metadata.topic_ids)
         there = [group_key(one.kind, one.name) for one in all_listed]
         for key, seen_ms, rows in memory.gone_groups(there, now_ms - rules.remember_ms):
-            name = plain_name(key)
-            if matches(patterns, name) and (not is_outside(key) or is_share(key)):
-                found[name] = _gone(name, seen_ms, rows, ends, rules)
-                if found[name].sets_floors:
-                    for topic, commits in rows.items():
-                        for partition, offset, _epoch in commits:
-                            held.add(name, TopicPartition(topic, partition), offset)
+            if matches(patterns, plain_name(key)) and (not is_outside(key) or is_share(key)):
+                found[key] = _gone(key, seen_ms, rows, stands, rules)
                 if not complete:  # or it exists, but we may not see it
-                    found[name].state = found[name].state.replace("gone", "not seen")
-    for one in _outside(rules, metadata, reader.clock.wall_ms, ends, held):
-        if matches(patterns, one.name):
-            found[one.name] = one
+                    found[key].state = found[key].state.replace("gone", "not seen")
+    outside = _outside(rules, metadata, reader.clock.wall_ms, stands, memory, now_ms)
+    found |= {key: one for key, one in outside if matches(patterns, one.name)}
     held.lay_into(found, everyone=complete and "*" in patterns)
     hint = None if complete else Reason("F8", "this user lacks DESCRIBE on the cluster: brokers leave groups out")
-    return GroupList(metadata.cluster_id, reader.settings.bootstrap, [found[name] for name in sorted(found)], hint)
+    return GroupList(metadata.cluster_id, reader.settings.bootstrap, sorted(found.values(), key=_row_order), hint)
+
+
+def _key_of(group: ListedGroup) -> str:
+    """Return a listed group's key, which is none of a consumer outside Kafka's groups, whatever its id."""
+    return key_of("group", group.name) if is_outside(group.name) else group_key(group.kind, group.name)
+
+
+def _row_order(one: GroupSummary) -> tuple[str, str]:
+    return one.name, one.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """Adds a consumer's positions to its summary, and to what it holds back."""
+
+    ends: Mapping[TopicPartition, int]
+    held: HeldBytes
+
+    def add(self, key: str, summary: GroupSummary, rows: Commits) -> None:
+        """Add them; the lag is unknown where a partition's end is."""
+        for topic, commits in rows.items():
+            summary.partitions += len(commits)
+            for partition, offset, _epoch in commits:
+                tp = TopicPartition(topic, partition)
+                end = self.ends.get(tp)
+                summary.lag = None if end is None or summary.lag is None else summary.lag + max(0, end - offset)
+                if summary.sets_floors:
+                    self.held.add(key, tp, offset)
 
 
 def _outside(
     rules: GroupRules,
     metadata: ClusterMetadata,
-    now_ms: Callable[[], int],
-    ends: Mapping[TopicPartition, int],
-    held: HeldBytes,
-) -> Iterator[GroupSummary]:
-    """Yield the consumers outside Kafka's groups (F7), and the sources that can't be read."""
-    reading = checked(rules.sources, read_sources(rules.sources, now_ms), metadata.topics)
+    wall_ms: Callable[[], int],
+    stands: Stands,
+    memory: Memory | None,
+    now_ms: int,
+) -> Iterator[tuple[str, GroupSummary]]:
+    """Yield the consumers outside Kafka's groups (F7) by key, the sources that can't be read, and what is gone (F6)."""
+    reading = checked(rules.sources, read_sources(rules.sources, wall_ms), metadata.topics)
     for source, text in reading.failed.items():
-        yield GroupSummary(describe(source), source.kind, "", "", f"unreadable, so it holds: {text}", lag=None)
+        counts = f"unreadable, so it holds: {text}"
+        yield key_of(source.kind, source.name), GroupSummary(describe(source), source.kind, "", "", counts, lag=None)
     for key, one in reading.consumers.items():
-        name = plain_name(key)
         kind = next(source.kind for source in rules.sources if owns(source, key))
-        found = GroupSummary(
-            name,
-            kind,
-            "",
-            "" if one.reads == frozenset() else "live",
-            "counts",
-            sorted({*one.rows, *(one.reads or ())}),
-        )
+        state = "" if one.reads == frozenset() else "live"
+        topics = sorted({*one.rows, *(one.reads or ())})
+        found = GroupSummary(plain_name(key), kind, "", state, "counts", topics)
+        stands.add(key, found, one.rows)
         for topic, text in one.unreadable.items():
             found.counts, found.lag = f"holds {topic}, where it is unreadable: {text}", None
-        for topic, positions in one.rows.items():
-            found.partitions += len(positions)
-            for partition, offset, _epoch in positions:
-                tp = TopicPartition(topic, partition)
-                end = ends.get(tp)
-                found.lag = None if end is None or found.lag is None else found.lag + max(0, end - offset)
-                held.add(name, tp, offset)
-        yield found
+        yield key, found
+    sound = [source for source in rules.sources if source not in reading.failed]
+    if memory is not None and sound:
+        for key, seen_ms, rows in memory.gone_groups(reading.consumers, now_ms - rules.remember_ms, outside=True):
+            if any(owns(source, key) for source in sound):
+                yield key, _gone(key, seen_ms, rows, stands, rules)
 
 
-def _gone(name: str, seen_ms: int, rows: Rows, ends: Mapping[TopicPartition, int], rules: GroupRules) -> GroupSummary:
-    """Return a group that only the ledger knows: it counts at its last commits (F6)."""
+def _gone(key: str, seen_ms: int, rows: Rows, stands: Stands, rules: GroupRules) -> GroupSummary:
+    """Return a consumer that only the ledger knows: it counts at its last commits (F6)."""
     counts = f"counts until {format_time((seen_ms + rules.remember_ms) // 1000 * 1000)}, or kretain groups forget"
-    if matches(rules.ignore, name):
+    if (group := group_id(key)) is not None and matches(rules.ignore, group):
         counts = "ignored (groups.ignore)"
     elif not rows:
         counts = "holds nothing: its topics are gone"
-    found = GroupSummary(name, "gone", "", f"gone since {format_time(seen_ms // 1000 * 1000)}", counts)
+    found = GroupSummary(plain_name(key), "gone", "", f"gone since {format_time(seen_ms // 1000 * 1000)}", counts)
     found.topics = sorted(rows)
-    for topic, commits in rows.items():
-        found.partitions += len(commits)
-        for partition, offset, _epoch in commits:
-            end = ends.get(TopicPartition(topic, partition))
-            found.lag = None if end is None or found.lag is None else found.lag + max(0, end - offset)
+    stands.add(key, found, rows)
     return found
 
 

@@ -187,3 +187,21 @@ def test_a_group_cannot_speak_for_a_source(world: World, topic: str, tmp_path: P
         world.delete_group("\x01file:flink")
     decision = world.decide(policy, topic)
     assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
+
+
+def test_groups_lists_a_group_beside_the_source_whose_name_it_has(world: World, topic: str, tmp_path: Path) -> None:
+    place, policy = tmp_path / "flink.json", tmp_path / "policy.yaml"
+    policy.write_text(with_file(topic, place))
+    write(place, **{topic: 3})
+    names = ("file:flink", "\x01file:flink")
+    for number, name in enumerate(names):
+        world.commit(name, topic, 5 + number)
+    try:
+        listed = world.cli("groups", "-p", str(policy), "--group", "*file:flink", "-o", "json", check=0).json()[
+            "groups"
+        ]
+        found = {(row["group"], row["type"]): row["lag"] for row in listed}
+    finally:
+        for name in names:
+            world.delete_group(name)
+    assert found == {("file:flink", "file"): 7, ("file:flink", "classic"): 5, ("\x01file:flink", "classic"): 4}
