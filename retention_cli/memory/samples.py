@@ -72,6 +72,17 @@ def last(packed: bytes) -> Sample:
     return Sample(*_SAMPLE.unpack_from(packed, len(packed) - SAMPLE_BYTES))
 
 
+def seen_past(packed: bytes, offset: int) -> int | None:
+    """Return since when H was seen past an offset without a break (wall clock, Unix ms); None if it is not."""
+    since = None
+    for start in range(len(packed) - SAMPLE_BYTES, -1, -SAMPLE_BYTES):
+        wall_ms, high_watermark = _SAMPLE.unpack_from(packed, start)
+        if high_watermark <= offset:
+            break
+        since = wall_ms
+    return since
+
+
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
     """Return fewer samples, the oldest and the newest among them: the older, the farther apart.
 

@@ -16,6 +16,7 @@ from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Commits, Memory, Rows
+from retention_cli.memory.samples import seen_past
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
 from retention_cli.policy.model import matches
@@ -31,7 +32,8 @@ class GroupSummary:
     offsets can't be read; ``lag_bytes`` the share of the leaders' bytes that it comes to, of one replica, as if records
     were equally large. ``alone_bytes`` of these nobody else who counts has yet to read: its floor would let go of them
     if it caught up. Both are None where they can't be told. ``kind`` is "gone" if only the ledger knows it (F6); of a
-    consumer outside Kafka's groups it is its source's (F7).
+    consumer outside Kafka's groups it is its source's (F7). ``unread_since_ms`` is when the ledger first saw the oldest
+    record that it has yet to read (Unix ms): it waits since then at least. None if nothing is unread, or never seen.
     """
 
     name: str
@@ -44,6 +46,7 @@ class GroupSummary:
     lag: int | None = 0
     lag_bytes: int | None = None
     alone_bytes: int | None = None
+    unread_since_ms: int | None = None
 
     @property
     def sets_floors(self) -> bool:
@@ -81,7 +84,10 @@ def list_all(
     listed = [group for group in all_listed if matches(patterns, group.name)]
     leaders = metadata.places(name for name, topic in metadata.topics.items() if not topic.internal)
     starts, ends = _ends(reader, leaders)
-    held = HeldBytes(starts, ends, reader.sizes(leaders)[0])
+    memory = None if memories is None else memories(metadata.cluster_id)
+    if memory is not None:
+        memory.begin(metadata.topic_ids)
+    stands = Stands(ends, HeldBytes(starts, ends, reader.sizes(leaders)[0]), memory, metadata.topic_ids)
     keys = {group.name: _key_of(group) for group in listed}
     found = {keys[group.name]: _summary(group, rules) for group in listed}
     done = 0
@@ -96,14 +102,7 @@ def list_all(
             summary.counts = f"unreadable, so it holds: {commits.text}"
             return
         summary.topics = sorted(topic for topic, rows in commits.topics.items() if rows)
-        for topic, rows in commits.topics.items():
-            summary.partitions += len(rows)
-            for partition, offset, _epoch in rows:
-                end = ends.get(TopicPartition(topic, partition))
-                if end is not None and summary.lag is not None:
-                    summary.lag += max(0, end - offset)
-                if summary.sets_floors:
-                    held.add(keys[commits.group], TopicPartition(topic, partition), offset)
+        stands.add(keys[commits.group], summary, commits.topics, passing_unknown=True)
         if (
             not summary.partitions
             and summary.counts == "counts"
@@ -117,10 +116,7 @@ def list_all(
 
     if shares := [group.name for group in listed if group.kind == "share"]:
         reader.read_share_offsets(shares, on_commits)
-    stands, memory = Stands(ends, held), None
-    if memories is not None:
-        memory = memories(metadata.cluster_id)
-        memory.begin(metadata.topic_ids)
+    if memory is not None:
         there = [group_key(one.kind, one.name) for one in all_listed]
         for key, seen_ms, rows in memory.gone_groups(there, now_ms - rules.remember_ms):
             if matches(patterns, plain_name(key)) and (not is_outside(key) or is_share(key)):
@@ -129,7 +125,7 @@ def list_all(
                     found[key].state = found[key].state.replace("gone", "not seen")
     outside = _outside(rules, metadata, reader.clock.wall_ms, stands, memory, now_ms)
     found |= {key: one for key, one in outside if matches(patterns, one.name)}
-    held.lay_into(found, everyone=complete and "*" in patterns)
+    stands.held.lay_into(found, everyone=complete and "*" in patterns)
     hint = None if complete else Reason("F8", "this user lacks DESCRIBE on the cluster: brokers leave groups out")
     return GroupList(metadata.cluster_id, reader.settings.bootstrap, sorted(found.values(), key=_row_order), hint)
 
@@ -145,21 +141,41 @@ def _row_order(one: GroupSummary) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Stands:
-    """Adds a consumer's positions to its summary, and to what it holds back."""
+    """Adds a consumer's positions to its summary, and to what it holds back.
+
+    Args:
+        ends: H, where it is known.
+        held: collects what each holds back.
+        memory: has seen H at earlier times (M1); None without one.
+        topic_ids: the topics' ids now.
+    """
 
     ends: Mapping[TopicPartition, int]
     held: HeldBytes
+    memory: Memory | None
+    topic_ids: Mapping[str, str]
 
-    def add(self, key: str, summary: GroupSummary, rows: Commits) -> None:
-        """Add them; the lag is unknown where a partition's end is."""
+    def add(self, key: str, summary: GroupSummary, rows: Commits, *, passing_unknown: bool = False) -> None:
+        """Add them; the lag is unknown where a partition's end is, unless such partitions are passed over."""
         for topic, commits in rows.items():
             summary.partitions += len(commits)
             for partition, offset, _epoch in commits:
                 tp = TopicPartition(topic, partition)
                 end = self.ends.get(tp)
-                summary.lag = None if end is None or summary.lag is None else summary.lag + max(0, end - offset)
+                if end is not None and summary.lag is not None:
+                    summary.lag += max(0, end - offset)
+                elif not passing_unknown:
+                    summary.lag = None
                 if summary.sets_floors:
                     self.held.add(key, tp, offset)
+                if end is not None and end > offset and (seen_ms := self._seen_ms(tp, offset)) is not None:
+                    summary.unread_since_ms = min(seen_ms, summary.unread_since_ms or seen_ms)
+
+    def _seen_ms(self, tp: TopicPartition, offset: int) -> int | None:
+        """Return when H was first seen past an offset (Unix ms): the record was there by then."""
+        if self.memory is None or (topic_id := self.topic_ids.get(tp.topic)) is None:
+            return None
+        return seen_past(self.memory.partition(tp.topic, topic_id, tp.partition).packed, offset)
 
 
 def _outside(

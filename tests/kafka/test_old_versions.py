@@ -14,7 +14,7 @@ from kretain.embedded import EmbeddedKafka
 from tests.conftest import QUICK
 from tests.kafka.world import HOUR, World, now_ms
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 LOOK_UPS_BY_READING = "2.8.2"
 """Has no MAX_TIMESTAMP: it answers the first record instead, without an error."""
@@ -71,7 +71,13 @@ class Old:
         return {name: rows[topic] for name, topic in self.topics.items()}
 
 
-@pytest.fixture(scope="module", params=["3.9.1", "3.6.2", "3.3.2", "2.8.2"])
+VERSIONS = [
+    *(pytest.param(version, marks=pytest.mark.long) for version in ("3.9.1", "3.6.2", "3.3.2")),
+    pytest.param("2.8.2", marks=pytest.mark.thorough),
+]
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
     version: str = request.param
     home = tmp_path_factory.mktemp("old")

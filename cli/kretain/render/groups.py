@@ -9,14 +9,14 @@ from kretain.render import data
 from kretain.render.kit import screen
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number
-from retention_cli.core.units import format_bytes
+from retention_cli.core.units import format_bytes, format_time, timestamp
 from retention_cli.policy.settings import SOURCE_KINDS
 from retention_cli.reports.groups import GroupList, GroupSummary
 
 FORMAT = "kretain.groups/v1"
 COLUMNS = (
     *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
-    *("lag", "lag_bytes", "alone_bytes"),
+    *("lag", "lag_bytes", "alone_bytes", "unread_since"),
 )
 _WITHOUT_STATE = SOURCE_KINDS
 NAMED = 3
@@ -49,6 +49,7 @@ def print_groups(found: GroupList, output: Output) -> None:
                     Column("lag", "right"),
                     Column("behind", "right"),
                     Column("alone", "right"),
+                    Column("unread since", spare=True),
                     Column("counts?"),
                 ),
                 [
@@ -61,6 +62,7 @@ def print_groups(found: GroupList, output: Output) -> None:
                         number(one.lag),
                         _bytes(one.lag_bytes),
                         _bytes(one.alone_bytes),
+                        "" if one.unread_since_ms is None else format_time(one.unread_since_ms // 1000 * 1000),
                         one.counts,
                     )
                     for one in found.groups
@@ -86,6 +88,7 @@ def _row(one: GroupSummary) -> dict[str, Any]:
         "lag": one.lag,
         "lag_bytes": one.lag_bytes,
         "alone_bytes": one.alone_bytes,
+        "unread_since": None if one.unread_since_ms is None else timestamp(one.unread_since_ms),
     }
 
 

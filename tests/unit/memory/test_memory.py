@@ -14,7 +14,7 @@ from retention_cli.memory.commit import Position
 from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.partition import Front, PartitionMemory
-from retention_cli.memory.samples import SAMPLES_AT_MOST, samples_below, thinned, without_falls
+from retention_cli.memory.samples import SAMPLES_AT_MOST, pack, samples_below, seen_past, thinned, without_falls
 
 walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1, max_size=200).map(
     lambda steps: [
@@ -22,6 +22,21 @@ walks = st.lists(st.tuples(st.integers(0, 50), st.integers(-3, 10)), min_size=1,
         for n in range(len(steps))
     ]
 )
+
+
+@pytest.mark.parametrize(
+    ("samples", "since"),
+    [
+        ([], None),
+        ([(10, 5)], None),
+        ([(10, 6)], 10),
+        ([(10, 3), (20, 6), (30, 9)], 20),
+        ([(10, 9), (20, 4), (30, 7)], 30),  # what was there at 10 went with the cut
+        ([(10, 9), (20, 5)], None),
+    ],
+)
+def test_since_when_a_record_is_there(samples: list[tuple[int, int]], since: int | None) -> None:
+    assert seen_past(pack([Sample(*one) for one in samples]), 5) == since
 
 
 @given(walks, st.integers(0, 12_000))
