@@ -137,7 +137,7 @@ def test_every_report_names_it(world: World, topic: str, tmp_path: Path) -> None
     script.chmod(0o755)
     policy.write_text(with_file(topic, place) + "\n  - {command: [./positions], name: prod}\n")
     groups = world.cli("groups", "-p", str(policy), "-o", "json", "--group", "*:*", check=0).json()["groups"]
-    rows = {row["group"]: row for row in groups}
+    rows = {row["group"]: row for row in groups if row["type"] != "classic"}  # other tests have groups here, too
     assert {name: (row["type"], row["lag"], row["topics"], row["counts"]) for name, row in rows.items()} == {
         "command:prod": ("command", 5, [topic], "counts"),
         "file:flink": ("file", 7, [topic], "counts"),
