@@ -35,12 +35,14 @@ def written(folder: Path, **changes: str | None) -> FloorSource:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
             (folder / name).with_name(f".{Path(name).name}.crc").write_bytes(b"crc\0")
+            os.utime(folder / name, ((NOW - 60_000 * ("offsets" in name)) / 1000,) * 2)
     return FloorSource("checkpoint", "enrich", place=str(folder), max_age_ms=None)
 
 
 def positions(source: FloorSource) -> dict[str, list[tuple[int, int]]]:
     [one] = checkpoint.read(source, lambda: NOW).values()
-    return {topic: list(rows) for topic, rows in one.positions.items()}
+    assert one.reads is not None
+    return {topic: list(rows) for topic, rows in one.positions.items()} | {topic: [] for topic in one.reads}
 
 
 def test_the_last_committed_batch_counts_not_the_one_under_way(tmp_path: Path) -> None:
@@ -59,7 +61,32 @@ def test_a_source_without_offsets_in_the_batch_stands_where_it_began(tmp_path: P
 
 def test_of_two_sources_that_read_a_topic_the_one_behind_counts(tmp_path: Path) -> None:
     source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10,"1":3}}\n{"orders":{"0":4,"1":7}}\n-')
-    assert positions(source) == {"orders": [(0, 4), (1, 3)]}
+    assert positions(source) == {"orders": [(0, 4), (1, 3)], "payments": [(0, 1)]}
+
+
+def test_a_partition_that_only_one_of_two_sources_has_met_is_unknown(tmp_path: Path) -> None:
+    """The other still begins it at its start."""
+    source = written(tmp_path, offsets_1=HEAD + '{"orders":{"0":10}}\n{"orders":{"0":4,"1":7}}\n-', offsets_2=None)
+    assert positions(source) == {"orders": [], "payments": [(0, 1)]}
+
+
+def test_a_topic_that_only_the_batch_under_way_reads_is_unknown(tmp_path: Path) -> None:
+    """It matches the query's pattern since then; so too before the first batch is done."""
+    late = HEAD + '{"orders":{"0":99,"1":99},"new":{"0":50}}\n{"payments":{"0":99}}\n-'
+    stands = {"orders": [(0, 10), (1, 3)], "payments": [(0, 9)], "new": []}
+    assert positions(written(tmp_path, offsets_2=late)) == stands
+    (tmp_path / "commits/0").unlink()
+    (tmp_path / "commits/1").unlink()
+    assert positions(FloorSource("checkpoint", "enrich", place=str(tmp_path), max_age_ms=None)) == {
+        "orders": [(0, 2), (1, 0)],
+        "payments": [(0, 1)],
+        "new": [],
+    }
+
+
+def test_a_source_whose_beginning_is_gone_is_unknown_before_the_first_batch(tmp_path: Path) -> None:
+    source = written(tmp_path, commits_0=None, commits_1=None, sources_0_0=None)
+    assert positions(source) == {"orders": [], "payments": [(0, 1)]}
 
 
 @pytest.mark.parametrize(
@@ -83,14 +110,23 @@ def test_of_two_sources_that_read_a_topic_the_one_behind_counts(tmp_path: Path) 
         ),
         ({"offsets_1": HEAD + '{"orders":{"0":1,"x":1}}\n-\n-'}, "offsets/1, line 3: orders has a partition 'x'"),
         ({"offsets_1": HEAD + '{"orders":{"0":1,"0":2}}\n-\n-'}, "offsets/1, it has a key twice"),
+        (
+            {"offsets_1": HEAD + '{"orders":{"0":1},"x":1}\n-\n-'},
+            "offsets/1, line 3: x is not a topic with its offsets",
+        ),
+        ({"offsets_1": HEAD + '{"\\ud800":{"0":1}}\n-\n-'}, "is not a topic with its offsets"),
+        ({"offsets_1": HEAD + "-\n" * 10_001}, "offsets/1 has too many sources"),
         ({"commits_1": ""}, "commits/1: it is empty"),
         ({"commits_1": 'v1\n{"nextBatch'}, "line 1: it is not JSON, or was cut short"),
         ({"commits_1": "v9\n{}"}, "commits/1: its format is 'v9', and kretain knows v1 and v2"),
         ({"commits_9.compact": DONE}, "commits/9.compact is not of a checkpoint that kretain knows"),
         ({"commits_0": None, "commits_1": None, "sources_0_0": "\0v7\n{}"}, "sources/0/0: its format is 'v7'"),
-        ({"commits_0": None, "commits_1": None, "offsets_0": None}, "offsets/0 is not there"),
         (
-            {"offsets_1": HEAD + "-\n-\n-", "sources_0_0": None, "sources_1_0": None},
+            {"commits_0": None, "commits_1": None, "offsets_0": None, "offsets_1": None, "offsets_2": None},
+            "offsets/0 is not there",
+        ),
+        (
+            {"offsets_1": HEAD + "-\n-\n-", "offsets_2": None, "sources_0_0": None, "sources_1_0": None},
             "no source of this query reads Kafka, or none has begun yet",
         ),
     ],
@@ -119,7 +155,15 @@ def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_its_age_counts_where_the_policy_names_one(tmp_path: Path) -> None:
     """A query at rest commits nothing, so it is asked for, not the default."""
     source = written(tmp_path)
-    os.utime(tmp_path / "commits/1", ((NOW - 7_200_000) / 1000,) * 2)
+    for name in ("offsets/1", "commits/1"):
+        os.utime(tmp_path / name, ((NOW - 7_200_000) / 1000,) * 2)
     assert positions(source)
     with pytest.raises(SourceError, match=r"its positions are 2h old \(max.age: 1h\)"):
         positions(FloorSource("checkpoint", "enrich", place=str(tmp_path), max_age_ms=3_600_000))
+
+
+def test_a_commit_older_than_its_batch_is_of_before_the_query_was_set_back(tmp_path: Path) -> None:
+    source = written(tmp_path)
+    os.utime(tmp_path / "offsets/1", ((NOW + 1_000) / 1000,) * 2)
+    with pytest.raises(SourceError, match="offsets/1 was written after commits/1"):
+        positions(source)

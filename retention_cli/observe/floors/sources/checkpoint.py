@@ -8,7 +8,7 @@ done, ``sources/I/0`` has where a Kafka source began.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from retention_cli.observe.floors.sources import strict_json
@@ -26,6 +26,8 @@ from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain, shown
 
 _MAX_BYTES: Final = 16 << 20
+_MAX_SOURCES: Final = 10_000
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {"offsets": ("v1",), "commits": ("v1", "v2"), "sources": ("v1",)}
 """Which formats of each log are known. What a commit holds is of no matter here, only that it is whole."""
@@ -36,6 +38,9 @@ _Offsets = dict[str, dict[int, int]]
 def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
     """Return the positions of every Kafka source of the query.
 
+    What the batch under way reads beside them, and partitions that only one of two sources of a topic has met, are
+    topics that the query reads without a position there (F2).
+
     Args:
         source: ``place`` is the checkpoint's folder, a path or a URL.
         now_ms: gives our wall clock.
@@ -44,29 +49,56 @@ def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
         SourceError: there is no checkpoint, it is damaged or of a format that is not known, or it is too old.
     """
     checkpoint = Storage(source.place)
-    done = _last_batch(checkpoint, "commits")
+    done, written_ms = _last_done(checkpoint)
+    newest = max(_last_batch(checkpoint, "offsets") or 0, done or 0)
+    under_way, _ = _sources_of(checkpoint, newest)
     if done is None:
-        count, written_ms = len(_sources_of(checkpoint, 0)), None
-        lines = ["-"] * count
+        stands = _begun(checkpoint)
     else:
-        written_ms = _text(checkpoint, "commits", f"commits/{done}")[1]
-        lines = _sources_of(checkpoint, done)
-    _check_count(checkpoint, len(lines), done)
-    found: dict[str, dict[int, int]] = {}
-    for index, line in enumerate(lines):
-        at = _began(checkpoint, index) if line == "-" else _kafka_offsets(line, f"offsets/{done}", index + 3)
-        for topic, partitions in (at or {}).items():
-            here = found.setdefault(topic, {})
-            for partition, offset in partitions.items():  # of two sources that read it, the one behind
-                here[partition] = min(offset, here.get(partition, offset))
-    if not found:
+        lines, whole = _sources_of(checkpoint, done)
+        met = {topic for one in lines for topic in one}
+        stands = lines if whole else [*lines, *_without(_begun(checkpoint), met)]
+    positions, torn = _furthest_behind(stands)
+    reads = torn | {topic for one in (*under_way, *stands) for topic in one}.difference(positions)
+    if not positions and not reads:
         raise SourceError(f"{checkpoint.shown}: no source of this query reads Kafka, or none has begun yet")
     if source.max_age_ms is not None:
         if written_ms is None:
             raise SourceError(f"{checkpoint.shown}: nothing says how old its last batch is: leave out max.age")
         check_age(written_ms, now_ms(), source.max_age_ms)
-    positions: dict[str, list[Position]] = {topic: sorted(here.items()) for topic, here in found.items()}
-    return {source.name: Consumer(positions)}
+    return {source.name: Consumer(positions, frozenset(reads))}
+
+
+def _last_done(checkpoint: Storage) -> tuple[int | None, int | None]:
+    """Return the last batch that is committed, and when that was (Unix ms)."""
+    done = _last_batch(checkpoint, "commits")
+    if done is None:
+        return None, None
+    committed_ms = _text(checkpoint, "commits", f"commits/{done}")[1]
+    planned_ms = _text(checkpoint, "offsets", f"offsets/{done}")[1]
+    if committed_ms is not None and planned_ms is not None and planned_ms > committed_ms:
+        raise SourceError(
+            f"{checkpoint.shown}: offsets/{done} was written after commits/{done}: the query was set back, or its "
+            "checkpoint copied; it can be told again when its next batch is done"
+        )
+    return done, committed_ms
+
+
+def _furthest_behind(stands: Sequence[_Offsets]) -> tuple[dict[str, list[Position]], set[str]]:
+    """Return, of all sources that read a topic, the positions of the one behind; and topics where one has none."""
+    found: _Offsets = {}
+    torn: set[str] = set()
+    for one in stands:
+        for topic, partitions in one.items():
+            before = found.setdefault(topic, partitions)
+            if before.keys() != partitions.keys():
+                torn.add(topic)
+            found[topic] = {n: min(offset, before[n]) for n, offset in partitions.items() if n in before}
+    return {topic: sorted(here.items()) for topic, here in found.items() if here}, torn
+
+
+def _without(stands: Sequence[_Offsets], topics: Collection[str]) -> list[_Offsets]:
+    return [{topic: rows for topic, rows in one.items() if topic not in topics} for one in stands]
 
 
 def _last_batch(checkpoint: Storage, log: str) -> int | None:
@@ -99,46 +131,52 @@ def _text(checkpoint: Storage, log: str, name: str) -> tuple[list[str], int | No
     return lines, written_ms
 
 
-def _sources_of(checkpoint: Storage, batch: int) -> list[str]:
-    """Return a batch's line for each source."""
-    lines, _ = _text(checkpoint, "offsets", f"offsets/{batch}")
+def _sources_of(checkpoint: Storage, batch: int) -> tuple[list[_Offsets], bool]:
+    """Return the offsets of a batch's Kafka sources, and whether every source of the query has any."""
+    name = f"offsets/{batch}"
+    lines, _ = _text(checkpoint, "offsets", name)
     if lines[0].strip():
         strict_json.parse(lines[0], 2)
-    return [line.strip() for line in lines[1:]]
+    sources = [line.strip() for line in lines[1:]]
+    begun = max((int(one) for one in checkpoint.names("sources") if _NUMBER.fullmatch(one)), default=0)
+    if not begun < len(sources) <= _MAX_SOURCES:
+        few = f"is cut short: it has {len(sources)} of its sources" if len(sources) <= begun else "has too many sources"
+        raise SourceError(f"{checkpoint.shown}: {name} {few}")
+    read = [_kafka_offsets(one, name, at) for at, one in enumerate(sources, 3) if one != "-"]
+    return [one for one in read if one is not None], "-" not in sources
 
 
-def _check_count(checkpoint: Storage, count: int, batch: int | None) -> None:
-    """Refuse a batch with fewer lines than there are sources: it was cut short between two of them."""
-    begun = [int(name) for name in checkpoint.names("sources") if _NUMBER.fullmatch(name)]
-    if count <= max(begun, default=0):
-        raise SourceError(f"{checkpoint.shown}: offsets/{batch or 0} is cut short: it has {count} of its sources")
-
-
-def _began(checkpoint: Storage, index: int) -> _Offsets | None:
-    """Return where a Kafka source began; None where the source is none, or has not begun."""
-    name = f"sources/{index}/0"
-    if checkpoint.read(name, 0) is None:
-        return None
-    lines = [line for line in _text(checkpoint, "sources", name)[0] if line.strip()]
-    return _kafka_offsets(lines[0], name, 2) if len(lines) == 1 else None  # a source of files has a line for each
+def _begun(checkpoint: Storage) -> list[_Offsets]:
+    """Return where the Kafka sources began."""
+    found = []
+    for index in checkpoint.names("sources"):
+        name = f"sources/{index}/0"
+        if _NUMBER.fullmatch(index) is None or checkpoint.read(name, 0) is None:
+            continue
+        lines = [line for line in _text(checkpoint, "sources", name)[0] if line.strip()]
+        offsets = _kafka_offsets(lines[0], name, 2) if len(lines) == 1 else None  # of files there is a line for each
+        found += [] if offsets is None else [offsets]
+    return found
 
 
 def _kafka_offsets(text: str, name: str, line: int) -> _Offsets | None:
-    """Return a source's offsets by topic and partition; None where the source is not Kafka's."""
+    """Return a source's offsets by topic and partition; None if the source is not Kafka's."""
     try:
         data = strict_json.parse(text, line)
     except SourceError as error:
         raise SourceError(f"{name}, {error}") from None
-    if not isinstance(data, dict) or not all(isinstance(one, dict) for one in data.values()):
-        return None
-    rows = [(topic, *row) for topic, partitions in data.items() for row in partitions.items()]
-    if rows and not any(_NUMBER.fullmatch(partition) for _topic, partition, _offset in rows):
+    some = list(data.values()) if isinstance(data, dict) else [None]
+    if some and not any(isinstance(one, dict) and (not one or any(map(_NUMBER.fullmatch, one))) for one in some):
         return None
     found: _Offsets = {}
-    for topic, partition, offset in rows:
-        if _NUMBER.fullmatch(partition) is None or int(partition) > MAX_PARTITION:
-            raise SourceError(f"{name}, line {line}: {plain(topic)} has a partition {shown(partition)}")
-        if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
-            raise SourceError(f"{name}, line {line}: partition {partition} of {plain(topic)} stands at no offset")
-        found.setdefault(topic, {})[int(partition)] = offset
+    for topic, partitions in data.items():
+        if _TOPIC.fullmatch(topic) is None or not isinstance(partitions, dict):
+            raise SourceError(f"{name}, line {line}: {plain(topic)} is not a topic with its offsets")
+        found[topic] = {}
+        for partition, offset in partitions.items():
+            if _NUMBER.fullmatch(partition) is None or int(partition) > MAX_PARTITION:
+                raise SourceError(f"{name}, line {line}: {plain(topic)} has a partition {shown(partition)}")
+            if type(offset) is not int or not 0 <= offset <= MAX_OFFSET:
+                raise SourceError(f"{name}, line {line}: partition {partition} of {plain(topic)} stands at no offset")
+            found[topic][int(partition)] = offset
     return found
