@@ -58,7 +58,10 @@ def now_ms() -> int:
 
 
 _MOVING: Final = frozenset(
-    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}
+    {
+        *(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE),
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  (the client's own word, of brokers that have only just come back)
+    }
 )
 
 
