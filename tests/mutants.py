@@ -140,10 +140,14 @@ MUTANTS: Final = (
         '_last_batch(checkpoint, "offsets")',
     ),
     Mutant("F7: the source ahead counts", _CHECKPOINT, "min(offset, before[n])", "max(offset, before[n])"),
-    Mutant("F7: a batch cut short is whole", _CHECKPOINT, "if not begun < len(sources) <= _MAX_SOURCES:", "if False:"),
+    Mutant(
+        "F7: a batch cut short is whole", _CHECKPOINT, "if not highest < len(sources) <= _MAX_SOURCES:", "if False:"
+    ),
     Mutant("F7: a source that has not met a partition is let be", _CHECKPOINT, "torn.add(topic)", "bool(topic)"),
-    Mutant("F7: topics of the batch under way are let be", _CHECKPOINT, "in (*under_way, *stands)", "in (*stands,)"),
-    Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "planned_ms > committed_ms", "False"),
+    Mutant(
+        "F7: topics of the batch under way are let be", _CHECKPOINT, "in (*under_way.offsets, *stands)", "in (*stands,)"
+    ),
+    Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "last.written_ms > committed_ms", "False"),
     Mutant("F7: of two rows the last counts", _POSITIONS, "        if partition in here:", "        if False:"),
 )
 

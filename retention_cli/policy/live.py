@@ -23,7 +23,7 @@ from retention_cli.policy.settings import Origin
 from retention_cli.policy.shown import plain
 
 POLICY_TOPIC: Final = "_kretain_policy"
-_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _NAMED: Final = 3
 """How many keys that can't live there are named; the others are counted."""
 
@@ -48,7 +48,7 @@ class LiveValueError(ValueError):
 
 def is_topic_name(text: str) -> bool:
     """Return whether a topic can have this name."""
-    return _TOPIC_NAME.fullmatch(text) is not None
+    return TOPIC_NAME.fullmatch(text) is not None
 
 
 def check_value(key: str, value: Any) -> Any:

@@ -123,7 +123,7 @@ def list_all(
                 found[key] = _gone(key, seen_ms, rows, stands, rules)
                 if not complete:  # or it exists, but we may not see it
                     found[key].state = found[key].state.replace("gone", "not seen")
-    outside = _outside(rules, metadata, reader.clock.wall_ms, stands, memory, now_ms)
+    outside = _outside(rules, metadata, reader.clock.wall_ms, stands, now_ms)
     found |= {key: one for key, one in outside if matches(patterns, one.name)}
     stands.held.lay_into(found, everyone=complete and "*" in patterns)
     hint = None if complete else Reason("F8", "this user lacks DESCRIBE on the cluster: brokers leave groups out")
@@ -183,7 +183,6 @@ def _outside(
     metadata: ClusterMetadata,
     wall_ms: Callable[[], int],
     stands: Stands,
-    memory: Memory | None,
     now_ms: int,
 ) -> Iterator[tuple[str, GroupSummary]]:
     """Yield the consumers outside Kafka's groups (F7) by key, the sources that can't be read, and what is gone (F6)."""
@@ -201,8 +200,10 @@ def _outside(
             found.counts, found.lag = f"holds {topic}, where it is unreadable: {text}", None
         yield key, found
     sound = [source for source in rules.sources if source not in reading.failed]
-    if memory is not None and sound:
-        for key, seen_ms, rows in memory.gone_groups(reading.consumers, now_ms - rules.remember_ms, outside=True):
+    if stands.memory is not None and sound:
+        for key, seen_ms, rows in stands.memory.gone_groups(
+            reading.consumers, now_ms - rules.remember_ms, outside=True
+        ):
             if any(owns(source, key) for source in sound):
                 yield key, _gone(key, seen_ms, rows, stands, rules)
 

@@ -18,7 +18,6 @@ COLUMNS = (
     *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
     *("lag", "lag_bytes", "alone_bytes", "unread_since"),
 )
-_WITHOUT_STATE = SOURCE_KINDS
 NAMED = 3
 """How many of the groups that hold the most are named."""
 
@@ -56,7 +55,7 @@ def print_groups(found: GroupList, output: Output) -> None:
                     (
                         one.name,
                         one.kind,
-                        one.state or ("" if one.kind in _WITHOUT_STATE else "?"),
+                        one.state or ("" if one.kind in SOURCE_KINDS else "?"),
                         number(len(one.topics)),
                         number(one.partitions),
                         number(one.lag),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from retention_cli.observe.floors.sources import strict_json
 from retention_cli.observe.floors.sources.interface import (
@@ -22,17 +22,25 @@ from retention_cli.observe.floors.sources.interface import (
 )
 from retention_cli.observe.floors.sources.positions import check_age
 from retention_cli.observe.floors.sources.stored import Storage
+from retention_cli.policy.live import TOPIC_NAME
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain, shown
 
 _MAX_BYTES: Final = 16 << 20
 _MAX_SOURCES: Final = 10_000
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {"offsets": ("v1",), "commits": ("v1", "v2"), "sources": ("v1",)}
 """Which formats of each log are known. What a commit holds is of no matter here, only that it is whole."""
 
 _Offsets = dict[str, dict[int, int]]
+
+
+class _Batch(NamedTuple):
+    """The offsets of a batch's Kafka sources, whether every source of the query has any, and when it was written."""
+
+    offsets: list[_Offsets]
+    whole: bool
+    written_ms: int | None
 
 
 def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
@@ -49,39 +57,32 @@ def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
         SourceError: there is no checkpoint, it is damaged or of a format that is not known, or it is too old.
     """
     checkpoint = Storage(source.place)
-    done, written_ms = _last_done(checkpoint)
+    done, committed_ms = _last_batch(checkpoint, "commits"), None
+    if done is not None:
+        committed_ms = _text(checkpoint, "commits", f"commits/{done}")[1]
     newest = max(_last_batch(checkpoint, "offsets") or 0, done or 0)
-    under_way, _ = _sources_of(checkpoint, newest)
+    begun = [name for name in checkpoint.names("sources") if _NUMBER.fullmatch(name)]
+    under_way = _batch(checkpoint, newest, begun)
     if done is None:
-        stands = _begun(checkpoint)
+        stands = _beginnings(checkpoint, begun)
     else:
-        lines, whole = _sources_of(checkpoint, done)
-        met = {topic for one in lines for topic in one}
-        stands = lines if whole else [*lines, *_without(_begun(checkpoint), met)]
+        last = under_way if done == newest else _batch(checkpoint, done, begun)
+        if committed_ms is not None and last.written_ms is not None and last.written_ms > committed_ms:
+            raise SourceError(
+                f"{checkpoint.shown}: offsets/{done} was written after commits/{done}: the query was set back, or its "
+                "checkpoint copied; it can be told again when its next batch is done"
+            )
+        met = {topic for one in last.offsets for topic in one}
+        stands = last.offsets if last.whole else [*last.offsets, *_without(_beginnings(checkpoint, begun), met)]
     positions, torn = _furthest_behind(stands)
-    reads = torn | {topic for one in (*under_way, *stands) for topic in one}.difference(positions)
+    reads = torn | {topic for one in (*under_way.offsets, *stands) for topic in one}.difference(positions)
     if not positions and not reads:
         raise SourceError(f"{checkpoint.shown}: no source of this query reads Kafka, or none has begun yet")
     if source.max_age_ms is not None:
-        if written_ms is None:
+        if committed_ms is None:
             raise SourceError(f"{checkpoint.shown}: nothing says how old its last batch is: leave out max.age")
-        check_age(written_ms, now_ms(), source.max_age_ms)
+        check_age(committed_ms, now_ms(), source.max_age_ms)
     return {source.name: Consumer(positions, frozenset(reads))}
-
-
-def _last_done(checkpoint: Storage) -> tuple[int | None, int | None]:
-    """Return the last batch that is committed, and when that was (Unix ms)."""
-    done = _last_batch(checkpoint, "commits")
-    if done is None:
-        return None, None
-    committed_ms = _text(checkpoint, "commits", f"commits/{done}")[1]
-    planned_ms = _text(checkpoint, "offsets", f"offsets/{done}")[1]
-    if committed_ms is not None and planned_ms is not None and planned_ms > committed_ms:
-        raise SourceError(
-            f"{checkpoint.shown}: offsets/{done} was written after commits/{done}: the query was set back, or its "
-            "checkpoint copied; it can be told again when its next batch is done"
-        )
-    return done, committed_ms
 
 
 def _furthest_behind(stands: Sequence[_Offsets]) -> tuple[dict[str, list[Position]], set[str]]:
@@ -112,9 +113,14 @@ def _last_batch(checkpoint: Storage, log: str) -> int | None:
 
 def _text(checkpoint: Storage, log: str, name: str) -> tuple[list[str], int | None]:
     """Return a log file's lines after its version, and when it was written."""
-    found = checkpoint.read(name, _MAX_BYTES)
-    if found is None:
+    if (found := _text_if_there(checkpoint, log, name)) is None:
         raise SourceError(f"{checkpoint.shown}: {name} is not there: is this the checkpoint of a query that ran?")
+    return found
+
+
+def _text_if_there(checkpoint: Storage, log: str, name: str) -> tuple[list[str], int | None] | None:
+    if (found := checkpoint.read(name, _MAX_BYTES)) is None:
+        return None
     content, written_ms = found
     try:
         version, *lines = content.decode().removeprefix("\0").split("\n")  # a zero byte is for Spark before 2.1
@@ -131,29 +137,29 @@ def _text(checkpoint: Storage, log: str, name: str) -> tuple[list[str], int | No
     return lines, written_ms
 
 
-def _sources_of(checkpoint: Storage, batch: int) -> tuple[list[_Offsets], bool]:
-    """Return the offsets of a batch's Kafka sources, and whether every source of the query has any."""
-    name = f"offsets/{batch}"
-    lines, _ = _text(checkpoint, "offsets", name)
+def _batch(checkpoint: Storage, number: int, begun: Sequence[str]) -> _Batch:
+    """Return a batch of the offsets log; ``begun`` are the numbers of the sources that have begun."""
+    name = f"offsets/{number}"
+    lines, written_ms = _text(checkpoint, "offsets", name)
     if lines[0].strip():
         strict_json.parse(lines[0], 2)
     sources = [line.strip() for line in lines[1:]]
-    begun = max((int(one) for one in checkpoint.names("sources") if _NUMBER.fullmatch(one)), default=0)
-    if not begun < len(sources) <= _MAX_SOURCES:
-        few = f"is cut short: it has {len(sources)} of its sources" if len(sources) <= begun else "has too many sources"
-        raise SourceError(f"{checkpoint.shown}: {name} {few}")
+    highest = max(map(int, begun), default=0)
+    if not highest < len(sources) <= _MAX_SOURCES:
+        few = f"is cut short: it has {len(sources)} of its sources"
+        raise SourceError(f"{checkpoint.shown}: {name} {few if len(sources) <= highest else 'has too many sources'}")
     read = [_kafka_offsets(one, name, at) for at, one in enumerate(sources, 3) if one != "-"]
-    return [one for one in read if one is not None], "-" not in sources
+    return _Batch([one for one in read if one is not None], "-" not in sources, written_ms)
 
 
-def _begun(checkpoint: Storage) -> list[_Offsets]:
+def _beginnings(checkpoint: Storage, begun: Sequence[str]) -> list[_Offsets]:
     """Return where the Kafka sources began."""
     found = []
-    for index in checkpoint.names("sources"):
+    for index in begun:
         name = f"sources/{index}/0"
-        if _NUMBER.fullmatch(index) is None or checkpoint.read(name, 0) is None:
+        if (text := _text_if_there(checkpoint, "sources", name)) is None:
             continue
-        lines = [line for line in _text(checkpoint, "sources", name)[0] if line.strip()]
+        lines = [line for line in text[0] if line.strip()]
         offsets = _kafka_offsets(lines[0], name, 2) if len(lines) == 1 else None  # of files there is a line for each
         found += [] if offsets is None else [offsets]
     return found
@@ -170,7 +176,7 @@ def _kafka_offsets(text: str, name: str, line: int) -> _Offsets | None:
         return None
     found: _Offsets = {}
     for topic, partitions in data.items():
-        if _TOPIC.fullmatch(topic) is None or not isinstance(partitions, dict):
+        if TOPIC_NAME.fullmatch(topic) is None or not isinstance(partitions, dict):
             raise SourceError(f"{name}, line {line}: {plain(topic)} is not a topic with its offsets")
         found[topic] = {}
         for partition, offset in partitions.items():
