@@ -77,7 +77,7 @@ class Resolved:
 
     def reader(self) -> ClusterReader:
         """Return an unopened reader of the cluster."""
-        return ClusterReader(self.settings(), self.timeout_s)
+        return ClusterReader(self.settings(), self.timeout_s, elsewhere=settings_of)
 
 
 def config_path() -> Path:
@@ -151,6 +151,24 @@ def resolve(
         if left_out := (resolved.settings().left_out if connection else ()):
             tell(f"kretain: {of}without effect here: {', '.join(left_out)}")
     return resolved
+
+
+def settings_of(context: str) -> ConnectionSettings:
+    """Return a context's connection settings, without this command's flags and variables.
+
+    Raises:
+        SettingsError: there is no such context, or it can't be used.
+    """
+    try:
+        entry, where = context_of(context)
+    except ConfigError as error:
+        raise SettingsError(str(error)) from None
+    connection = {str(key): Setting(str(value), where) for key, value in (entry.get("settings") or {}).items()}
+    if "command-config" in entry:
+        connection |= read_properties(Path(entry["command-config"]))
+    if "bootstrap-server" in entry and ("bootstrap.servers" not in connection or "command-config" in entry):
+        connection["bootstrap.servers"] = Setting(str(entry["bootstrap-server"]), where)
+    return translate(connection)
 
 
 def _timeout_ms(value: Any, origin: str) -> int:

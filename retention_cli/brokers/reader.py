@@ -20,7 +20,7 @@ from retention_cli.brokers import (
     share_offsets,
     topic_configs,
 )
-from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.errors import BrokerError, RequestFailedError, SettingsError
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
 from retention_cli.brokers.wire.connections import Pending, Wire
@@ -30,6 +30,9 @@ from retention_cli.core.model import TopicPartition
 
 DEFAULT_TIMEOUT_S = 30.0
 
+Elsewhere = Callable[[str], ConnectionSettings]
+"""Returns the connection settings of another cluster, by its context; raises a :class:`SettingsError`."""
+
 
 class ClusterReader:
     """A connected, read-only view of a cluster. A context manager.
@@ -38,15 +41,35 @@ class ClusterReader:
         settings: the connection settings.
         timeout_s: the time-out of a request, and of waiting for a coordinator or leader that moves.
         clock: the clock that callers wait and time out by.
+        elsewhere: knows other clusters; None if there are no contexts.
     """
 
     def __init__(
-        self, settings: ConnectionSettings, timeout_s: float = DEFAULT_TIMEOUT_S, clock: Clock = SYSTEM
+        self,
+        settings: ConnectionSettings,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        clock: Clock = SYSTEM,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self.settings = settings
         self.timeout_s = timeout_s
         self.clock = clock
+        self._elsewhere = elsewhere
         self._wire = Wire(settings, timeout_s)
+
+    def again(self, timeout_s: float) -> ClusterReader:
+        """Return an unopened reader of the same cluster, with connections of its own."""
+        return ClusterReader(self.settings, timeout_s, self.clock, self._elsewhere)
+
+    def of_context(self, name: str, timeout_s: float) -> ClusterReader:
+        """Return an unopened reader of another cluster.
+
+        Raises:
+            SettingsError: there is no such context, or it can't be used.
+        """
+        if self._elsewhere is None:
+            raise SettingsError(f"there are no contexts here, and so no {name}")
+        return ClusterReader(self._elsewhere(name), timeout_s, self.clock, self._elsewhere)
 
     @property
     def wire(self) -> Wire:

@@ -83,6 +83,10 @@ class Message(Protocol):
         """Return the timestamp's type (0: none, 1: CreateTime, 2: LogAppendTime), and the timestamp (Unix ms)."""
         ...
 
+    def key(self) -> bytes | None:
+        """Return the record's key."""
+        ...
+
     def value(self) -> bytes | None:
         """Return the record's value."""
         ...

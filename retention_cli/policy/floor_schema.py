@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,7 +18,7 @@ from retention_cli.policy.strict_model import StrictModel
 
 
 class FloorModel(StrictModel):
-    """Consumers outside Kafka's groups (F7): in a file, a command's output, ZooKeeper, a query's checkpoint."""
+    """Consumers outside Kafka's groups (F7): a file, a command, ZooKeeper, a query's checkpoint, a replica."""
 
     file: v.Place | None = Field(
         default=None,
@@ -36,6 +36,26 @@ class FloorModel(StrictModel):
         default=None,
         description="The checkpoint of a Spark Structured Streaming query: a path, or a URL: file, s3, hdfs or "
         "gs. What the query has yet to read begins where its last committed batch ends.",
+    )
+    replica: v.SourceName | None = Field(
+        default=None,
+        description="The context of another cluster: what MirrorMaker 2 has copied there. It is replica:CONTEXT.",
+    )
+    remote_topics: v.RemoteTopics | None = Field(
+        default=None,
+        alias="remote.topics",
+        description="Of replica: what copies are called there, such as primary.{topic}, or {topic} where names are "
+        "kept. Default: ALIAS.{topic}, with the one alias that MirrorMaker 2's checkpoints there have.",
+    )
+    offset_syncs: v.SourceName | None = Field(
+        default=None,
+        alias="offset.syncs",
+        description="Of replica: MirrorMaker 2's topic of offset syncs. Default: mm2-offset-syncs.CONTEXT.internal.",
+    )
+    offset_syncs_location: Literal["source", "target"] | None = Field(
+        default=None,
+        alias="offset.syncs.location",
+        description="Of replica: which cluster has offset.syncs, source (this one) or target. Default: source.",
     )
     name: v.SourceName | None = Field(
         default=None, description="What floors call a file, a command or a checkpoint, such as file:NAME."
@@ -61,8 +81,12 @@ class FloorModel(StrictModel):
     def _is_of_one_kind(self) -> Self:
         if [getattr(self, one) for one in SOURCE_KINDS].count(None) != len(SOURCE_KINDS) - 1:
             raise ValueError(f"an entry is of one kind: write one of {', '.join(SOURCE_KINDS)}")
-        if self.zookeeper is None and self.name is None:
+        if self.zookeeper is None and self.replica is None and self.name is None:
             raise ValueError("name is missing: it is what floors call it")
+        if self.replica is None and self.model_fields_set & {"remote_topics", "offset_syncs", "offset_syncs_location"}:
+            raise ValueError("remote.topics and offset.syncs are of replica alone")
+        if self.offset_syncs_location == "target" and self.offset_syncs is None:
+            raise ValueError("offset.syncs is missing: on the target it has the source's alias in its name")
         if self.zookeeper is None and (self.groups is not None or self.auth_file is not None):
             raise ValueError("groups and auth.file are of zookeeper alone")
         if self.groups == []:
@@ -71,10 +95,12 @@ class FloorModel(StrictModel):
             raise ValueError("timeout is not between 1 ms and 30 s")
         if self.zookeeper is not None and (self.name is not None or "max_age" in self.model_fields_set):
             raise ValueError("name and max.age are not of zookeeper: its groups have names, and are as of now")
+        if self.replica is not None and (self.name is not None or "max_age" in self.model_fields_set):
+            raise ValueError("name and max.age are not of replica: its context is its name, and syncs may be old")
         return self
 
     @property
     def label(self) -> tuple[SourceKind, str]:
         """Its kind, and what it is called."""
         kind = next(one for one in SOURCE_KINDS if getattr(self, one) is not None)
-        return kind, self.name or str(self.zookeeper)
+        return kind, self.name or self.replica or str(self.zookeeper)

@@ -122,7 +122,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
 def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource:
     """Return the source that an entry of ``floors`` stands for; relative paths are of the policy file's folder."""
     kind, name = model.label
-    place, command = model.zookeeper or "", tuple(model.command or ())
+    place, command = model.zookeeper or model.replica or "", tuple(model.command or ())
     if (path := model.file or model.checkpoint) is not None:
         place = path if "://" in path else str(folder / path)
     elif command:
@@ -139,6 +139,9 @@ def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource
         groups=("*",) if model.groups is None else tuple(model.groups),
         ignored=tuple(groups.ignore) if kind == "zookeeper" else (),
         auth_file="" if model.auth_file is None else str(folder / model.auth_file),
+        remote_topics=model.remote_topics or "",
+        offset_syncs=model.offset_syncs or "",
+        syncs_at=model.offset_syncs_location or "source",
     )
 
 

@@ -20,6 +20,7 @@ from retention_cli.policy.shown import short, shown
 
 _DIR: Final = re.compile(r"(\d+:)?[^:]*[/\\].*")
 _SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_REMOTE_TOPICS: Final = re.compile(r"[A-Za-z0-9._-]{0,200}\{topic\}[A-Za-z0-9._-]{0,200}")
 _HOSTS: Final = re.compile(r"[^\s,/]+:[0-9]{1,5}(,[^\s,/]+:[0-9]{1,5})*(/[^\s/]+)*")
 _HTTP: Final = ("http", "https")
 _LARGEST: Final = 2**63 - 1
@@ -242,6 +243,13 @@ def read_source_name(value: object) -> str:
     if isinstance(value, str) and _SOURCE_NAME.fullmatch(value):
         return value
     raise ValueError(f"{shown(value)} is not a name: letters, digits, '.', '_' and '-', up to 100")
+
+
+def read_remote_topics(value: object) -> str:
+    """Read what copies of a topic are called: a topic's name with ``{topic}`` in it, once."""
+    if isinstance(value, str) and _REMOTE_TOPICS.fullmatch(value):
+        return value
+    raise ValueError(f"{shown(value)} is not what copies are called: write {{topic}} in it, such as primary.{{topic}}")
 
 
 def read_place(value: object) -> str:

@@ -106,7 +106,7 @@ class Settings:
     unsettled: Unknown | None = None
 
 
-SourceKind = Literal["file", "command", "zookeeper", "checkpoint"]
+SourceKind = Literal["file", "command", "zookeeper", "checkpoint", "replica"]
 SOURCE_KINDS: Final[tuple[SourceKind, ...]] = get_args(SourceKind)
 
 
@@ -116,7 +116,9 @@ class FloorSource:
 
     ``topics`` are the patterns of what they may read if that can't be told, None for every managed topic. ``place`` is
     the path or URL of a file or a checkpoint; for a command the folder that it runs in; for ZooKeeper its hosts and
-    chroot, of which ``groups`` are read that are not ``ignored``. What is older than ``max_age_ms`` is unknown.
+    chroot, of which ``groups`` are read that are not ``ignored``; for a replica the other cluster's context, beside
+    what copies are called there (``remote_topics``), and the topic of MirrorMaker 2's offset syncs. What is older than
+    ``max_age_ms`` is unknown.
     """
 
     kind: SourceKind
@@ -129,6 +131,9 @@ class FloorSource:
     groups: tuple[str, ...] = ("*",)
     ignored: tuple[str, ...] = ()
     auth_file: str = ""
+    remote_topics: str = ""
+    offset_syncs: str = ""
+    syncs_at: Literal["source", "target"] = "source"
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,11 @@ ArchiveUrl = Annotated[
 SourceName = Annotated[
     str, BeforeValidator(r.read_source_name), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,100}$"})
 ]
+RemoteTopics = Annotated[
+    str,
+    BeforeValidator(r.read_remote_topics),
+    WithJsonSchema({"type": "string", "pattern": r"^[^{}]*\{topic\}[^{}]*$"}),
+]
 Place = Annotated[str, BeforeValidator(r.read_place), WithJsonSchema({"type": "string", "minLength": 1})]
 Folder = Annotated[str, BeforeValidator(r.read_folder), WithJsonSchema({"type": "string", "minLength": 1})]
 Hosts = Annotated[str, BeforeValidator(r.read_hosts), WithJsonSchema({"type": "string", "pattern": "^[^@]+$"})]

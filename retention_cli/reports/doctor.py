@@ -18,6 +18,7 @@ from retention_cli.memory.shared_topic import STATE_TOPIC, SharedTopicError
 from retention_cli.memory.topics.make import look_at
 from retention_cli.memory.topics.state import StateTopic
 from retention_cli.observe.floors.outside import checked, describe, read_sources
+from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS
@@ -257,7 +258,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
 def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | None) -> Iterable[Check]:
     """Read each source of consumers outside Kafka's groups (F7)."""
     sources = () if policy is None else policy.groups.sources
-    reading = checked(sources, read_sources(sources, reader.clock.wall_ms), metadata.topics)
+    reading = checked(sources, read_sources(sources, Reach(reader)), metadata.topics)
     for key, one in reading.consumers.items():
         for topic, why in one.unreadable.items():
             text = f"{plain_name(key)}: {why}; held: {topic} (F3)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,6 +19,7 @@ from retention_cli.memory.interface import Commits, Memory, Rows
 from retention_cli.memory.samples import seen_past
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.floors.outside import checked, describe, owns, read_sources
+from retention_cli.observe.floors.sources.interface import Reach
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules, SourceKind
 from retention_cli.reports.held_bytes import HeldBytes
@@ -123,7 +124,7 @@ def list_all(
                 found[key] = _gone(key, seen_ms, rows, stands, rules)
                 if not complete:  # or it exists, but we may not see it
                     found[key].state = found[key].state.replace("gone", "not seen")
-    outside = _outside(rules, metadata, reader.clock.wall_ms, stands, now_ms)
+    outside = _outside(rules, metadata, reader, stands, now_ms)
     found |= {key: one for key, one in outside if matches(patterns, one.name)}
     stands.held.lay_into(found, everyone=complete and "*" in patterns)
     hint = None if complete else Reason("F8", "this user lacks DESCRIBE on the cluster: brokers leave groups out")
@@ -181,12 +182,12 @@ class Stands:
 def _outside(
     rules: GroupRules,
     metadata: ClusterMetadata,
-    wall_ms: Callable[[], int],
+    reader: ClusterReader,
     stands: Stands,
     now_ms: int,
 ) -> Iterator[tuple[str, GroupSummary]]:
     """Yield the consumers outside Kafka's groups (F7) by key, the sources that can't be read, and what is gone (F6)."""
-    reading = checked(rules.sources, read_sources(rules.sources, wall_ms), metadata.topics)
+    reading = checked(rules.sources, read_sources(rules.sources, Reach(reader)), metadata.topics)
     for source, text in reading.failed.items():
         counts = f"unreadable, so it holds: {text}"
         yield key_of(source.kind, source.name), GroupSummary(describe(source), source.kind, "", "", counts, lag=None)

@@ -50,6 +50,7 @@ from tests.unit.brokers.test_offset_answers import encoded
 from tests.unit.memory.test_documents import TOPIC_ID, WRITTEN, worst
 from tests.unit.memory.test_ledger_file import IDS, filled
 from tests.unit.observe import test_checkpoint
+from tests.unit.observe.reach import reach_at
 from tests.unit.plan.test_plan import EVERY
 
 ROOT: Final = Path(__file__).parents[2]
@@ -246,7 +247,7 @@ def query_checkpoint(folder: Path) -> Target:
     test_checkpoint.written(folder)
     seeds = [(folder / "offsets/1").read_bytes()]
     source = FloorSource("checkpoint", "fuzzed", place=str(folder), max_age_ms=None)
-    return file_target(folder / "offsets/1", seeds, lambda _: checkpoint.read(source, lambda: 0), SourceError)
+    return file_target(folder / "offsets/1", seeds, lambda _: checkpoint.read(source, reach_at(0)), SourceError)
 
 
 TARGETS: Final = (

@@ -28,6 +28,7 @@ from kafka.protocol.metadata import MetadataRequest
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, translate
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Job
 from retention_cli.core.clock import SYSTEM, Clock, SystemClock
 from retention_cli.core.model import Decision
@@ -105,9 +106,23 @@ class LateClock(SystemClock):
         self.meanwhile(seconds)
 
 
-def reader_for(bootstrap: str, timeout_s: float = 30.0, clock: Clock = SYSTEM, **settings: str) -> ClusterReader:
-    given = {"bootstrap.servers": bootstrap, **{key.replace("_", "."): value for key, value in settings.items()}}
-    return ClusterReader(translate({key: Setting(value, "test") for key, value in given.items()}), timeout_s, clock)
+def reader_for(
+    bootstrap: str,
+    timeout_s: float = 30.0,
+    clock: Clock = SYSTEM,
+    contexts: Mapping[str, str] | None = None,
+    **settings: str,
+) -> ClusterReader:
+    """Return a reader of a cluster; ``contexts`` are other clusters' addresses."""
+
+    def connection(address: str, **more: str) -> ConnectionSettings:
+        given = {"bootstrap.servers": address, **{key.replace("_", "."): value for key, value in more.items()}}
+        return translate({key: Setting(value, "test") for key, value in given.items()})
+
+    def elsewhere(name: str) -> ConnectionSettings:
+        return connection((contexts or {})[name])
+
+    return ClusterReader(connection(bootstrap, **settings), timeout_s, clock, elsewhere if contexts else None)
 
 
 _asking: dict[str, ClusterReader] = {}
@@ -148,6 +163,7 @@ class World:
 
     bootstrap: str
     state_dir: Path
+    contexts: Mapping[str, str] = field(default_factory=dict)
     admin: AdminClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -424,7 +440,10 @@ class World:
     def plan(
         self, policy: str, *topics: str, at_ms: int | None = None, remember: bool = True, timeout_s: float = 30.0
     ) -> Plan:
-        with reader_for(self.bootstrap, timeout_s) as reader, closing(Memories(self.state_dir)) as memories:
+        with (
+            reader_for(self.bootstrap, timeout_s, contexts=self.contexts) as reader,
+            closing(Memories(self.state_dir)) as memories,
+        ):
             return make_plan(
                 reader,
                 self.selection(policy, *topics),
@@ -460,7 +479,10 @@ class World:
         def selection() -> Selection:
             return self.selection(policy if isinstance(policy, str) else policy())
 
-        with reader_for(self.bootstrap, clock=clock) as reader, closing(Memories(self.state_dir)) as memories:
+        with (
+            reader_for(self.bootstrap, clock=clock, contexts=self.contexts) as reader,
+            closing(Memories(self.state_dir)) as memories,
+        ):
             more.setdefault("memories", memories)
             orders = Orders(selection=selection, state_dir=self.state_dir, clock_ms=now_ms, dry_run=dry_run, **more)
             return run_trim(reader, plan, orders, lambda _report: 0)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.simulation.hub import Hub
 from tests.simulation.kafka import SimKafka
 
 
 class SimClock:
-    """An operator's clock: the cluster's, and how far it is off. Waiting lets time pass, and others act.
-
-    ``reader`` is what the operator reads by just now: files too, which no broker has.
-    """
+    """An operator's clock: the cluster's, and how far it is off. Waiting lets time pass, and others act."""
 
     def __init__(self, kafka: SimKafka, hub: Hub) -> None:
         self.off_ms = 0
-        self.reader: Any = None
         self._kafka = kafka
         self._hub = hub
 

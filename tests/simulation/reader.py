@@ -17,7 +17,7 @@ from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import TopicPartition
 from retention_cli.observe.floors import outside
-from retention_cli.observe.floors.sources.interface import Consumer, SourceError
+from retention_cli.observe.floors.sources.interface import Consumer, Reach, SourceError
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.policy.settings import FloorSource
 from tests.simulation.clock import SimClock
@@ -29,12 +29,12 @@ from tests.simulation.record_reads import RecordReads
 _READ_SOURCES: Final = outside.read_sources
 
 
-def _read_sources(sources: Sequence[FloorSource], now_ms: Callable[[], int]) -> list[outside.Read]:
+def _read_sources(sources: Sequence[FloorSource], reach: Reach) -> list[outside.Read]:
     """Read files through the simulated reader, where it is a simulated operator who reads."""
-    clock = getattr(now_ms, "__self__", None)
-    if not isinstance(clock, SimClock):
-        return _READ_SOURCES(sources, now_ms)
-    return [clock.reader.read_outside(one) for one in sources]
+    reader: Any = reach.reader
+    if not isinstance(reader, SimReader):
+        return _READ_SOURCES(sources, reach)
+    return [reader.read_outside(one) for one in sources]
 
 
 outside.read_sources = _read_sources
@@ -58,7 +58,6 @@ class SimReader(RecordReads):
         self.settings = ConnectionSettings("simulated:9092")
         self.timeout_s = 5.0
         self.clock = clock
-        clock.reader = self
         self.on_commits: Callable[[str], None] = lambda _group: None
         self.on_ends: Callable[[tuple[str, int]], None] = lambda _tp: None
         self._kafka = kafka

@@ -57,6 +57,7 @@ class Fleet:
             PolicyError, SettingsError: a policy or a connection's settings are invalid.
             SameClusterError: two clusters have the same address.
         """
+        from kretain.config import settings_of
         from retention_cli.brokers.errors import SettingsError
         from retention_cli.engines.fleet.planning import Member, check_addresses
 
@@ -73,7 +74,7 @@ class Fleet:
                 settings = resolved.settings()
             except SettingsError as error:
                 raise SettingsError(f"{name}: {error}") from None
-            found.append(Member(name, settings, resolved.timeout_s, resolved.state_dir, selection))
+            found.append(Member(name, settings, resolved.timeout_s, resolved.state_dir, selection, settings_of))
         check_addresses(found)
         return found
 

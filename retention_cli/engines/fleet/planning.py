@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.reader import ClusterReader, Elsewhere
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
@@ -39,7 +39,8 @@ class SameClusterError(Exception):
 class Member:
     """One cluster of a fleet: its name, how to reach it, and what may be trimmed there.
 
-    ``selection`` returns the current policy; ``state_dir`` has audit logs, locks and ledgers.
+    ``selection`` returns the current policy; ``state_dir`` has audit logs, locks and ledgers; ``elsewhere`` knows other
+    clusters by their contexts (F7).
     """
 
     name: str
@@ -47,10 +48,11 @@ class Member:
     timeout_s: float
     state_dir: Path
     selection: Callable[[], Selection]
+    elsewhere: Elsewhere | None = None
 
     def reader(self) -> ClusterReader:
         """Return an unopened reader of the cluster."""
-        return ClusterReader(self.settings, self.timeout_s)
+        return ClusterReader(self.settings, self.timeout_s, elsewhere=self.elsewhere)
 
     def memories(self, reader: ClusterReader, kind: Kind) -> Memories:
         """Return the cluster's ledgers, unopened; ``kind`` is the policy's ``state``."""

@@ -182,7 +182,7 @@ def own_rows(prepared: Prepared) -> list[CommitRow]:
         recall.add_gone(sink, prepared.listing.keys)
     if prepared.job.partitions:
         topics = prepared.metadata.topics
-        fold_outside(sink, rules.sources, prepared.job.partitions, topics, recall, SYSTEM.wall_ms)
+        fold_outside(sink, rules.sources, prepared.job.partitions, topics, recall, prepared.target.reader)
     return sink.take()
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Final
 
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.metadata import TopicMetadata
+from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Rows
 from retention_cli.observe.floors.fold import FloorSink
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.floors.sources import checkpoint, command, file, zookeeper
-from retention_cli.observe.floors.sources.interface import Consumers, SourceError
+from retention_cli.observe.floors.sources import checkpoint, command, file, replica, zookeeper
+from retention_cli.observe.floors.sources.interface import Consumers, Reach, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
@@ -26,9 +27,10 @@ KINDS: Final[Mapping[str, ModuleType]] = {
     "checkpoint": checkpoint,
     "command": command,
     "file": file,
+    "replica": replica,
     "zookeeper": zookeeper,
 }
-"""A source is a module with ``read(source, now_ms)``: its consumers, or a :class:`SourceError`."""
+"""A source is a module with ``read(source, reach)``: its consumers, or a :class:`SourceError`."""
 _GRACE_S: Final = 1.0
 _OF_LIBRARIES: Final = (LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
@@ -52,13 +54,13 @@ class OutsideReading:
     failed: Mapping[FloorSource, str]
 
 
-def read_sources(sources: Sequence[FloorSource], now_ms: Callable[[], int]) -> list[Read]:
+def read_sources(sources: Sequence[FloorSource], reach: Reach) -> list[Read]:
     """Read the sources at the same time; one that is not done within its time-out costs no more than that."""
     results: list[Read] = [SourceError(f"not read within {one.timeout_ms / 1000:g} s (timeout)") for one in sources]
 
     def read(index: int, source: FloorSource) -> None:
         try:
-            results[index] = KINDS[source.kind].read(source, now_ms)
+            results[index] = KINDS[source.kind].read(source, reach)
         except SourceError as error:
             results[index] = error
         except _OF_LIBRARIES as error:  # this source is unknown, and no other
@@ -101,7 +103,7 @@ def checked(
 
 
 def _foreign(source: FloorSource, consumers: Consumers, topics: Mapping[str, TopicMetadata]) -> str | None:
-    if source.kind == "zookeeper":
+    if source.kind in ("replica", "zookeeper"):
         return None
     for one in consumers.values():
         elsewhere = sorted(topic for topic in one.positions if topic not in topics)
@@ -119,10 +121,10 @@ def _foreign(source: FloorSource, consumers: Consumers, topics: Mapping[str, Top
 def fold_outside(
     sink: FloorSink,
     sources: Sequence[FloorSource],
-    managed: Iterable[str],
+    managed: Collection[str],
     topics: Mapping[str, TopicMetadata],
     recall: Recall,
-    now_ms: Callable[[], int],
+    reader: ClusterReader,
     listener: Callable[[GroupCommits], None] | None = None,
 ) -> None:
     """Read the sources and hand over what they say; call it before any log end is read (F5).
@@ -133,12 +135,12 @@ def fold_outside(
         managed: the names of the managed topics.
         topics: the cluster's metadata by topic.
         recall: what is remembered (F5, F6).
-        now_ms: gives our wall clock.
+        reader: the cluster.
         listener: sees each consumer's positions, as of groups.
     """
     if not sources:
         return
-    reading = checked(sources, read_sources(sources, now_ms), topics)
+    reading = checked(sources, read_sources(sources, Reach(reader, managed)), topics)
     for key, one in reading.consumers.items():
         recall.complete(sink, key, one.rows)
         for topic, text in one.unreadable.items():

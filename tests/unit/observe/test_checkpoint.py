@@ -10,6 +10,7 @@ import pytest
 from retention_cli.observe.floors.sources import checkpoint
 from retention_cli.observe.floors.sources.interface import SourceError
 from retention_cli.policy.settings import FloorSource
+from tests.unit.observe.reach import reach_at
 
 NOW = 1_800_000_000_000
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1795479442687,"conf":{"spark.sql.shuffle.partitions":"1"}}\n'
@@ -40,7 +41,7 @@ def written(folder: Path, **changes: str | None) -> FloorSource:
 
 
 def positions(source: FloorSource) -> dict[str, list[tuple[int, int]]]:
-    [one] = checkpoint.read(source, lambda: NOW).values()
+    [one] = checkpoint.read(source, reach_at(NOW)).values()
     assert one.reads is not None
     return {topic: list(rows) for topic, rows in one.positions.items()} | {topic: [] for topic in one.reads}
 

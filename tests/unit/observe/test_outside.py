@@ -23,6 +23,7 @@ from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.rows import CommitRows
 from retention_cli.observe.floors.sources.interface import SourceError
 from retention_cli.policy.settings import FloorSource, GroupRules
+from tests.unit.observe.reach import reach_at
 
 NOW = 1_800_000_000_000
 ORDERS = TopicPartition("orders", 0)
@@ -76,7 +77,7 @@ def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> Floo
 def folded(*sources: FloorSource, recall: Recall | None = None, now_ms: int = NOW) -> FloorFold:
     fold = FloorFold({"orders": TopicScope([5, 5]), "payments": TopicScope([5])})
     fold.add("billing", {"orders": [(0, 50, 5), (1, 60, 5)], "payments": [(0, 70, 5)]})
-    fold_outside(fold, sources, ["orders", "payments"], TOPICS, recall or recalling(), lambda: now_ms)
+    fold_outside(fold, sources, ["orders", "payments"], TOPICS, recall or recalling(), reach_at(now_ms).reader)
     return fold
 
 
@@ -99,7 +100,7 @@ def test_a_file_counts_where_it_has_positions(tmp_path: Path) -> None:
 def test_positions_are_floors_without_any_group(tmp_path: Path) -> None:
     fold = FloorFold({"orders": TopicScope([5, 5])})
     source = a_file(tmp_path, "orders,0,7\norders,1,9\n")
-    fold_outside(fold, [source], ["orders"], TOPICS, recalling(), lambda: NOW)
+    fold_outside(fold, [source], ["orders"], TOPICS, recalling(), reach_at(NOW).reader)
     assert fold.floor(ORDERS, 0, 100) == Floor(7, "file:flink")
 
 
@@ -113,7 +114,9 @@ def test_a_partition_without_a_position_is_unknown_and_says_what_to_do(tmp_path:
 def test_a_group_of_the_same_name_is_another_consumer(tmp_path: Path) -> None:
     fold = FloorFold({"orders": TopicScope([5, 5])})
     fold.add("file:flink", {"orders": [(0, 3, 5), (1, 3, 5)]})
-    fold_outside(fold, [a_file(tmp_path, "orders,0,7\norders,1,9\n")], ["orders"], TOPICS, recalling(), lambda: NOW)
+    fold_outside(
+        fold, [a_file(tmp_path, "orders,0,7\norders,1,9\n")], ["orders"], TOPICS, recalling(), reach_at(NOW).reader
+    )
     assert fold.floor(ORDERS, 0, 100) == Floor(3, "group:file:flink")
     assert floor_by(key_of("file", "flink")) == "file:flink"
 
@@ -163,7 +166,7 @@ def test_too_old_is_unknown(tmp_path: Path) -> None:
 def test_what_is_read_for_spark_is_what_is_read_here(tmp_path: Path) -> None:
     sources = [a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",))]
     rows = CommitRows({"orders": 2, "payments": 1})
-    fold_outside(rows, sources, ["orders", "payments"], TOPICS, recalling(), lambda: NOW)
+    fold_outside(rows, sources, ["orders", "payments"], TOPICS, recalling(), reach_at(NOW).reader)
     key = key_of("file", "flink")
     found = {(one.group, one.topic, one.partition, one.kind, one.offset) for one in rows.take()}
     assert found == {
@@ -181,13 +184,13 @@ def a_command(*command: str, timeout_ms: int = 20_000) -> FloorSource:
 
 
 def said_of(source: FloorSource) -> str:
-    [found] = read_sources([source], lambda: NOW)
+    [found] = read_sources([source], reach_at(NOW))
     assert isinstance(found, SourceError)
     return str(found)
 
 
 def test_a_command_prints_what_a_file_holds() -> None:
-    [found] = read_sources([a_command("printf", r"orders,0,7\norders,1,9\n")], lambda: NOW)
+    [found] = read_sources([a_command("printf", r"orders,0,7\norders,1,9\n")], reach_at(NOW))
     reading = checked([a_command()], [found], TOPICS)
     assert reading.consumers == {key_of("command", "prod"): Seen({"orders": [(0, 7, None), (1, 9, None)]})}
 
@@ -223,7 +226,7 @@ def test_what_a_command_leaves_behind_does_not_outlive_a_timeout(tmp_path: Path)
 def test_sources_that_hang_are_waited_for_together(tmp_path: Path) -> None:
     began = time.monotonic()
     slow = [FloorSource("command", f"c{n}", command=("sleep", "60"), timeout_ms=1_000) for n in range(5)]
-    assert {str(one) for one in read_sources(slow, lambda: NOW)} == {"the command was not done within 1 s (timeout)"}
+    assert {str(one) for one in read_sources(slow, reach_at(NOW))} == {"the command was not done within 1 s (timeout)"}
     assert time.monotonic() - began < 4
 
 
@@ -232,7 +235,7 @@ def test_a_command_without_end_costs_no_memory() -> None:
 
 
 def test_there_is_no_shell() -> None:
-    [found] = read_sources([a_command("printf", r"%s,0,7\n", "$(id)")], lambda: NOW)
+    [found] = read_sources([a_command("printf", r"%s,0,7\n", "$(id)")], reach_at(NOW))
     assert not isinstance(found, SourceError)
     assert found["prod"].positions == {"$(id)": [(0, 7)]}
 
@@ -281,7 +284,7 @@ def web() -> Iterator[str]:
 )
 def test_a_file_over_http(web: str, path: str, said: str | None) -> None:
     source = FloorSource("file", "web", place=web + path, timeout_ms=1_000)
-    [found] = read_sources([source], lambda: NOW)
+    [found] = read_sources([source], reach_at(NOW))
     if said is None:
         assert not isinstance(found, SourceError)
         assert found["web"].positions == {"orders": [(0, 7), (1, 9)]}

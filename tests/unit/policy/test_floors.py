@@ -83,11 +83,11 @@ def test_editors_are_told_the_same() -> None:
         ),
         (
             "  - {name: a}",
-            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper, checkpoint",
+            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper, checkpoint, replica",
         ),
         (
             "  - {name: a, file: a.json, command: [x]}",
-            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper, checkpoint",
+            "policy.yaml:3: floors: an entry is of one kind: write one of file, command, zookeeper, checkpoint, replica",
         ),
         (
             "  - {name: 'a b', file: a}",

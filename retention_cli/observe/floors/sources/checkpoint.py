@@ -8,7 +8,7 @@ done, ``sources/I/0`` has where a Kafka source began.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from retention_cli.observe.floors.sources import strict_json
@@ -18,6 +18,7 @@ from retention_cli.observe.floors.sources.interface import (
     Consumer,
     Consumers,
     Position,
+    Reach,
     SourceError,
 )
 from retention_cli.observe.floors.sources.positions import check_age
@@ -43,7 +44,7 @@ class _Batch(NamedTuple):
     written_ms: int | None
 
 
-def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
+def read(source: FloorSource, reach: Reach) -> Consumers:
     """Return the positions of every Kafka source of the query.
 
     What the batch under way reads beside them, and partitions that only one of two sources of a topic has met, are
@@ -51,7 +52,7 @@ def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
 
     Args:
         source: ``place`` is the checkpoint's folder, a path or a URL.
-        now_ms: gives our wall clock.
+        reach: for our wall clock.
 
     Raises:
         SourceError: there is no checkpoint, it is damaged or of a format that is not known, or it is too old.
@@ -81,7 +82,7 @@ def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
     if source.max_age_ms is not None:
         if committed_ms is None:
             raise SourceError(f"{checkpoint.shown}: nothing says how old its last batch is: leave out max.age")
-        check_age(committed_ms, now_ms(), source.max_age_ms)
+        check_age(committed_ms, reach.now_ms(), source.max_age_ms)
     return {source.name: Consumer(positions, frozenset(reads))}
 
 

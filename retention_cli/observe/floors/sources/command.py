@@ -8,22 +8,21 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 
-from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
+from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
 from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
 
 
-def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
+def read(source: FloorSource, reach: Reach) -> Consumers:
     """Run the command and return the positions that it prints.
 
     It runs without a shell. What it writes to stderr is not shown: it may hold a secret.
 
     Args:
         source: ``command`` is the program and its arguments, ``place`` the folder that it runs in.
-        now_ms: returns our wall clock (Unix ms).
+        reach: for our wall clock.
 
     Raises:
         SourceError: it can't be run, fails, takes too long, or prints no positions that can be used.
@@ -46,7 +45,7 @@ def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
         _end(process)
     at_ms, positions = read_positions(content)
     if at_ms is not None:
-        check_age(at_ms, now_ms(), source.max_age_ms)
+        check_age(at_ms, reach.now_ms(), source.max_age_ms)
     return {source.name: Consumer(positions)}
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import email.utils
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.files import read_file
-from retention_cli.observe.floors.sources.interface import Consumer, Consumers, SourceError
+from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Reach, SourceError
 from retention_cli.observe.floors.sources.positions import MAX_BYTES, check_age, read_positions
 from retention_cli.observe.floors.sources.stored import Storage
 from retention_cli.policy.settings import FloorSource
@@ -17,12 +16,12 @@ from retention_cli.policy.settings import FloorSource
 _HTTP: Final = ("http://", "https://")
 
 
-def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
+def read(source: FloorSource, reach: Reach) -> Consumers:
     """Return the file's positions, no older than the policy allows.
 
     Args:
         source: ``place`` is a path or a URL.
-        now_ms: returns our wall clock (Unix ms).
+        reach: for our wall clock.
 
     Raises:
         SourceError: it can't be read, holds no positions that can be used, or is too old.
@@ -38,7 +37,7 @@ def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
     moment = written_ms if at_ms is None else at_ms
     if moment is None:
         raise SourceError('nothing says how old it is: write it as JSON, with "at"')
-    check_age(moment, now_ms(), source.max_age_ms)
+    check_age(moment, reach.now_ms(), source.max_age_ms)
     return {source.name: Consumer(positions)}
 
 

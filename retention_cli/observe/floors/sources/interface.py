@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from retention_cli.brokers.reader import ClusterReader
 
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
@@ -27,6 +30,20 @@ class Consumer(NamedTuple):
 
 Consumers = Mapping[str, Consumer]
 """A source's consumers by name: one for a file or a command, each group for ZooKeeper."""
+
+
+class Reach(NamedTuple):
+    """What a source can reach beside its own settings: the cluster, its clock, and other clusters by their contexts.
+
+    ``topics`` are those whose floors are wanted; None for all that have positions.
+    """
+
+    reader: ClusterReader
+    topics: Collection[str] | None = None
+
+    def now_ms(self) -> int:
+        """Return our wall clock (Unix ms)."""
+        return self.reader.clock.wall_ms()
 
 
 class SourceError(Exception):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.files import read_file
-from retention_cli.observe.floors.sources.interface import MAX_OFFSET, Consumer, Consumers, Position, SourceError
+from retention_cli.observe.floors.sources.interface import MAX_OFFSET, Consumer, Consumers, Position, Reach, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain, shown
@@ -30,17 +30,17 @@ _QUIET.addHandler(logging.NullHandler())
 _QUIET.propagate = False
 
 
-def read(source: FloorSource, now_ms: Callable[[], int]) -> Consumers:
+def read(source: FloorSource, reach: Reach) -> Consumers:
     """Return the consumers of all matching groups, by group.
 
     Args:
         source: ``place`` is ``host:port,…/chroot``; ``auth_file`` a file with ``user:password`` (digest).
-        now_ms: unused, as positions in ZooKeeper are current.
+        reach: unused, as positions in ZooKeeper are current.
 
     Raises:
         SourceError: ZooKeeper can't be reached or read, the session was lost, or there are no consumers at all.
     """
-    del now_ms
+    del reach
     try:
         from kazoo.client import KazooClient
         from kazoo.exceptions import KazooException, NoAuthError, NoNodeError

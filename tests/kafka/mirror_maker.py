@@ -1,0 +1,50 @@
+"""A real MirrorMaker 2, which copies from one embedded cluster to another."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kretain.embedded import jars
+from kretain.embedded.java import find_java
+
+SETTINGS = """
+clusters = primary, dr
+primary.bootstrap.servers = {primary}
+dr.bootstrap.servers = {dr}
+primary->dr.enabled = true
+primary->dr.topics = {topics}
+dr->primary.enabled = false
+replication.factor = 1
+checkpoints.topic.replication.factor = 1
+heartbeats.topic.replication.factor = 1
+offset-syncs.topic.replication.factor = 1
+offset.storage.replication.factor = 1
+status.storage.replication.factor = 1
+config.storage.replication.factor = 1
+offset.storage.partitions = 1
+status.storage.partitions = 1
+offset.flush.interval.ms = 1000
+refresh.topics.interval.seconds = 1
+emit.checkpoints.interval.seconds = 1
+"""
+
+
+@contextmanager
+def mirror_maker(folder: Path, primary: str, dr: str, topics: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Copy topics from ``primary`` to ``dr``; give the process."""
+    java = find_java()
+    lib = jars.resolve("connect-mirror", jars.DEFAULT_VERSION, java, print)
+    runtime = jars.resolve("connect-runtime", jars.DEFAULT_VERSION, java, print)
+    (folder / "mm2.properties").write_text(SETTINGS.format(primary=primary, dr=dr, topics=topics))
+    command = [str(java.executable), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*:{runtime}/*"]
+    command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(folder / "mm2.properties")]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,25 @@
+"""What sources of floors reach in tests of their own: a clock that stands still, and a cluster that is not asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.core.clock import SystemClock
+from retention_cli.observe.floors.sources.interface import Reach
+
+
+@dataclass
+class StillClock(SystemClock):
+    """It is always ``now_ms``."""
+
+    now_ms: int
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+def reach_at(now_ms: int) -> Reach:
+    """Return the reach at that time (Unix ms)."""
+    return Reach(ClusterReader(ConnectionSettings("not-asked:9092"), clock=StillClock(now_ms)))
