@@ -28,6 +28,7 @@ _FRAMES: Final = "engines/spark/frames.py"
 _OUTSIDE: Final = "observe/floors/outside.py"
 _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
 _POSITIONS: Final = "observe/floors/sources/positions.py"
+_REPLICA: Final = "observe/floors/sources/replica.py"
 _REMEMBER: Final = "engines/spark/remember.py"
 
 MUTANTS: Final = (
@@ -148,6 +149,10 @@ MUTANTS: Final = (
         "F7: topics of the batch under way are let be", _CHECKPOINT, "in (*under_way.offsets, *stands)", "in (*stands,)"
     ),
     Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "last.written_ms > committed_ms", "False"),
+    Mutant(
+        "F7: a copy that is lost counts", _REPLICA, "if not there.start <= sync.downstream < there.end:", "if False:"
+    ),
+    Mutant("F7: any record is a copy", _REPLICA, "return one.content == other.content and", "return True or"),
     Mutant("F7: of two rows the last counts", _POSITIONS, "        if partition in here:", "        if False:"),
 )
 

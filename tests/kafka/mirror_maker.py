@@ -26,7 +26,7 @@ status.storage.replication.factor = 1
 config.storage.replication.factor = 1
 offset.storage.partitions = 1
 status.storage.partitions = 1
-offset.flush.interval.ms = 1000
+dr.offset.flush.interval.ms = 1000
 refresh.topics.interval.seconds = 1
 emit.checkpoints.interval.seconds = 1
 """

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from kretain.embedded.cluster import EmbeddedKafka
 from tests.kafka.mirror_maker import mirror_maker
@@ -64,7 +65,7 @@ def paused(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def policy(topic: str, **more: str) -> str:
     keys = "".join(f", {key.replace('__', '.')}: '{value}'" for key, value in more.items())
-    return consumed(topic, after="0") + f"\nfloors:\n  - {{replica: dr, timeout: 30s{keys}}}"
+    return consumed(topic, after="0") + f"\nfloors:\n  - {{replica: dr{keys}}}"
 
 
 def read_by_group(world: World, topic: str, offset: int) -> None:
@@ -123,3 +124,90 @@ def test_what_is_copied_goes_and_what_is_not_stays(world: World, dr: World, copy
     until(world, topic, lambda one: one.trim_to == 15)
     until(world, late, lambda one: one.trim_to == 3)
     assert len(dr.records(f"primary.{topic}")) == 15
+
+
+def test_a_copy_that_is_lost_holds_even_when_other_records_took_its_offsets(
+    world: World, dr: World, copying: subprocess.Popen[bytes]
+) -> None:
+    topic = make(world)
+    until(world, topic, lambda one: one.trim_to == 10)
+    with paused(copying):
+        dr.delete(f"primary.{topic}")
+        assert "its copy is not there" in said(world.decide(policy(topic), topic))
+        dr.topic(name=f"primary.{topic}")
+        assert "the copy of offset 9 is no longer there: it was offset 9 of what has 0 to 0" in said(
+            world.decide(policy(topic), topic)
+        )
+        dr.produce(f"primary.{topic}", [5 * HOUR] * 20, value=b"another")
+        held = world.decide(policy(topic), topic)
+        assert held.action == "hold"
+        assert f"offset 9 of primary.{topic} in dr is not a copy of offset 9" in said(held)
+
+
+def test_a_topic_that_was_recreated_holds_until_its_records_are_copied(
+    world: World, dr: World, copying: subprocess.Popen[bytes]
+) -> None:
+    """Its former syncs stay: nobody clears them."""
+    topic = make(world)
+    until(world, topic, lambda one: one.trim_to == 10)
+    with paused(copying):
+        world.delete(topic)
+        world.topic(name=topic)
+        world.produce(topic, [4 * HOUR] * 20)
+        read_by_group(world, topic, 20)
+        for remember in (True, False):  # without a memory, too
+            held = world.decide(policy(topic), topic, remember=remember)
+            assert held.action == "hold"
+            assert "is not a copy of offset 9" in said(held)
+
+
+def test_the_cluster_itself_is_no_replica(world: World, copying: subprocess.Popen[bytes]) -> None:
+    topic = make(world)
+    world.contexts = {"dr": world.bootstrap}
+    assert "context dr is this cluster itself" in said(world.decide(policy(topic), topic))
+    world.contexts = {"dr": "127.0.0.1:1"}
+    held = world.decide(policy(topic, timeout="1s"), topic)
+    assert held.action == "hold"
+    assert "replica:dr could not be read: 127.0.0.1:1" in said(held)
+
+
+def test_commands_name_the_replica(
+    world: World, target: EmbeddedKafka, copying: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    topic = make(world)
+    until(world, topic, lambda one: one.trim_to == 10)
+    config, file = tmp_path / "config.yaml", tmp_path / "policy.yaml"
+    config.write_text(f"contexts: {{dr: {{bootstrap-server: '{target.bootstrap}'}}}}\n")
+    file.write_text(policy(topic))
+    config_is = str(config)
+    rows = {
+        one["group"]: one
+        for one in world.cli("groups", "-p", str(file), "-o", "json", KRETAIN_CONFIG=config_is).json()["groups"]
+    }
+    assert rows["replica:dr"]["type"] == "replica"
+    assert topic in rows["replica:dr"]["topics"]
+    assert "replica:dr can be read: it stands on" in world.cli("doctor", "-p", str(file), KRETAIN_CONFIG=config_is).out
+    assert (
+        world.cli("plan", "-p", str(file), "-o", "json", KRETAIN_CONFIG=config_is).json()["partitions"][0]["trim_to"]
+        == 10
+    )
+    spark = world.cli(
+        "plan", "-p", str(file), "--spark", "--master", "local[2]", "-o", "json", KRETAIN_CONFIG=config_is
+    ).json()["partitions"][0]
+    assert (spark["trim_to"], spark["min_commit"]) == (10, 10)
+    config.write_text("contexts: {other: {bootstrap-server: 'a:1'}}\n")
+    held = world.cli("plan", "-p", str(file), "-o", "json", KRETAIN_CONFIG=config_is).json()["partitions"][0]
+    assert "there is no context 'dr'; it has other" in held["reasons"][0]["text"]
+
+
+def test_what_is_no_sync_makes_the_replica_unreadable(world: World, copying: subprocess.Popen[bytes]) -> None:
+    """Last of all: MirrorMaker 2 can't read its topic any more, either."""
+    topic = make(world)
+    until(world, topic, lambda one: one.trim_to == 10)
+    with paused(copying):
+        producer = Producer({"bootstrap.servers": world.bootstrap})
+        producer.produce(SYNCS, b"odd", b"odd")
+        assert producer.flush(30) == 0
+        held = world.decide(policy(topic), topic)
+        assert held.action == "hold"
+        assert f"{SYNCS}: the message at offset" in said(held)

@@ -23,12 +23,15 @@ from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import LOG_APPEND_TIME, Message, Range
 from retention_cli.core.model import TopicPartition
+from retention_cli.core.printable import printable
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Position, Reach, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
 
 _CHECKPOINTS: Final = re.compile(r"(.+)\.checkpoints\.internal")
+_LONGEST: Final = 400
+"""No error of a cluster is longer, in characters."""
 _LENGTH: Final = struct.Struct(">h")
 _PARTITION: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
@@ -41,12 +44,14 @@ class Sync(NamedTuple):
     downstream: int
 
 
-class _Extent(NamedTuple):
+class Extent(NamedTuple):
+    """S and H of a partition."""
+
     start: int
     end: int
 
 
-class _Print(NamedTuple):
+class Print(NamedTuple):
     """What is compared of a record: its timestamp, whether a broker stamped it, and a digest of its key and value."""
 
     timestamp: int
@@ -72,7 +77,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
         with reach.reader.again(timeout_s) as here, reach.reader.of_context(source.place, timeout_s) as there:
             return {source.name: _Replica(source, here, there, deadline).copied(reach.topics)}
     except (BrokerError, SettingsError) as error:
-        raise SourceError(plain(str(error))) from None
+        raise SourceError(printable(str(error))[:_LONGEST]) from None
 
 
 def parse_sync(key: bytes | None, value: bytes) -> tuple[TopicPartition, Sync]:
@@ -93,6 +98,35 @@ def parse_sync(key: bytes | None, value: bytes) -> tuple[TopicPartition, Sync]:
     if min(partition, *sync) < 0:
         raise ValueError
     return TopicPartition(key[_LENGTH.size : end].decode(), partition), sync
+
+
+def position_of(extent: Extent, sync: Sync | None, there: Extent | None) -> int | str:
+    """Return where the copy of a partition stands if its last sync can be believed, or why that is unknown.
+
+    Args:
+        extent: S and H of the partition.
+        sync: its last offset sync, if there is one.
+        there: S and H of its copy; None if there is no copy.
+    """
+    if extent.start == extent.end:
+        return extent.end
+    if sync is None:
+        return "MirrorMaker 2 has told no offset sync: if it does not copy this topic, leave it out of topics"
+    if sync.upstream < extent.start:
+        return sync.upstream + 1
+    if there is None:
+        return "its copy is not there, or this user may not describe it"
+    if not there.start <= sync.downstream < there.end:
+        return (
+            f"the copy of offset {sync.upstream:,} is no longer there: it was offset {sync.downstream:,} of what has "
+            f"{there.start:,} to {there.end:,}"
+        )
+    return sync.upstream + 1
+
+
+def is_copy(one: Print, other: Print) -> bool:
+    """Return whether a record in the other cluster is a copy of one here."""
+    return one.content == other.content and (one.timestamp == other.timestamp or other.stamped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +151,23 @@ class _Replica:
         positions: dict[str, list[Position]] = {}
         doubts: dict[str, list[str]] = {}
         to_prove: dict[TopicPartition, Sync] = {}
-        for topic, copy in copies.items():
-            positions[topic] = []
-            for number in sorted(near.topics[topic].partitions):
-                tp = TopicPartition(topic, number)
-                told = self._position(tp, extents[tp], syncs.get(tp), copy, remote)
-                if isinstance(told, str):
-                    doubts.setdefault(topic, []).append(f"partition {number}: {told}")
-                    continue
-                positions[topic].append((number, told))
-                if (sync := syncs.get(tp)) is not None and told == sync.upstream + 1 and told > _start(extents[tp]):
-                    to_prove[tp] = sync
+        for tp, extent in extents.items():
+            there = remote.get(TopicPartition(copies[tp.topic], tp.partition))
+            if isinstance(extent, str):
+                told: int | str = extent
+            elif isinstance(there, str):
+                told = f"{plain(copies[tp.topic])} in {self.source.place}: {there}"
+            else:
+                told = position_of(extent, syncs.get(tp), there)
+            if isinstance(told, str):
+                doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {told}")
+                continue
+            positions.setdefault(tp.topic, []).append((tp.partition, told))
+            if not isinstance(extent, str) and extent.start < told and extent.start < extent.end:
+                to_prove[tp] = syncs[tp]
         for tp, text in self._unproven(to_prove, copies):
             doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {text}")
-        sound = {topic: rows for topic, rows in positions.items() if topic not in doubts and rows}
+        sound = {topic: rows for topic, rows in positions.items() if topic not in doubts}
         return Consumer(sound, unreadable={topic: _first(texts) for topic, texts in doubts.items()})
 
     def _names(self, far: ClusterMetadata) -> str:
@@ -183,38 +220,6 @@ class _Replica:
             raise SourceError(f"{name}: the message at offset {odd[0]:,} is no offset sync")
         return found
 
-    def _position(
-        self,
-        tp: TopicPartition,
-        extent: _Extent | str,
-        sync: Sync | None,
-        copy: str,
-        remote: Mapping[TopicPartition, _Extent | str],
-    ) -> int | str:
-        """Return where the copy stands, or why that is unknown."""
-        place = self.source.place
-        if isinstance(extent, str):
-            return extent
-        if extent.start == extent.end:
-            return extent.end
-        if sync is None:
-            return (
-                f"MirrorMaker 2 has told no offset sync: if it does not copy {plain(tp.topic)}, leave it out of topics"
-            )
-        if sync.upstream < extent.start:
-            return sync.upstream + 1
-        there = remote.get(TopicPartition(copy, tp.partition))
-        if there is None:
-            return f"{place} has no {plain(copy)}-{tp.partition}, or this user may not describe it"
-        if isinstance(there, str):
-            return f"{place}: {plain(copy)}-{tp.partition}: {there}"
-        if not there.start <= sync.downstream < there.end:
-            return (
-                f"the copy of offset {sync.upstream:,} is no longer in {place}: it was offset {sync.downstream:,} of "
-                f"{plain(copy)}, which has {there.start:,} to {there.end:,}"
-            )
-        return sync.upstream + 1
-
     def _unproven(
         self, syncs: Mapping[TopicPartition, Sync], copies: Mapping[str, str]
     ) -> Iterator[tuple[TopicPartition, str]]:
@@ -230,15 +235,15 @@ class _Replica:
                 yield tp, f"offset {sync.upstream:,}: {one}"
             elif isinstance(other, str):
                 yield tp, f"{copy}: {other}"
-            elif one.content != other.content or (one.timestamp != other.timestamp and not other.stamped):
+            elif not is_copy(one, other):
                 why = "a topic was recreated, or records are changed on the way"
                 yield tp, f"{copy} is not a copy of offset {sync.upstream:,}: {why}"
 
     def _prints(
         self, reader: ClusterReader, offsets: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, _Print | str]:
+    ) -> dict[TopicPartition, Print | str]:
         """Return what is compared of these records, or why one can't be read."""
-        found: dict[TopicPartition, _Print | str] = {}
+        found: dict[TopicPartition, Print | str] = {}
 
         def take(tp: TopicPartition, message: Message) -> bool:
             found[tp] = _print(message)
@@ -253,35 +258,31 @@ class _Replica:
         return found
 
 
-def _print(message: Message) -> _Print:
+def _print(message: Message) -> Print:
     digest = hashlib.sha256()
     for one in (message.key(), message.value()):
         digest.update(b"-" if one is None else b"%d:" % len(one))
         digest.update(one or b"")
     kind, timestamp = message.timestamp()
-    return _Print(timestamp, kind == LOG_APPEND_TIME, digest.digest())
+    return Print(timestamp, kind == LOG_APPEND_TIME, digest.digest())
 
 
 def _extents(
     reader: ClusterReader, metadata: ClusterMetadata, topics: Collection[str]
-) -> dict[TopicPartition, _Extent | str]:
+) -> dict[TopicPartition, Extent | str]:
     """Return S and H of each partition of these topics, or why one can't be read."""
     leaders = metadata.places(sorted(topics))
     specs: tuple[Spec, ...] = ("earliest", "latest")
     starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
-    found: dict[TopicPartition, _Extent | str] = {}
+    found: dict[TopicPartition, Extent | str] = {}
     for tp in leaders:
         start, end = starts[tp], ends[tp]
         if isinstance(start, Found) and isinstance(end, Found):
-            found[tp] = _Extent(start.offset, end.offset)
+            found[tp] = Extent(start.offset, end.offset)
         else:
             failed = next((one for one in (start, end) if isinstance(one, RequestFailedError)), "it names no end")
             found[tp] = f"its ends can't be read: {failed}"
     return found
-
-
-def _start(extent: _Extent | str) -> int:
-    return 0 if isinstance(extent, str) else extent.start
 
 
 def _first(texts: list[str]) -> str:
