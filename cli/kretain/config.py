@@ -29,7 +29,7 @@ from retention_cli.core.state_dir import default_state_dir
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.memory.stores import Kind, Memories
 
-_KEYS = ("bootstrap-server", "command-config", "policy", "settings", "state-dir", "timeout")
+_KEYS = ("bootstrap-server", "command-config", "confirm", "policy", "settings", "state-dir", "timeout")
 
 
 class ConfigError(Exception):
@@ -38,13 +38,17 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A command's settings from all sources, and where each came from."""
+    """A command's settings from all sources, and where each came from.
+
+    ``typed`` is what the user types to confirm a trim, instead of ``y``: the name of a context that says so.
+    """
 
     connection: dict[str, Setting]
     policy: Path | None
     state_dir: Path
     timeout_s: float
     origins: list[tuple[str, str, str]]
+    typed: tuple[str, ...] = ()
 
     def settings(self) -> ConnectionSettings:
         """Return the connection settings that the keys specify.
@@ -135,6 +139,7 @@ def resolve(
         state_dir=default_state_dir() if state is None else Path(state),
         timeout_s=DEFAULT_TIMEOUT_S if timeout is None else _timeout_ms(timeout, timeout_origin) / 1000,
         origins=origins,
+        typed=(where.partition(" ")[2],) if "confirm" in context else (),
     )
     origins += [(key, masked(key, setting.value), setting.origin) for key, setting in sorted(connection.items())]
     origins += [
@@ -219,6 +224,8 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
             entry[key] = path.parent / Path(str(entry[key])).expanduser()
     if not isinstance(entry.get("settings", {}), dict):
         raise ConfigError(f"{path}: contexts.{name}.settings: is not a mapping of keys to values")
+    if entry.get("confirm", "name") != "name":
+        raise ConfigError(f"{path}: contexts.{name}.confirm: write name, or leave it out")
     return entry, f"context {name}"
 
 

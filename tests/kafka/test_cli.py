@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.kafka.terminal import Terminal
 from tests.kafka.world import HOUR, World, consumed, run_cli
 
 OLD = [30 * HOUR] * 10
@@ -323,7 +325,7 @@ class TestTrim:
             answer,
         )
         assert left_with == code, said
-        assert "Trim 8 records from 1 partition of 1 topic in cluster" in said
+        assert f"from 1 partition of {topic} in cluster" in " ".join(said.split())
         assert "\x1b[" in said, "a terminal gets color"
         assert world.ends(topic)[0] == start
 
@@ -335,7 +337,60 @@ class TestTrim:
             ["trim", "-p", str(policy), "-b", world.bootstrap, "--state-dir", str(world.state_dir)], "[y/N]", "n\n"
         )
         assert left_with == 6
-        assert "2 of them have NOT been read by every consumer that counts" in " ".join(said.split())
+        assert f"2 of them have NOT been read by {topic}-a (2)" in " ".join(said.split())
+
+    def test_a_plan_past_a_limit_is_refused_before_the_question(self, shop: Shop, topic: str, tmp_path: Path) -> None:
+        world = World(shop[0].bootstrap, tmp_path / "state")
+        policy = tmp_path / "p.yaml"
+        policy.write_text(consumed(topic).replace("version: 1", "version: 1\nlimits: {max.records: 7}"))
+        said, left_with = in_a_terminal(
+            ["trim", "-p", str(policy), "-b", world.bootstrap, "--state-dir", str(world.state_dir)], "[y/N]", "y\n"
+        )
+        assert left_with == 6
+        assert "8 records are more than limits.max.records, 7" in said
+        assert "[y/N]" not in said
+        assert world.ends(topic) == (0, 10)
+
+    def test_the_plan_that_is_asked_about_is_shown_with_those_partitions_alone(
+        self, shop: Shop, tmp_path: Path
+    ) -> None:
+        """Though stdout is a file, and -q says nothing else."""
+        world = World(shop[0].bootstrap, tmp_path / "state")
+        topic = world.topic(partitions=2)
+        for partition in (0, 1):
+            world.produce(topic, OLD, partition)
+        world.commit(f"{topic}-a", topic, {0: 8, 1: 8})
+        script = shlex.join(
+            [
+                *(sys.executable, "-m", "kretain", "trim", topic, "--consumed-after", "1h", "--max-partitions", "1"),
+                *("-q", "-b", world.bootstrap, "--state-dir", str(world.state_dir)),
+            ]
+        )
+        with Terminal(["sh", "-c", f"{script} > {tmp_path / 'out'}"]) as terminal:
+            terminal.read_until("[y/N]")
+            assert f"{topic}-0" in terminal.text
+            assert f"{topic}-1" not in terminal.text
+            assert f"from 1 partition of {topic} in" in " ".join(terminal.text.split())
+            terminal.type("y\r")
+            assert terminal.wait() == 0
+        assert [world.ends(topic, partition)[0] for partition in (0, 1)] == [8, 0]
+        assert f"{topic}-0" in (tmp_path / "out").read_text()
+
+    @pytest.mark.parametrize(("typed", "code"), [("y", 6), ("prod", 0)])
+    def test_a_context_may_want_its_name_typed(
+        self, shop: Shop, topic: str, tmp_path: Path, typed: str, code: int
+    ) -> None:
+        world = shop[0]
+        config = tmp_path / "config.yaml"
+        config.write_text(f"contexts: {{prod: {{bootstrap-server: '{world.bootstrap}', confirm: name}}}}\n")
+        command = [sys.executable, "-m", "kretain", "trim", topic, "--consumed-after", "1h", "--context", "prod"]
+        with Terminal(
+            [*command, "--state-dir", str(tmp_path)], environ={**os.environ, "KRETAIN_CONFIG": str(config)}
+        ) as terminal:
+            terminal.read_until("Type the name of the cluster to go on, prod:")
+            terminal.type(f"{typed}\r")
+            assert terminal.wait() == code
+        assert world.ends(topic)[0] == (8 if code == 0 else 0)
 
 
 def in_a_terminal(arguments: list[str], prompt: str, answer: str) -> tuple[str, int]:

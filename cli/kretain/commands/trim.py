@@ -95,6 +95,8 @@ def trim(
     from kretain.render.kit.screen import warn
     from kretain.render.trim import print_report
     from retention_cli.policy.selection import Selection
+    from retention_cli.trim.asked import asked_for, exceeded
+    from retention_cli.trim.batches import RefusedError as LimitsError
     from retention_cli.trim.history import past_day
     from retention_cli.trim.run import Orders, check_cluster, check_saved, run_trim
 
@@ -163,11 +165,16 @@ def trim(
             from kretain.render.plan import print_plan
             from kretain.render.trim import question
 
-            def show() -> None:
-                if output == Output.table:
-                    print_plan(made, PlanOutput.table, every_row=False)
-
-            confirm(lambda: question(made, max_partitions), show)
+            asked = asked_for(made, max_partitions)
+            limits = today.policy.limits
+            day = past_day(settings.state_dir, made.cluster_id, now_ms(), limits)
+            if over := exceeded(made, asked, day, limits):
+                raise LimitsError(over)
+            confirm(
+                lambda: question(asked),
+                lambda: print_plan(asked, PlanOutput.table, every_row=False),
+                settings.typed,
+            )
         orders = Orders(
             selection=selection,
             state_dir=settings.state_dir,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, of_many
+from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, of_many, tell
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
 from kretain.flows.spark import SharedSpark
 from kretain.flows.trims import code_of, confirm, note_deeds, now_ms, warn_of_log
@@ -66,8 +66,10 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     # All of a saved plan is read and validated before the first request; rows are not kept.
     shares = [fleet_share(name, plan(), flags.max_partitions) for name, plan in chosen.plans.items()]
     if not flags.dry_run and not flags.yes and any(share.partitions for share in shares):
-        show = chosen.show if flags.output == Output.table else lambda: None
-        confirm(lambda: fleet_question(shares, list(chosen.failures)), show)
+        _leave_out_exceeding(members, chosen, flags)
+        shares = [one for one in shares if one.name not in chosen.failures]
+        typed = [name for member in members for name in fleet.clusters[member.name].typed]
+        confirm(lambda: fleet_question(shares, list(chosen.failures)), chosen.show, typed)
     found = dict(trim_each(members, chosen, flags))
     report = FleetReport(fleet.source, fleet.digest, {name: found[name] for name in fleet.clusters if name in found})
     print_fleet_report(report, flags.output, every_row=flags.every_row)
@@ -77,6 +79,33 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     codes = [code_of_failure(one) for one in report.failures.values()]
     codes += [code_of(one, fail_on_hold=flags.fail_on_hold) for one in report.reports.values()]
     return of_many(codes)
+
+
+def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, flags: TrimFlags) -> None:
+    """Refuse what exceeds a cluster's limits before the user is asked (G6).
+
+    Raises:
+        RefusedError: that is every cluster that would be trimmed; nothing was.
+    """
+    from retention_cli.engines.fleet.plan import Failure
+    from retention_cli.trim.asked import asked_for, exceeded
+    from retention_cli.trim.batches import RefusedError as LimitsError
+    from retention_cli.trim.history import past_day
+
+    refused: dict[str, Failure] = {}
+    for member in members:
+        if member.name not in chosen.plans:
+            continue
+        plan, limits = chosen.plans[member.name](), member.selection().policy.limits
+        day = past_day(member.state_dir, plan.cluster_id, now_ms(), limits)
+        if over := exceeded(plan, asked_for(plan, flags.max_partitions), day, limits):
+            refused[member.name] = Failure(str(LimitsError(over)), LimitsError(over))
+    if refused and len(refused) == sum(1 for give in chosen.plans.values() if give().totals.trim):
+        raise RefusedError("; ".join(f"{name}: {one.error}" for name, one in refused.items()))
+    for name, failure in refused.items():
+        tell(f"kretain: {name} is left alone: {failure.error}")
+        del chosen.plans[name]
+        chosen.failures[name] = failure
 
 
 def trim_each(

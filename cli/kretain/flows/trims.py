@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kretain.errors import Deeds, Exit, RefusedError, tell, worst
@@ -32,8 +33,10 @@ def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
     )
 
 
-def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
-    """Show the plan and ask the user.
+def confirm(question: Callable[[], str], show: Callable[[], None], typed: Sequence[str] = ()) -> None:
+    """Show the plan and ask the user; on stderr if stdout is redirected, as the report goes there.
+
+    ``typed`` are names of clusters that want to be typed: their contexts say ``confirm: name``.
 
     Raises:
         RefusedError: stdin or stderr is not a terminal, or the answer is not yes; nothing was trimmed.
@@ -42,13 +45,23 @@ def confirm(question: Callable[[], str], show: Callable[[], None]) -> None:
         raise RefusedError(
             "there is no terminal to ask on: give --yes to trim, or --dry-run to rehearse; nothing was trimmed"
         )
-    show()
+    with contextlib.nullcontext() if sys.stdout.isatty() else contextlib.redirect_stdout(sys.stderr):
+        show()
     print(file=sys.stderr)
-    tell(f"{question()} [y/N] ", end=" ")
-    answer = sys.stdin.readline().strip().lower()
+    if not typed:
+        tell(f"{question()} [y/N] ", end=" ")
+        answered = sys.stdin.readline().strip().lower() in ("y", "yes")
+    else:
+        tell(question())
+        answered = all(_type(name) for name in typed)
     print(file=sys.stderr)
-    if answer not in ("y", "yes"):
+    if not answered:
         raise RefusedError("not confirmed; nothing was trimmed")
+
+
+def _type(name: str) -> bool:
+    tell(f"Type the name of the cluster to go on, {name}:", end=" ")
+    return sys.stdin.readline().strip() == name
 
 
 def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:

@@ -54,7 +54,7 @@ def fleet_question(shares: Sequence[Share], left_alone: Sequence[str]) -> str:
     if unread:
         text += f" {count(unread, 'of them has', 'of them have')} NOT been read by every consumer that counts."
     if left_alone:
-        text += f" Left alone, since there is no plan: {', '.join(left_alone)}."
+        text += f" Left alone: {', '.join(left_alone)}."
     return text + " This can't be undone."
 
 

@@ -28,6 +28,8 @@ _STYLES: dict[OutcomeName, str | None] = {
 _LOUDEST: tuple[OutcomeName, ...] = ("failed", "unverified", "trimmed", "would-trim", "held", "unchanged")
 LOUD: tuple[tuple[str, OutcomeName], ...] = (("Failed", "failed"), ("Unverified", "unverified"), ("Held", "held"))
 """Outcomes whose reasons are printed under the table, with their headings."""
+ASKED_BY_NAME = 5
+"""At most this many topics and consumers are named in the question."""
 
 
 def print_report(report: TrimReport, output: Output, *, every_row: bool) -> None:
@@ -112,16 +114,31 @@ def _print_totals(report: TrimReport) -> None:
         screen.say(f"Run {report.run}, clock {report.clock}.", "dim")
 
 
-def question(plan: Plan, limited_to: int | None) -> str:
-    """Return the question to ask before anything is deleted: how much, where, and what is unread."""
-    rows = [one for one in plan.decisions if one.action == "trim"][:limited_to]
-    records = sum(one.records for one in rows)
-    unread = sum(one.unconsumed for one in rows)
-    topics = len({one.topic for one in rows})
+def question(asked: Plan) -> str:
+    """Return the question to ask before anything is deleted: how much, where, and who has yet to read it."""
+    totals = asked.totals
+    amount = "" if totals.size_bytes is None else f" ({'' if totals.size_exact else 'about '}{size(totals.size_bytes)})"
     text = (
-        f"Trim {count(records, 'record')} from {count(len(rows), 'partition')} of {count(topics, 'topic')} "
-        f"in cluster {plan.cluster_id} ({plan.bootstrap})?"
+        f"Trim {count(totals.records, 'record')}{amount} from {count(totals.trim, 'partition')} of {_topics(asked)} in "
+        f"cluster {asked.cluster_id} ({asked.bootstrap})?"
     )
-    if unread:
-        text += f" {count(unread, 'of them has', 'of them have')} NOT been read by every consumer that counts."
+    if totals.unconsumed:
+        text += f" {count(totals.unconsumed, 'of them has', 'of them have')} NOT been read by {_readers(asked)}."
     return text + " This can't be undone."
+
+
+def _topics(asked: Plan) -> str:
+    """Return the topics that a plan trims: a few by name, then how many more."""
+    names = list(dict.fromkeys(one.topic for one in asked.decisions if one.action == "trim"))
+    more = len(names) - ASKED_BY_NAME
+    return ", ".join(names[:ASKED_BY_NAME]) + (f" and {count(more, 'more topic')}" if more > 0 else "")
+
+
+def _readers(asked: Plan) -> str:
+    """Return who has yet to read what goes: a few by name, with how many records."""
+    unread = sorted(asked.unconsumed_by.items(), key=lambda item: (-item[1], item[0]))
+    if not unread:
+        return "every consumer that counts"
+    named = ", ".join(f"{name.removeprefix('group:')} ({records:,})" for name, records in unread[:ASKED_BY_NAME])
+    more = len(unread) - ASKED_BY_NAME
+    return named + (f" and {count(more, 'more consumer')}" if more > 0 else "")

@@ -532,7 +532,7 @@ def test_the_question_covers_all_clusters_and_names_those_left_alone() -> None:
     shares = [fleet_share("eu", EU, None), fleet_share("us", US, None), fleet_share("none", plan(HOLD), None)]
     assert fleet_question(shares, ["ap"]) == (
         "Trim 150 records from 3 partitions of 2 topics in 2 clusters: eu 100, us 50? 7 of them have NOT been read by "
-        "every consumer that counts. Left alone, since there is no plan: ap. This can't be undone."
+        "every consumer that counts. Left alone: ap. This can't be undone."
     )
     assert "Trim 50 records from 1 partition of" in fleet_question([fleet_share("eu", EU, 1)], [])
 
