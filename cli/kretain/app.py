@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "archive": ("Trim", "archive", "What was archived before it was trimmed, and whether it is whole."),
     "restore": ("Trim", "restore", "Republish archived records into a topic."),
     "explain": ("Look", "explain", "Draw a partition's log, with each rule's bound, and say why."),
+    "show": ("Look", "show", "A saved plan, as plan showed it."),
     "offsets": ("Look", "offsets", "Where consumers stand: the floor, who sets it, the lag."),
     "advise": ("Look", "advise", "How long brokers really keep data, what endangers it, better settings."),
     "profile": ("Look", "profile", "A topic's records over time: rates, what is out of order, future stamps."),
@@ -24,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "ledger": ("Look", "ledger", "What is remembered of a topic, and pruning it."),
     "disk": ("Look", "disk", "How full each disk is, its ceiling, and what is left after the plan."),
     "segments": ("Look", "segments", "An inventory of what lies on a broker's disks, as Parquet."),
+    "context": ("Set up", "context", "The clusters of the configuration file, and which one is the default."),
     "policy": ("Set up", "policy", "Check and show the policy; move its live settings; its JSON schema."),
     "init": ("Set up", "init", "Make the topics that live settings and state: cluster need."),
     "spark": ("Set up", "spark", "What --spark needs on its executors, as an archive to ship."),
@@ -53,6 +55,10 @@ class LazyGroup(QuickGroup):
         command.name = cmd_name
         return command
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take ``--context NAME`` before the command as if it stood behind it."""
+        return super().parse_args(ctx, _behind(args))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Suggest the nearest command if there is none of that name."""
         if args and args[0] not in COMMANDS:
@@ -68,6 +74,18 @@ class LazyGroup(QuickGroup):
         from kretain.completion.overview import print_overview
 
         print_overview(ctx.get_usage(), COMMANDS, EPILOG)
+
+
+def _behind(args: list[str]) -> list[str]:
+    """Return the arguments with a ``--context`` that stands before the command moved behind all of its own."""
+    moved: list[str] = []
+    rest = list(args)
+    while rest and (rest[0] == "--context" or rest[0].startswith("--context=")):
+        width = 1 if "=" in rest[0] else 2
+        moved += rest[:width]
+        del rest[:width]
+    end = rest.index("--") if "--" in rest else len(rest)
+    return [*rest[:end], *moved, *rest[end:]] if rest else args
 
 
 use_ours()

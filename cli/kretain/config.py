@@ -13,7 +13,9 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,10 @@ from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.memory.stores import Kind, Memories
 
 _KEYS = ("bootstrap-server", "command-config", "confirm", "policy", "settings", "state-dir", "timeout")
+
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_DEFAULT_LINE = re.compile(r"default-context\s*:")
 
 
 class ConfigError(Exception):
@@ -205,7 +211,7 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
     """
     path = config_path()
     if name is None:
-        name = file_content().get("default-context")
+        name = default_context()
         if name is None:
             return {}, "default"
     known = contexts()
@@ -227,6 +233,37 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
     if entry.get("confirm", "name") != "name":
         raise ConfigError(f"{path}: contexts.{name}.confirm: write name, or leave it out")
     return entry, f"context {name}"
+
+
+def default_context() -> str | None:
+    """Return the name of the default context, None if there is none."""
+    name = file_content().get("default-context")
+    return None if name is None else str(name)
+
+
+def use_context(name: str) -> None:
+    """Make a context the default one: the one line of the configuration file is written anew, or added.
+
+    Raises:
+        ConfigError: there is no such context, or the file can't be written, or has the key elsewhere than in a line.
+    """
+    from kretain.system.files import FileError, write_whole
+
+    context_of(name)
+    path = config_path().resolve()  # not a link to it
+    lines = path.read_text(encoding="utf-8").splitlines()
+    there = [number for number, line in enumerate(lines) if _DEFAULT_LINE.match(line)]
+    if len(there) > 1 or (not there and default_context() is not None):
+        raise ConfigError(f"{path}: default-context has no line of its own: write it by hand")
+    line = f"default-context: {name if _PLAIN.fullmatch(name) else json.dumps(name)}"
+    if there:
+        lines[there[0]] = line
+    else:
+        lines.append(line)
+    try:
+        write_whole(path, ["\n".join(lines), "\n"], path.stat().st_mode & 0o777)
+    except FileError as error:
+        raise ConfigError(str(error)) from None
 
 
 def file_content() -> dict[str, Any]:

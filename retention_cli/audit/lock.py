@@ -9,11 +9,15 @@ import json
 import os
 import pwd
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from retention_cli.core.errors import Refusal
 from retention_cli.core.state_dir import StateError, make_folder, open_file
+
+_AGAIN_AFTER_S: Final = 0.25
 
 
 class LockedError(Refusal):
@@ -21,11 +25,11 @@ class LockedError(Refusal):
 
 
 @contextlib.contextmanager
-def trim_lock(folder: Path, started_at: str) -> Iterator[None]:
+def trim_lock(folder: Path, started_at: str, wait_s: float = 0.0) -> Iterator[None]:
     """Hold the cluster's trim lock. It is released when the process ends, however it ends.
 
     Raises:
-        LockedError: another process holds it.
+        LockedError: another process holds it, and still did after ``wait_s``.
         StateError: the lock file can't be opened or written.
     """
     make_folder(folder)
@@ -35,14 +39,7 @@ def trim_lock(folder: Path, started_at: str) -> Iterator[None]:
     except OSError as error:
         raise StateError(f"{path} can't be opened: {error.strerror}") from None
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                text = f"{path} can't be locked: {error.strerror}. Two trims at once must be impossible: put the state"
-                raise StateError(f"{text} directory on a file system that has locks (--state-dir)") from None
-            holder_said = os.pread(handle, 4096, 0)
-            raise LockedError(f"another trim of this cluster is running: {_holder(holder_said)}") from None
+        _lock(handle, path, time.monotonic() + wait_s)
         holder = {"pid": os.getpid(), "host": socket.gethostname(), "user": user_name(), "since": started_at}
         try:
             os.ftruncate(handle, 0)
@@ -56,6 +53,23 @@ def trim_lock(folder: Path, started_at: str) -> Iterator[None]:
                 os.ftruncate(handle, 0)
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, path: Path, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                text = f"{path} can't be locked: {error.strerror}. Two trims at once must be impossible: put the state"
+                raise StateError(f"{text} directory on a file system that has locks (--state-dir)") from None
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                holder_said = os.pread(handle, 4096, 0)
+                raise LockedError(f"another trim of this cluster is running: {_holder(holder_said)}") from None
+            time.sleep(min(_AGAIN_AFTER_S, left_s))
+        else:
+            return
 
 
 def user_name() -> str:

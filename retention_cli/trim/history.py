@@ -31,6 +31,24 @@ def read_history(state_dir: Path) -> list[Run]:
     return sorted(runs, key=lambda run: (run.begun["at"], run.run))
 
 
+def select(runs: Sequence[Run], since_ms: int | None, outcome: str | None, limit: int | None) -> list[Run]:
+    """Return the last ``limit`` runs that began since then (Unix ms) and have partitions with this outcome.
+
+    A run whose end is not in the log may have trimmed what it announced: it counts as unverified.
+    """
+    since = None if since_ms is None else timestamp(since_ms)
+    found = [
+        run for run in runs if (since is None or run.begun["at"] >= since) and (outcome is None or _count(run, outcome))
+    ]
+    return found if limit is None else found[-limit:]
+
+
+def _count(run: Run, outcome: str) -> int:
+    if run.end is None:
+        return int(outcome == "unverified")
+    return int(run.end.get("totals", {}).get(outcome, 0))
+
+
 def find_run(runs: Sequence[Run], name: str) -> Run:
     """Return the run of that name.
 

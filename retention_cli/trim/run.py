@@ -56,6 +56,7 @@ class Orders:
         clock_ms: returns the current time, Unix ms.
         dry_run: send nothing, and create no object that could.
         max_partitions: trim at most this many partitions, the first ones.
+        wait_lock_s: how long to wait for another trim of this cluster to end.
         source: the plan's file, None if the plan was made in this run.
         memories: the ledgers of clusters.
         inventory: the inventory of segments, or the reader of batch sizes for R5; None if neither was given.
@@ -70,6 +71,7 @@ class Orders:
     clock_ms: Callable[[], int]
     dry_run: bool = False
     max_partitions: int | None = None
+    wait_lock_s: float = 0.0
     source: str | None = None
     memories: Memories | None = None
     inventory: InventoryView | BatchSizes | None = None
@@ -131,7 +133,10 @@ def run_trim(
         past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
         report = _trimmer(reader, plan, orders, run, past, None, None, progress).trim()
         return replace(report, audit_broken=past.broken)
-    with trim_lock(folder, timestamp(now_ms)), orders.broker_clock_for(reader, orders.clock_ms) as clock:
+    with (
+        trim_lock(folder, timestamp(now_ms), orders.wait_lock_s),
+        orders.broker_clock_for(reader, orders.clock_ms) as clock,
+    ):
         journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
         past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
         trimmer = _trimmer(reader, plan, orders, run, past, orders.deleter_for(reader), journal, progress, clock)

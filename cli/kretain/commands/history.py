@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kretain.errors import Exit, UsageError, tell
-from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
+
+
+class Outcome(StrEnum):
+    """What may happen to a partition in a run, as the report counts it."""
+
+    trimmed = "trimmed"
+    held = "held"
+    failed = "failed"
+    unverified = "unverified"
+
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -17,6 +29,15 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 def history(
     common: Common,
     run: Annotated[str | None, option("--run", metavar="ID", help="One run, partition by partition.")] = None,
+    since: Annotated[
+        int | None,
+        option("--since", metavar="DURATION", parser=duration_ms, help="The runs of this last while, such as 7d."),
+    ] = None,
+    limit: Annotated[int | None, option("--limit", metavar="N", min=1, help="The last N runs.")] = None,
+    outcome: Annotated[
+        Outcome | None, option("--outcome", help="The runs in which this happened to a partition.")
+    ] = None,
+    all_rows: Annotated[bool, option("--all", help="Each of the runs that trimmed nothing, too.")] = False,
     verify: Annotated[
         bool, option("--verify", help="Is the log as it was written? Names each edited, missing or moved line.")
     ] = False,
@@ -31,22 +52,30 @@ def history(
 
       kretain history
 
+      kretain history --since 7d --outcome failed
+
       kretain history --run 20261121T030000Z-3f9a -o json
 
       kretain history --verify
     """
     from kretain.config import resolve
     from kretain.render.history import print_run, print_runs
-    from retention_cli.trim.history import find_run, read_history
+    from retention_cli.trim.history import find_run, read_history, select
 
-    if verify and run is not None:
-        raise UsageError("--verify looks at whole logs: leave --run out")
+    chosen = since is not None or limit is not None or outcome is not None
+    if verify and (run is not None or chosen):
+        raise UsageError("--verify looks at whole logs: leave --run, --since, --limit and --outcome out")
+    if run is not None and chosen:
+        raise UsageError("--run is one run: leave --since, --limit and --outcome out")
     settings = resolve(common, policy_counts=False)
     if verify:
         return _verified(settings.state_dir, output)
     past = read_history(settings.state_dir)
     if run is None:
-        print_runs(past, output)
+        begun_ms = None if since is None else time.time_ns() // 1_000_000 - since
+        print_runs(
+            select(past, begun_ms, None if outcome is None else outcome.value, limit), output, every_row=all_rows
+        )
     else:
         print_run(find_run(past, run), output)
     return Exit.DONE

@@ -53,6 +53,16 @@ def trim(
     max_partitions: Annotated[
         int | None, option("--max-partitions", metavar="N", min=1, help="Trim these few first.")
     ] = None,
+    wait_lock: Annotated[
+        int,
+        option(
+            "--wait-lock",
+            metavar="DURATION",
+            parser=duration_ms,
+            help="Wait so long for another trim of this cluster to end. Default: don't, and refuse.",
+            show_default=False,
+        ),
+    ] = "0s",  # type: ignore[assignment]  # (the option's parser reads it)
     wait: Annotated[
         bool,
         option("--wait", help="Wait until the brokers have given back what a ceiling for disks asked for."),
@@ -115,6 +125,7 @@ def trim(
             yes,
             max_age,
             max_partitions,
+            wait_lock,
             fail_on_hold,
             output,
             all_rows,
@@ -181,6 +192,7 @@ def trim(
             clock_ms=now_ms,
             dry_run=dry_run,
             max_partitions=max_partitions,
+            wait_lock_s=wait_lock / 1000,
             source=None if plan is None else str(plan),
             memories=memories,
             inventory=given.view(),

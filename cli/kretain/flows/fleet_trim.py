@@ -31,6 +31,7 @@ class TrimFlags:
     yes: bool
     max_age_ms: int
     max_partitions: int | None
+    wait_lock_ms: int
     fail_on_hold: bool
     output: Output
     every_row: bool
@@ -163,6 +164,7 @@ def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport
             exit_code_for=code_for,
             dry_run=flags.dry_run,
             max_partitions=flags.max_partitions,
+            wait_lock_s=flags.wait_lock_ms / 1000,
             source=None if flags.plan is None else str(flags.plan),
             archiver=flags.spark.archiver(),
             progress=progress,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kretain.options.common import Output
@@ -44,8 +45,8 @@ RUN_COLUMNS = (
 )
 
 
-def print_runs(runs: Sequence[Run], output: Output) -> None:
-    """Print a row per run."""
+def print_runs(runs: Sequence[Run], output: Output, *, every_row: bool) -> None:
+    """Print a row per run; in a table, runs in a row that trimmed nothing are one, unless ``every_row``."""
     rows = [_row(run) for run in runs]
     match output:
         case Output.json:
@@ -59,6 +60,7 @@ def print_runs(runs: Sequence[Run], output: Output) -> None:
                 screen.say("No trims yet.", "bold")
                 return
             clusters = {row["cluster"] for row in rows}
+            shown = list(rows) if every_row else list(_folded(rows))
             screen.print_table(
                 (
                     Column("run", whole=True),
@@ -71,7 +73,9 @@ def print_runs(runs: Sequence[Run], output: Output) -> None:
                     Column("exit", "right"),
                 ),
                 [
-                    (
+                    (f"… {count(row, 'run')}", "", *(("",) if len(clusters) > 1 else ()), "0", "", "", "", "0")
+                    if isinstance(row, int)
+                    else (
                         row["run"],
                         *((row["cluster"],) if len(clusters) > 1 else ()),
                         f"{row['user']}@{row['host']}",
@@ -81,14 +85,27 @@ def print_runs(runs: Sequence[Run], output: Output) -> None:
                         size(row["bytes"]),
                         "no end" if row["exit"] is None else str(row["exit"]),
                     )
-                    for row in rows
+                    for row in shown
                 ],
-                [None if row["exit"] == 0 else "red" for row in rows],
+                ["dim" if isinstance(row, int) else None if row["exit"] == 0 else "red" for row in shown],
             )
             screen.say()
             where = f" of cluster {rows[0]['cluster']}" if len(clusters) == 1 else ""
             screen.say(f"{count(len(rows), 'run')}{where}.", "bold")
+            if len(shown) < len(rows):
+                screen.say("Runs that trimmed nothing are folded: --all shows each.", "dim")
             screen.say("kretain history --run ID shows one, partition by partition.", "dim")
+
+
+def _folded(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any] | int]:
+    """Yield the rows, and the number of those in a row, two at least, that trimmed nothing and ended well."""
+    for idle, some in itertools.groupby(rows, key=_is_idle):
+        block = list(some)
+        yield from [len(block)] if idle and len(block) > 1 else block
+
+
+def _is_idle(row: dict[str, Any]) -> bool:
+    return row["exit"] == 0 and not (row["trimmed"] or row["failed"] or row["unverified"])
 
 
 def print_run(run: Run, output: Output) -> None:

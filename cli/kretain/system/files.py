@@ -14,8 +14,10 @@ class FileError(Exception):
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def whole(path: Path, mode: int | None = None) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``, and move the file to ``path`` once it was written completely.
+
+    ``mode`` are its permissions, by default those of any new file.
 
     Raises:
         FileError: it can't be written.
@@ -26,9 +28,11 @@ def whole(path: Path) -> Iterator[Path]:
         scratch = Path(name)
         try:
             yield scratch
-            umask = os.umask(0)
-            os.umask(umask)
-            scratch.chmod(0o666 & ~umask)
+            if mode is None:
+                umask = os.umask(0)
+                os.umask(umask)
+                mode = 0o666 & ~umask
+            scratch.chmod(mode)
             scratch.replace(path)
         except BaseException:
             scratch.unlink(missing_ok=True)
@@ -37,11 +41,11 @@ def whole(path: Path) -> Iterator[Path]:
         raise FileError(f"{path} can't be written: {error.strerror or error}") from None
 
 
-def write_whole(path: Path, parts: Iterable[str]) -> None:
-    """Write a text to a temporary file in the folder of ``path``, and move it to ``path``.
+def write_whole(path: Path, parts: Iterable[str], mode: int | None = None) -> None:
+    """Write a text to a temporary file in the folder of ``path``, and move it to ``path``; see :func:`whole`.
 
     Raises:
         FileError: it can't be written.
     """
-    with whole(path) as scratch, scratch.open("w", encoding="utf-8") as stream:
+    with whole(path, mode) as scratch, scratch.open("w", encoding="utf-8") as stream:
         stream.writelines(parts)

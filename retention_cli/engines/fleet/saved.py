@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from retention_cli.engines.fleet.plan import FleetPlan
+from retention_cli.engines.fleet.plan import Failure, FleetPlan
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.saved import (
     HeadModel,
@@ -33,6 +33,15 @@ class _Cluster(StrictModel):
 
 class _Fleet(StrictModel):
     clusters: list[dict[str, Any]]
+
+
+class _Source(StrictModel):
+    source: str
+    digest: str | None = None
+
+
+class _FleetHead(StrictModel):
+    fleet: _Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +111,34 @@ def read_one(path: Path, name: str) -> Plan:
     return saved.plans[name]()
 
 
+def read_any(path: Path) -> Plan | FleetPlan:
+    """Read a saved plan of one cluster or of a fleet, to show it. A fleet's clusters that failed come last.
+
+    Raises:
+        SavedPlanError: it can't be read.
+        MissingPartError: it is Parquet, and pyarrow is not installed.
+    """
+    head = _head(path)
+    if head.get("format") != FLEET_FORMAT:
+        return read_plan(path)
+    saved = read_fleet(path)
+    plans = {name: give() for name, give in saved.plans.items()}
+    failures = {name: Failure(text) for name, text in saved.failures.items()}
+    created_ms = max((one.created_at_ms for one in plans.values()), default=0)
+    about = checked(_FleetHead, head, path).fleet
+    return FleetPlan(created_ms, about.source, about.digest, {**plans, **failures})
+
+
 def _format(path: Path) -> object:
+    return _head(path).get("format")
+
+
+def _head(path: Path) -> Mapping[str, Any]:
     if is_parquet(path):
         from retention_cli.plan.parquet import ParquetRows
 
-        return ParquetRows(path).head.get("format")
-    return json_in(read_bytes(path), path).get("format")
+        return ParquetRows(path).head
+    return json_in(read_bytes(path), path)
 
 
 def _read_parquet(path: Path) -> SavedFleet:

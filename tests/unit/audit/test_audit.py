@@ -14,7 +14,7 @@ from retention_cli.audit.lock import LockedError, trim_lock
 from retention_cli.audit.log import AuditLog
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.trim.history import find_run, read_history
+from retention_cli.trim.history import find_run, read_history, select
 from tests.kafka.world import run_cli
 
 AT = "2026-11-21T03:00:00.000Z"
@@ -231,3 +231,55 @@ def test_history_lists_all_clusters_and_names_the_nearest_run(tmp_path: Path) ->
     assert find_run(runs, "r2").begun["run"] == "r2"
     with pytest.raises(StateError, match="did you mean r2"):
         find_run(runs, "r22")
+
+
+def some_runs(log: AuditLog, outcomes: list[str]) -> None:
+    """Write a run a day; one that did nothing, or ended, or is cut off."""
+    for number, outcome in enumerate(outcomes):
+        name, at = f"run-{number}", f"2026-11-{number + 1:02d}T03:00:00.000Z"
+        write(log, BEGUN | {"run": name, "at": at})
+        if outcome != "nothing":
+            write(log, batch(1, 0, at=at, run=name))
+        if outcome in ("trimmed", "failed"):
+            write(log, result(1, {0: outcome}, name))
+        if outcome != "cut off":
+            totals = {"trimmed": 0, "unchanged": 0, "held": 0, "failed": 0, "unverified": 0, "records": 0, "bytes": 0}
+            some = {outcome: 1} if outcome in totals else {}
+            write(
+                log,
+                {
+                    "event": "end",
+                    "run": name,
+                    "at": at,
+                    "exit": 5 if outcome == "failed" else 0,
+                    "totals": totals | some,
+                },
+            )
+
+
+def test_history_is_of_some_time_some_outcome_and_some_runs(log: AuditLog) -> None:
+    some_runs(log, ["trimmed", "nothing", "nothing", "failed", "cut off", "trimmed", "nothing"])
+    runs = read_history(log.path.parent.parent)
+    third = 1_793_674_800_000  # 2026-11-03T03:00:00Z
+
+    def chosen(since_ms: int | None = None, outcome: str | None = None, limit: int | None = None) -> list[str]:
+        return [one.run.removeprefix("run-") for one in select(runs, since_ms, outcome, limit)]
+
+    assert chosen() == ["0", "1", "2", "3", "4", "5", "6"]
+    assert chosen(third) == ["2", "3", "4", "5", "6"]
+    assert chosen(outcome="trimmed") == ["0", "5"]
+    assert chosen(outcome="failed") == ["3"]
+    assert chosen(outcome="unverified") == ["4"], "what was cut off may have deleted"
+    assert chosen(limit=2) == ["5", "6"]
+    assert chosen(third, "trimmed", 5) == ["5"]
+
+
+def test_runs_that_did_nothing_are_folded_in_a_table(log: AuditLog) -> None:
+    some_runs(log, ["trimmed", "nothing", "nothing", "failed", "nothing"])
+    state = str(log.path.parent.parent)
+    folded = run_cli("history", "--state-dir", state, check=0).out
+    assert "… 2 runs" in folded
+    assert [f"run-{number}" in folded for number in range(5)] == [True, False, False, True, True]
+    assert "… 2 runs" not in run_cli("history", "--state-dir", state, "--all", check=0).out
+    assert len(run_cli("history", "--state-dir", state, "-o", "csv", check=0).out.splitlines()) == 6
+    assert "leave --run, --since" in run_cli("history", "--verify", "--limit", "1", "--state-dir", state, check=2).err

@@ -8,6 +8,7 @@ import os
 import pwd
 import resource
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,26 @@ def test_a_lock_whose_holder_left_no_name_still_holds(tmp_path: Path) -> None:
         (tmp_path / "trim.lock").write_text("not json")
         with pytest.raises(LockedError, match="its holder left no name"), trim_lock(tmp_path, "now"):
             pytest.fail("two at a time")
+
+
+def test_a_lock_is_waited_for(tmp_path: Path) -> None:
+    freed = threading.Event()
+
+    def hold() -> None:
+        with trim_lock(tmp_path, "then"):
+            held.set()
+            freed.wait(20)
+
+    held = threading.Event()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(20)
+    with pytest.raises(LockedError), trim_lock(tmp_path, "now", wait_s=0.3):
+        pytest.fail("two at a time")
+    threading.Timer(0.3, freed.set).start()
+    with trim_lock(tmp_path, "now", wait_s=20):
+        assert freed.is_set()
+    holder.join()
 
 
 def test_the_lock_ends_with_an_error_too(tmp_path: Path) -> None:

@@ -417,6 +417,7 @@ def trimmed_in_turn(
         spark=SharedSpark(SparkFlags()),
         max_age_ms=0,
         max_partitions=None,
+        wait_lock_ms=0,
         fail_on_hold=False,
         output=Output.json,
         every_row=False,

@@ -1,0 +1,48 @@
+"""``kretain show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kretain.errors import Exit
+from kretain.options.common import COMMON, Common, PlanOutput, command, option
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(app)
+def show(
+    common: Common,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A saved plan, .json or .parquet.")],
+    cluster: Annotated[
+        str | None, option("--cluster", metavar="NAME", help="Of a fleet's plan: this cluster alone.")
+    ] = None,
+    output: Annotated[PlanOutput, option("--output", "-o", panel=COMMON, help="How to print it.")] = PlanOutput.table,
+    all_rows: Annotated[bool, option("--all", help="Every partition, however many there are.")] = False,
+) -> Exit:
+    """Show a saved plan as plan showed it. Needs no cluster, and changes nothing.
+
+    [bold]Examples[/bold]
+
+      kretain show plan.json
+
+      kretain show plan.parquet -o csv
+
+      kretain show fleet.parquet --cluster eu
+    """
+    from kretain.render.plan import print_plan
+    from retention_cli.engines.fleet.saved import read_any, read_one
+    from retention_cli.plan.value import Plan
+
+    del common
+    plan = read_any(file) if cluster is None else read_one(file, cluster)
+    if isinstance(plan, Plan):
+        print_plan(plan, output, every_row=all_rows)
+    else:
+        from kretain.render.fleet import print_fleet_plan
+
+        print_fleet_plan(plan, output, every_row=all_rows)
+    return Exit.DONE

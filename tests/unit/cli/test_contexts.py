@@ -1,0 +1,101 @@
+"""``kretain context``, ``kretain show``, and a context that is named before the command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json
+from retention_cli.engines.fleet.saved import write_fleet
+from retention_cli.plan.value import as_json, plan_text
+from tests.kafka.world import Cli, run_cli
+from tests.unit.plan.test_plan import EVERY
+
+CONFIG = """# mine
+contexts:
+  prod: {bootstrap-server: "b1:9092", policy: prod.yaml, confirm: name}
+  lab:
+    settings: {bootstrap.servers: "a:b@c:1", sasl.password: hunter2}
+default-context: prod  # careful
+"""
+Said = Callable[..., Cli]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def kretain(config: Path) -> Said:
+    def run(*arguments: str, check: int = 0) -> Cli:
+        return run_cli(*arguments, check=check, KRETAIN_CONFIG=str(config))
+
+    return run
+
+
+def test_contexts_are_listed_without_secrets(kretain: Said) -> None:
+    rows = json.loads(kretain("context", "list", "-o", "json").out)["contexts"]
+    assert [(row["context"], row["default"], row["bootstrap_server"], row["confirm"]) for row in rows] == [
+        ("prod", True, "b1:9092", "name"),
+        ("lab", False, "********@c:1", None),
+    ]
+    shown = kretain("context", "show", "lab").out
+    assert "hunter2" not in shown
+    assert "a:b" not in shown
+    assert "settings.sasl.password      ********" in shown
+
+
+def test_another_context_is_the_default_one_and_nothing_else_changes(kretain: Said, config: Path) -> None:
+    kretain("context", "use", "lab")
+    assert config.read_text() == CONFIG.replace("prod  # careful", "lab")
+    assert config.stat().st_mode & 0o777 == 0o600, "it may hold secrets"
+    config.write_text(CONFIG.replace("default-context: prod  # careful\n", ""))
+    kretain("context", "use", "prod")
+    assert config.read_text().endswith("default-context: prod\n")
+    assert "did you mean lab?" in kretain("context", "use", "lub", check=1).err
+
+
+def test_a_link_to_the_file_stays_one(kretain: Said, config: Path) -> None:
+    real = config.with_name("real.yaml")
+    config.rename(real)
+    config.symlink_to(real)
+    kretain("context", "use", "lab")
+    assert config.is_symlink()
+    assert "default-context: lab" in real.read_text()
+
+
+@pytest.mark.parametrize("before", [["--context", "lab"], ["--context=lab"]])
+def test_a_context_may_stand_before_the_command(kretain: Said, before: list[str]) -> None:
+    assert "Context lab" in kretain(*before, "context", "show").out
+    assert "Context prod" in kretain("context", "show").out
+
+
+def test_confirm_is_a_name_or_nothing(kretain: Said, config: Path) -> None:
+    config.write_text(CONFIG.replace("confirm: name", "confirm: maybe"))
+    assert "contexts.prod.confirm: write name, or leave it out" in kretain("context", "show", "prod", check=1).err
+
+
+def test_a_saved_plan_is_shown_as_it_was_made(kretain: Said, tmp_path: Path) -> None:
+    saved = tmp_path / "plan.json"
+    saved.write_text(plan_text(EVERY))
+    assert json.loads(kretain("show", str(saved), "-o", "json").out) == as_json(EVERY)
+    table = kretain("show", str(saved)).out
+    assert all(str(one.tp) in table for one in EVERY.decisions)
+    saved.write_text("{}")
+    assert str(saved) in kretain("show", str(saved), check=1).err
+
+
+def test_a_fleets_plan_is_shown_whole_or_one_cluster_of_it(kretain: Said, tmp_path: Path) -> None:
+    fleet = FleetPlan(EVERY.created_at_ms, "fleet.yaml", "sha256:f", {"eu": EVERY, "ap": Failure("down")})
+    saved = tmp_path / "fleet.parquet"
+    write_fleet(saved, fleet)
+    assert json.loads(kretain("show", str(saved), "-o", "json").out) == fleet_as_json(fleet)
+    assert json.loads(kretain("show", str(saved), "--cluster", "eu", "-o", "json").out) == as_json(EVERY)
+    assert "down" in kretain("show", str(saved), "--cluster", "ap", check=1).err
