@@ -29,6 +29,7 @@ _OUTSIDE: Final = "observe/floors/outside.py"
 _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
 _POSITIONS: Final = "observe/floors/sources/positions.py"
 _REPLICA: Final = "observe/floors/sources/replica.py"
+_PROOF: Final = "observe/floors/sources/proof.py"
 _REMEMBER: Final = "engines/spark/remember.py"
 
 MUTANTS: Final = (
@@ -149,10 +150,10 @@ MUTANTS: Final = (
         "F7: topics of the batch under way are let be", _CHECKPOINT, "in (*under_way.offsets, *stands)", "in (*stands,)"
     ),
     Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "last.written_ms > committed_ms", "False"),
-    Mutant(
-        "F7: a copy that is lost counts", _REPLICA, "if not there.start <= sync.downstream < there.end:", "if False:"
-    ),
-    Mutant("F7: any record is a copy", _REPLICA, "return one.content == other.content and", "return True or"),
+    Mutant("F7: a copy that is lost counts", _PROOF, "if not there.start <= sync.downstream < there.end:", "if False:"),
+    Mutant("F7: any record is a copy", _PROOF, "return self[1:] == other[1:]", "return True"),
+    Mutant("F7: what is lost on the way is let be", _PROOF, "- (sync.upstream - first)", "- 0"),
+    Mutant("F7: a sync is a commit", _REPLICA, "return min(sync.upstream, committed) + 1", "return sync.upstream + 1"),
     Mutant("F7: of two rows the last counts", _POSITIONS, "        if partition in here:", "        if False:"),
 )
 

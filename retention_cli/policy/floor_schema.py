@@ -16,6 +16,8 @@ from retention_cli.policy.settings import (
 )
 from retention_cli.policy.strict_model import StrictModel
 
+_OF_REPLICA = frozenset({"source_alias", "remote_topics", "connect_offsets", "offset_syncs", "offset_syncs_location"})
+
 
 class FloorModel(StrictModel):
     """Consumers outside Kafka's groups (F7): a file, a command, ZooKeeper, a query's checkpoint, a replica."""
@@ -41,11 +43,21 @@ class FloorModel(StrictModel):
         default=None,
         description="The context of another cluster: what MirrorMaker 2 has copied there. It is replica:CONTEXT.",
     )
+    source_alias: v.SourceName | None = Field(
+        default=None,
+        alias="source.alias",
+        description="Of replica: what MirrorMaker 2 calls this cluster. Default: the one alias in its checkpoints.",
+    )
     remote_topics: v.RemoteTopics | None = Field(
         default=None,
         alias="remote.topics",
         description="Of replica: what copies are called there, such as primary.{topic}, or {topic} where names are "
-        "kept. Default: ALIAS.{topic}, with the one alias that MirrorMaker 2's checkpoints there have.",
+        "kept. Default: ALIAS.{topic}, with source.alias.",
+    )
+    connect_offsets: v.SourceName | None = Field(
+        default=None,
+        alias="connect.offsets",
+        description="Of replica: Kafka Connect's topic of offsets there. Default: mm2-offsets.ALIAS.internal.",
     )
     offset_syncs: v.SourceName | None = Field(
         default=None,
@@ -83,8 +95,8 @@ class FloorModel(StrictModel):
             raise ValueError(f"an entry is of one kind: write one of {', '.join(SOURCE_KINDS)}")
         if self.zookeeper is None and self.replica is None and self.name is None:
             raise ValueError("name is missing: it is what floors call it")
-        if self.replica is None and self.model_fields_set & {"remote_topics", "offset_syncs", "offset_syncs_location"}:
-            raise ValueError("remote.topics and offset.syncs are of replica alone")
+        if self.replica is None and self.model_fields_set & _OF_REPLICA:
+            raise ValueError("source.alias, remote.topics, connect.offsets and offset.syncs are of replica alone")
         if self.offset_syncs_location == "target" and self.offset_syncs is None:
             raise ValueError("offset.syncs is missing: on the target it has the source's alias in its name")
         if self.zookeeper is None and (self.groups is not None or self.auth_file is not None):

@@ -140,7 +140,9 @@ def _source(model: FloorModel, folder: Path, groups: GroupsModel) -> FloorSource
         ignored=tuple(groups.ignore) if kind == "zookeeper" else (),
         auth_file="" if model.auth_file is None else str(folder / model.auth_file),
         remote_topics=model.remote_topics or "",
+        alias=model.source_alias or "",
         offset_syncs=model.offset_syncs or "",
+        connect_offsets=model.connect_offsets or "",
         syncs_at=model.offset_syncs_location or "source",
     )
 

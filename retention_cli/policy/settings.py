@@ -116,9 +116,9 @@ class FloorSource:
 
     ``topics`` are the patterns of what they may read if that can't be told, None for every managed topic. ``place`` is
     the path or URL of a file or a checkpoint; for a command the folder that it runs in; for ZooKeeper its hosts and
-    chroot, of which ``groups`` are read that are not ``ignored``; for a replica the other cluster's context, beside
-    what copies are called there (``remote_topics``), and the topic of MirrorMaker 2's offset syncs. What is older than
-    ``max_age_ms`` is unknown.
+    chroot, of which ``groups`` are read that are not ``ignored``; for a replica the other cluster's context, with
+    what MirrorMaker 2 calls this one (``alias``) and its copies, and its topics. What is older than ``max_age_ms`` is
+    unknown.
     """
 
     kind: SourceKind
@@ -132,7 +132,9 @@ class FloorSource:
     ignored: tuple[str, ...] = ()
     auth_file: str = ""
     remote_topics: str = ""
+    alias: str = ""
     offset_syncs: str = ""
+    connect_offsets: str = ""
     syncs_at: Literal["source", "target"] = "source"
 
 

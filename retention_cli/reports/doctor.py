@@ -258,7 +258,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
 def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | None) -> Iterable[Check]:
     """Read each source of consumers outside Kafka's groups (F7)."""
     sources = () if policy is None else policy.groups.sources
-    reading = checked(sources, read_sources(sources, Reach(reader)), metadata.topics)
+    reading = checked(sources, read_sources(sources, Reach(reader, metadata)), metadata.topics)
     for key, one in reading.consumers.items():
         for topic, why in one.unreadable.items():
             text = f"{plain_name(key)}: {why}; held: {topic} (F3)"

@@ -187,7 +187,7 @@ def _outside(
     now_ms: int,
 ) -> Iterator[tuple[str, GroupSummary]]:
     """Yield the consumers outside Kafka's groups (F7) by key, the sources that can't be read, and what is gone (F6)."""
-    reading = checked(rules.sources, read_sources(rules.sources, Reach(reader)), metadata.topics)
+    reading = checked(rules.sources, read_sources(rules.sources, Reach(reader, metadata)), metadata.topics)
     for source, text in reading.failed.items():
         counts = f"unreadable, so it holds: {text}"
         yield key_of(source.kind, source.name), GroupSummary(describe(source), source.kind, "", "", counts, lag=None)

@@ -181,8 +181,8 @@ def own_rows(prepared: Prepared) -> list[CommitRow]:
     elif prepared.listing is not None:
         recall.add_gone(sink, prepared.listing.keys)
     if prepared.job.partitions:
-        topics = prepared.metadata.topics
-        fold_outside(sink, rules.sources, prepared.job.partitions, topics, recall, prepared.target.reader)
+        reader = prepared.target.reader
+        fold_outside(sink, rules.sources, prepared.job.partitions, prepared.metadata, recall, reader)
     return sink.take()
 
 

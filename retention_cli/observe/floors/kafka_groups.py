@@ -76,7 +76,7 @@ def read_group_floors(
         before = reader.metadata([OFFSETS_TOPIC])
     if doubt is not None:
         fold.fail_all(doubt.reason)
-    fold_outside(fold, rules.sources, scopes, metadata.topics, recall, reader, listener)
+    fold_outside(fold, rules.sources, scopes, metadata, recall, reader, listener)
     return fold
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Final
 
 from retention_cli.brokers.commits import GroupCommits
-from retention_cli.brokers.metadata import TopicMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.units import format_time
@@ -122,7 +122,7 @@ def fold_outside(
     sink: FloorSink,
     sources: Sequence[FloorSource],
     managed: Collection[str],
-    topics: Mapping[str, TopicMetadata],
+    metadata: ClusterMetadata,
     recall: Recall,
     reader: ClusterReader,
     listener: Callable[[GroupCommits], None] | None = None,
@@ -133,16 +133,17 @@ def fold_outside(
         sink: takes the consumers.
         sources: as the policy names them.
         managed: the names of the managed topics.
-        topics: the cluster's metadata by topic.
+        metadata: the cluster's, read just now.
         recall: what is remembered (F5, F6).
         reader: the cluster.
         listener: sees each consumer's positions, as of groups.
     """
     if not sources:
         return
-    reading = checked(sources, read_sources(sources, Reach(reader, managed)), topics)
+    reading = checked(sources, read_sources(sources, Reach(reader, metadata, managed)), metadata.topics)
     for key, one in reading.consumers.items():
-        recall.complete(sink, key, one.rows)
+        if not proves_itself(key):
+            recall.complete(sink, key, one.rows)
         for topic, text in one.unreadable.items():
             sink.fail(key, text, [topic])
         if one.reads is None:
@@ -170,6 +171,11 @@ def owns(source: FloorSource, key: str) -> bool:
     if kind != "zookeeper":
         return name == source.name
     return matches(source.groups, name) and not matches(source.ignored, name)
+
+
+def proves_itself(key: str) -> bool:
+    """Return whether a consumer's positions are proven anew each time: they are not remembered (F6)."""
+    return key.startswith(key_of("replica", ""))
 
 
 def describe(source: FloorSource) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.clock import SystemClock
@@ -22,4 +23,7 @@ class StillClock(SystemClock):
 
 def reach_at(now_ms: int) -> Reach:
     """Return the reach at that time (Unix ms)."""
-    return Reach(ClusterReader(ConnectionSettings("not-asked:9092"), clock=StillClock(now_ms)))
+    return Reach(
+        ClusterReader(ConnectionSettings("not-asked:9092"), clock=StillClock(now_ms)),
+        ClusterMetadata("c", frozenset(), {}),
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.brokers.metadata import PartitionMetadata, TopicMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.consumers import floor_by, key_of
 from retention_cli.core.model import Floor, TopicPartition, Unknown
 from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup, Rows
@@ -33,6 +33,9 @@ TOPICS = {
     name: TopicMetadata(name, f"{name}-id", False, {number: PartitionMetadata(1, 5) for number in range(count)})
     for name, count in (("orders", 2), ("payments", 1), ("elsewhere", 1))
 }
+
+
+CLUSTER = ClusterMetadata("c", frozenset({1}), TOPICS)
 
 
 @dataclass
@@ -77,7 +80,7 @@ def a_file(folder: Path, text: str, name: str = "flink", **more: object) -> Floo
 def folded(*sources: FloorSource, recall: Recall | None = None, now_ms: int = NOW) -> FloorFold:
     fold = FloorFold({"orders": TopicScope([5, 5]), "payments": TopicScope([5])})
     fold.add("billing", {"orders": [(0, 50, 5), (1, 60, 5)], "payments": [(0, 70, 5)]})
-    fold_outside(fold, sources, ["orders", "payments"], TOPICS, recall or recalling(), reach_at(now_ms).reader)
+    fold_outside(fold, sources, ["orders", "payments"], CLUSTER, recall or recalling(), reach_at(now_ms).reader)
     return fold
 
 
@@ -100,7 +103,7 @@ def test_a_file_counts_where_it_has_positions(tmp_path: Path) -> None:
 def test_positions_are_floors_without_any_group(tmp_path: Path) -> None:
     fold = FloorFold({"orders": TopicScope([5, 5])})
     source = a_file(tmp_path, "orders,0,7\norders,1,9\n")
-    fold_outside(fold, [source], ["orders"], TOPICS, recalling(), reach_at(NOW).reader)
+    fold_outside(fold, [source], ["orders"], CLUSTER, recalling(), reach_at(NOW).reader)
     assert fold.floor(ORDERS, 0, 100) == Floor(7, "file:flink")
 
 
@@ -115,7 +118,7 @@ def test_a_group_of_the_same_name_is_another_consumer(tmp_path: Path) -> None:
     fold = FloorFold({"orders": TopicScope([5, 5])})
     fold.add("file:flink", {"orders": [(0, 3, 5), (1, 3, 5)]})
     fold_outside(
-        fold, [a_file(tmp_path, "orders,0,7\norders,1,9\n")], ["orders"], TOPICS, recalling(), reach_at(NOW).reader
+        fold, [a_file(tmp_path, "orders,0,7\norders,1,9\n")], ["orders"], CLUSTER, recalling(), reach_at(NOW).reader
     )
     assert fold.floor(ORDERS, 0, 100) == Floor(3, "group:file:flink")
     assert floor_by(key_of("file", "flink")) == "file:flink"
@@ -166,7 +169,7 @@ def test_too_old_is_unknown(tmp_path: Path) -> None:
 def test_what_is_read_for_spark_is_what_is_read_here(tmp_path: Path) -> None:
     sources = [a_file(tmp_path, "orders,0,7\n"), FloorSource("file", "none", place=str(tmp_path), topics=("pay*",))]
     rows = CommitRows({"orders": 2, "payments": 1})
-    fold_outside(rows, sources, ["orders", "payments"], TOPICS, recalling(), reach_at(NOW).reader)
+    fold_outside(rows, sources, ["orders", "payments"], CLUSTER, recalling(), reach_at(NOW).reader)
     key = key_of("file", "flink")
     found = {(one.group, one.topic, one.partition, one.kind, one.offset) for one in rows.take()}
     assert found == {

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.observe.floors.sources.replica import Extent, Print, Sync, is_copy, parse_sync, position_of
+from retention_cli.core.model import TopicPartition
+from retention_cli.observe.floors.sources.mirror_topics import Committed, Sync, parse_committed, parse_sync
+from retention_cli.observe.floors.sources.proof import Extent, Print, Run, out_of_range, spare_offsets
+from retention_cli.observe.floors.sources.replica import position_of
 
+TP = TopicPartition("t", 1)
 KEY = b"\x00\x06orders\x00\x00\x00\x02"
 VALUE = struct.pack(">qq", 9, 4)
 
@@ -61,35 +66,83 @@ def test_any_bytes_are_read_or_refused(key: bytes, value: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extent", "sync", "there", "position"),
+    ("key", "value", "told"),
     [
-        (Extent(0, 20), Sync(9, 4), Extent(0, 5), 10),
-        (Extent(0, 20), Sync(9, 4), Extent(4, 5), 10),
-        (Extent(7, 7), None, None, 7),
-        (Extent(7, 7), Sync(3, 3), None, 7),
-        (Extent(12, 20), Sync(9, 4), None, 10),
-        (Extent(0, 20), None, Extent(0, 20), "MirrorMaker 2 has told no offset sync"),
-        (Extent(0, 20), Sync(9, 4), None, "its copy is not there"),
-        (Extent(0, 20), Sync(9, 4), Extent(0, 4), "the copy of offset 9 is no longer there"),
-        (Extent(0, 20), Sync(9, 4), Extent(5, 9), "the copy of offset 9 is no longer there"),
+        (["m", {"cluster": "a", "partition": 1, "topic": "t"}], {"offset": 9}, (Committed("m", "a", TP), 9)),
+        (["m", {"cluster": "a", "partition": 1, "topic": "t"}], None, (Committed("m", "a", TP), None)),
+        (["c", {"group": "g", "partition": 1, "topic": "t"}], {"offset": 9}, None),
+        (["h", {"sourceClusterAlias": "a", "targetClusterAlias": "b"}], {"offset": 9}, None),
     ],
 )
-def test_a_sync_counts_while_its_copy_is_there(
-    extent: Extent, sync: Sync | None, there: Extent | None, position: int | str
+def test_a_connectors_offset_is_the_last_record_that_was_copied(key: object, value: object, told: object) -> None:
+    content = None if value is None else json.dumps(value).encode()
+    assert parse_committed(json.dumps(key).encode(), content) == told
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (None, b"{}"),
+        (b"x", b"{}"),
+        (b"[" * 9_000, b"{}"),
+        (b'{"a": 1}', b"{}"),
+        (b'["m", {"cluster": 1, "partition": 1, "topic": "t"}]', b'{"offset": 1}'),
+        (b'["m", {"cluster": "a", "partition": -1, "topic": "t"}]', b'{"offset": 1}'),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b"{}"),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b'{"offset": -1}'),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b'{"offset": true}'),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b'{"offset": 1.5}'),
+        (b'["m", {"cluster": "a", "partition": 1, "topic": "t"}]', b'{"offset": 9223372036854775807}'),
+    ],
+)
+def test_whatever_is_no_offset_is_refused(key: bytes | None, value: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse_committed(key, value)
+
+
+@pytest.mark.parametrize(
+    ("extent", "sync", "committed", "position"),
+    [
+        (Extent(0, 20), Sync(9, 4), 9, 10),
+        (Extent(0, 20), Sync(9, 4), 12, 10),
+        (Extent(0, 20), Sync(9, 4), 6, 7),
+        (Extent(7, 7), None, None, 7),
+        (Extent(7, 7), Sync(3, 3), 3, 7),
+        (Extent(12, 20), Sync(9, 4), 9, 10),
+        (Extent(0, 20), None, 9, "MirrorMaker 2 has no offset sync"),
+        (Extent(0, 20), Sync(9, 4), None, "MirrorMaker 2 has no committed offset"),
+    ],
+)
+def test_a_copy_stands_behind_what_both_say(
+    extent: Extent, sync: Sync | None, committed: int | None, position: int | str
 ) -> None:
-    found = position_of(extent, sync, there)
+    found = position_of(extent, sync, committed)
     assert found == position if isinstance(position, int) else str(found).startswith(position)
 
 
 @pytest.mark.parametrize(
-    ("other", "copy"),
+    ("sync", "there", "said"),
     [
-        (Print(5, False, b"a"), True),
-        (Print(5, False, b"b"), False),
-        (Print(6, False, b"a"), False),
-        (Print(6, True, b"a"), True),
-        (Print(6, True, b"b"), False),
+        (Sync(9, 4), Extent(0, 5), None),
+        (Sync(9, 4), Extent(4, 5), None),
+        (Sync(9, 4), Extent(0, 4), "the copy of offset 9 is no longer there"),
+        (Sync(9, 4), Extent(5, 9), "the copy of offset 9 is no longer there"),
+        (Sync(20, 4), Extent(0, 9), "its offset sync is of offset 20"),
     ],
 )
-def test_a_copy_has_the_same_content_and_time_unless_its_broker_stamped_it(other: Print, copy: bool) -> None:
-    assert is_copy(Print(5, False, b"a"), other) is copy
+def test_a_sync_is_of_records_that_are_there(sync: Sync, there: Extent, said: str | None) -> None:
+    found = out_of_range(Run(TP, Extent(0, 20), TP, there, sync))
+    assert found is None if said is None else str(found).startswith(said)
+
+
+def test_records_that_were_copied_twice_add_and_lost_ones_subtract() -> None:
+    assert spare_offsets(Sync(19, 119), 10, 110) == 0
+    assert spare_offsets(Sync(19, 122), 10, 110) == 3
+    assert spare_offsets(Sync(19, 118), 10, 110) == -1
+
+
+def test_prints_are_equal_whatever_their_offsets() -> None:
+    one = Print(1, 5, b"a")
+    assert one.is_of(Print(9, 5, b"a"))
+    assert not one.is_of(Print(1, 6, b"a"))
+    assert not one.is_of(Print(1, 5, b"b"))

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from retention_cli.brokers.metadata import ClusterMetadata
     from retention_cli.brokers.reader import ClusterReader
 
 MAX_OFFSET: Final = 2**63 - 1
@@ -35,10 +36,12 @@ Consumers = Mapping[str, Consumer]
 class Reach(NamedTuple):
     """What a source can reach beside its own settings: the cluster, its clock, and other clusters by their contexts.
 
-    ``topics`` are those whose floors are wanted; None for all that have positions.
+    ``metadata`` is the cluster as the caller has read it, ``topics`` are those whose floors are wanted; None for all
+    that have positions.
     """
 
     reader: ClusterReader
+    metadata: ClusterMetadata
     topics: Collection[str] | None = None
 
     def now_ms(self) -> int:
