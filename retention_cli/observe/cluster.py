@@ -70,7 +70,7 @@ def observe(
             reader.clock.sleep(_AGAIN_AFTER_S)
             attempts += 1
             again = reading.unsettled
-            reading = _Reading(reader, replace(request, only=again, sizes=False), progress, None)
+            reading = _Reading(reader, replace(request, only=again, sizes=False, begin_rows=None), progress, None)
             result = _merged(result, reading.read(deadline), again)
         return replace(result, began=began, facts=dict(sorted(result.facts.items())))
 
@@ -155,7 +155,7 @@ class _Reading:
             self._progress("sizes on disk")
             sizes, sizes_problem = sizes_soon.result()
         facts = self._facts(floors, sizes, Unknown.because("size", sizes_problem or "not read"))
-        remembered.recall(facts)
+        remembered.recall(facts, all_samples=request.samples)
         if request.disks is not None:
             facts = request.disks.with_disks(
                 self._reader,
@@ -244,6 +244,7 @@ class _Reading:
             patience_s=request.patience_s,
             progress=self._progress,
             listener=self._listener,
+            begin_rows=request.begin_rows,
             memory=self._memory,
             now_ms=request.clock_ms(),
         )

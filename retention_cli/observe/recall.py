@@ -82,10 +82,11 @@ class Remembered:
             logs = {tp: self._log_now(tp, read[tp].high_watermark, odd) for tp in self.cuts}
             self.memory.judge(lambda place: logs.get(TopicPartition(*place)), {tp.topic for tp in logs}, list(logs))
 
-    def recall(self, facts: dict[TopicPartition, PartitionFacts]) -> None:
-        """Fill in the samples of each partition whose policy needs them (G3)."""
+    def recall(self, facts: dict[TopicPartition, PartitionFacts], *, all_samples: bool = False) -> None:
+        """Fill in the samples of each partition whose policy needs them (G3), or of all; the last one is of now."""
         for tp, one in facts.items():
-            if self.settings[tp.topic].min_wallclock_ms is None or isinstance(one.high_watermark, Unknown):
+            wanted = all_samples or self.settings[tp.topic].min_wallclock_ms is not None
+            if not wanted or isinstance(one.high_watermark, Unknown):
                 continue
             samples = (*self.partitions[tp].samples, self._sample(one.high_watermark))
             facts[tp] = one._replace(samples=self.memory.lost or self.doubts.get(tp) or samples)

@@ -16,7 +16,7 @@ from retention_cli.core.model import Floor, Maybe, PartitionFacts, TopicPartitio
 from retention_cli.core.progress import Progress
 from retention_cli.memory.interface import Memory
 from retention_cli.memory.lineage import Cut, EpochEnds
-from retention_cli.observe.floors.kafka_groups import EpochChecks
+from retention_cli.observe.floors.kafka_groups import BeginRows, EpochChecks
 from retention_cli.policy.settings import GroupRules, Settings
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class Request:
         now_ms: now, for all cutoffs (Unix ms).
         only: only these of the managed partitions.
         sizes: whether to read sizes.
+        samples: whether to recall every partition's samples of H, not only those that G3 needs.
         lookups: whether to look up times; without them nothing can be decided.
         patience_s: how long to wait for leaders and coordinators that move.
         memory_for: returns what is remembered of a cluster, by its id; None: remember nothing.
@@ -111,6 +112,7 @@ class Request:
             commits are not available.
         disks: fills in what rules need to know about disks; None if no rule does.
         epochs: further leader epochs to ask about, by partition: those of a saved plan (M2).
+        begin_rows: makes a sink that gets every consumer, beside the floors; unused with ``prepared``.
     """
 
     settings_for: SettingsFor
@@ -118,6 +120,7 @@ class Request:
     now_ms: int
     only: Collection[TopicPartition] | None = None
     sizes: bool = True
+    samples: bool = False
     lookups: bool = True
     patience_s: float | None = None
     memory_for: MemoryFor | None = None
@@ -127,3 +130,4 @@ class Request:
     prepared: Prepared | None = None
     disks: Disks | None = None
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    begin_rows: BeginRows | None = None

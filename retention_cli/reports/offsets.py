@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -29,7 +29,7 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Row]: ...
 
     def most_lagging(self, most: int) -> list[Row]:
-        """Return the ``most`` rows that lag furthest; equal ones keep their order."""
+        """Return the ``most`` rows that lag furthest, or have the most unread records; equal ones keep their order."""
         ...
 
 
@@ -53,7 +53,10 @@ class FloorRows(Rows, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Every partition's floor, and the positions of the groups that were asked for (rows of :func:`group_row`)."""
+    """Every partition's floor, and the positions of the groups that were asked for.
+
+    ``groups`` has rows of :func:`group_row`, or of :mod:`retention_cli.reports.unread`.
+    """
 
     cluster_id: str
     bootstrap: str
@@ -62,11 +65,15 @@ class Positions:
 
 
 class ListedRows(list[Row]):
-    """:class:`Rows` in memory."""
+    """:class:`Rows` in memory; ``by`` is the column of what is furthest."""
+
+    def __init__(self, rows: Iterable[Row] = (), by: str = "lag") -> None:
+        super().__init__(rows)
+        self._by = by
 
     def most_lagging(self, most: int) -> list[Row]:
         """See :class:`Rows`."""
-        return sorted(self, key=lambda row: -(row["lag"] or 0))[:most]
+        return sorted(self, key=lambda row: -(row[self._by] or 0))[:most]
 
 
 class ListedFloors(ListedRows):

@@ -14,6 +14,7 @@ from retention_cli.engines.spark.prepare import Target
 from retention_cli.memory.stores import Memories
 from retention_cli.policy.selection import NothingMatchesError
 from retention_cli.reports import offsets as local
+from retention_cli.reports.unread import Rows, read_unread
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
 from tests.spark.engines import Engines, past_day
 
@@ -56,6 +57,29 @@ def told(found: local.Positions, ways: Any, capsys: Any) -> list[str]:
     return said
 
 
+def told_unread(found: local.Positions, each: Rows, capsys: Any) -> list[str]:
+    said = []
+    for output, every_row in ALL:
+        render.print_unread(found, output, each, every_row=every_row)
+        said.append(capsys.readouterr().out)
+    return said
+
+
+def both_unread(engines: Engines, policy: str, groups: tuple[str, ...], each: Rows, capsys: Any) -> list[str]:
+    """Return what both say of what is unread: the same."""
+    selection, now = engines.world.selection(policy), now_ms()
+    with reader_for(engines.world.bootstrap) as reader:
+        memories = [Memories(engines.folder / engines.local_state, will_save=False) for _ in range(2)]
+        mine = read_unread(reader, selection, now, groups=groups, each=each, memories=memories[0])
+        target = Target("", reader, selection, engines.connection(), past_day, memories[1])
+        with spark.read_positions(engines.session, target, now, groups=groups, unread=each) as theirs:
+            said = told_unread(mine, each, capsys), told_unread(theirs, each, capsys)
+        for one in memories:
+            one.close()
+    assert said[0] == said[1]
+    return said[1]
+
+
 def both(
     engines: Engines, policy: str, topics: tuple[str, ...], groups: tuple[str, ...], capsys: Any, ways: Any = ALL
 ) -> list[str]:
@@ -91,6 +115,37 @@ def test_the_same_floors_and_positions(
         assert code in said[1] + said[3]
     assert (f"{topics[0]}-stray" in said[7]) == (shown == 40)
     assert f"{topics[0]}-a" in said[7]
+
+
+@pytest.mark.parametrize("in_memory", [pytest.param(50_000, marks=pytest.mark.thorough), 0])
+def test_the_same_is_unread(
+    engines: Engines, topics: list[str], in_memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Of groups that are there or gone, that lack a commit, or have one of another log; of sources, too."""
+    monkeypatch.setattr(render, "SHOWN", 6 if in_memory == 0 else 40)
+    monkeypatch.setattr(render, "MOST", 2)
+    monkeypatch.setattr(spark, "IN_MEMORY", in_memory)
+    world, group = engines.world, f"{topics[0]}-leaves"
+    world.commit(group, topics[0], {0: 1, 1: 9})
+    place = tmp_path / "flink.json"
+    place.write_text(f'{{"at": {now_ms()}, "positions": [{{"topic": "{topics[0]}", "partition": 1, "offset": 4}}]}}')
+    floors = f"{{file: {place}, name: flink}}, {{file: {tmp_path / 'no'}, name: lost, topics: ['{topics[1]}']}}"
+    floors += f", {{file: {tmp_path / 'no'}, name: any}}"
+    policy = f"version: 1\nfloors: [{floors}]\ntopics: [{{match: [{', '.join(topics)}]}}]"
+    engines.local(policy, now_ms())
+    world.delete_group(group)
+    mine = (f"{topics[0]}*", "file:*")
+    for groups, each in ((mine, "topics"), (mine, "partitions"), (("*",), "topics"))[: 3 if in_memory else 2]:
+        said = both_unread(engines, policy, groups, each, capsys)
+        rows = [line.split(",") for line in said[3].splitlines()]
+        assert f"{topics[0]}-stray" in said[3]
+        assert f"{topics[0]}-leaves" in said[3]
+        assert all(len(row) == 8 for row in rows)
+        if each == "partitions":
+            assert [topics[0], "1", group, "9", "1"] in [row[:5] for row in rows]
+            assert [topics[1], "", "file:lost", "", ""] in [row[:5] for row in rows]
+            assert ["", "", "file:any", "", ""] in [row[:5] for row in rows]
+        assert ("that have most to read" in said[0]) == (in_memory == 0)
 
 
 @pytest.mark.thorough

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from kretain.flows.spark import SparkFlags, positions_of
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, command, option
 from kretain.options.rules import GroupsOption, Topics
+
+if TYPE_CHECKING:
+    from retention_cli.reports.unread import Rows
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -23,11 +26,21 @@ def offsets(
     topics: Topics = None,
     groups: Annotated[bool, option("--groups", help="Every group's own offset, not the smallest alone.")] = False,
     group: GroupsOption = None,
+    unread: Annotated[
+        bool,
+        option(
+            "--unread",
+            help="What each consumer has yet to read of each topic, and since when. With --groups: of each partition.",
+        ),
+    ] = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
     all_rows: Annotated[bool, option("--all", help="Every row, however many there are.")] = False,
     spark: SparkFlags = SparkFlags(),  # noqa: B008  (a frozen value)
 ) -> Exit:
     """Where consumers stand: per partition the floor (the smallest committed offset that counts), who sets it, the lag.
+
+    With --unread: what each consumer has yet to read, in records and bytes, and when kretain first saw the oldest of
+    them, so that it waits since then at least. Those that are gone and still count are there, too.
 
     Without a policy file the usual groups count: all but console-consumer-*.
 
@@ -39,23 +52,30 @@ def offsets(
 
       kretain offsets -b localhost:9092 --group billing
 
+      kretain offsets -p policy.yaml --unread
+
       kretain offsets -p policy.yaml --spark --master spark://master:7077 -o csv
     """
     from kretain.config import resolve
     from kretain.render.kit.screen import warn
-    from kretain.render.offsets import print_floors, print_groups
+    from kretain.render.offsets import print_floors, print_groups, print_unread
 
     spark.check()
     settings = resolve(common)
     chosen = _selection(settings.policy, topics)
     now_ms = time.time_ns() // 1_000_000
-    patterns = group or (("*",) if groups else ())
+    patterns = group or (("*",) if groups or unread else ())
+    each: Rows | None = None if not unread else "partitions" if groups else "topics"
     with settings.reader() as reader:
         memories = settings.memories(reader, chosen.policy.state, will_save=False)
-        with positions_of(spark, reader, chosen, now_ms, patterns, memories, quiet=common.quiet) as positions:
+        with positions_of(
+            spark, reader, chosen, now_ms, patterns, memories, unread=each, quiet=common.quiet
+        ) as positions:
             for note in () if common.quiet else memories.notes:
                 warn(note.text)
-            if patterns:
+            if each is not None:
+                print_unread(positions, output, each, every_row=all_rows)
+            elif patterns:
                 print_groups(positions, output, every_row=all_rows)
             else:
                 print_floors(positions, output, every_row=all_rows)

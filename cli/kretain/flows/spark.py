@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from retention_cli.policy.selection import Selection
     from retention_cli.profile.reading import Profile, Read
     from retention_cli.reports.offsets import Positions
+    from retention_cli.reports.unread import Rows
 
 SPARK = "Spark"
 
@@ -237,9 +238,12 @@ def positions_of(
     groups: Sequence[str],
     memories: Memories,
     *,
+    unread: Rows | None,
     quiet: bool,
 ) -> Iterator[Positions]:
     """Yield consumers' positions, read by this process or over Spark; Spark's rows are collected on access.
+
+    ``unread``: what each has yet to read, and not where it stands.
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
@@ -249,7 +253,13 @@ def positions_of(
 
     with contextlib.ExitStack() as stack:
         with shown(quiet=quiet) as progress:
-            if not flags.spark:
+            if not flags.spark and unread is not None:
+                from retention_cli.reports.unread import read_unread
+
+                found = read_unread(
+                    reader, selection, now_ms, groups=groups, each=unread, memories=memories, progress=progress
+                )
+            elif not flags.spark:
                 from retention_cli.reports.offsets import read_positions
 
                 found = read_positions(reader, selection, now_ms, groups=groups, memories=memories, progress=progress)
@@ -261,7 +271,9 @@ def positions_of(
                 spark = stack.enter_context(opened(flags, progress))
                 connection = spark.connection(reader.settings)
                 target = Target("", reader, selection, connection, lambda _cluster: Amount(), memories)
-                reading = positions.read_positions(spark.session, target, now_ms, groups=groups, progress=progress)
+                reading = positions.read_positions(
+                    spark.session, target, now_ms, groups=groups, unread=unread, progress=progress
+                )
                 found = stack.enter_context(reading)
         yield found
 

@@ -10,8 +10,10 @@ from kretain.render import data
 from kretain.render.kit import screen
 from kretain.render.kit.reasons import MOST, print_grouped
 from kretain.render.kit.screen import Column
-from kretain.render.kit.text import NAMED_TOPICS, count, number
+from kretain.render.kit.text import NAMED_TOPICS, count, number, size
 from kretain.render.plan import SHOWN
+from retention_cli.core.units import format_time, timestamp
+from retention_cli.reports import unread
 from retention_cli.reports.offsets import FloorRows, Positions, Row, has_no_floor
 
 FORMAT = "kretain.offsets/v1"
@@ -79,16 +81,78 @@ def print_groups(positions: Positions, output: Output, *, every_row: bool) -> No
     _print_unknown(positions.floors)
 
 
-def _for_scripts(positions: Positions, output: Output, columns: Sequence[str], rows: Iterable[Row]) -> bool:
+def print_unread(positions: Positions, output: Output, each: unread.Rows, *, every_row: bool) -> None:
+    """Print what each consumer has yet to read: a row per consumer, and topic or partition."""
+    rows = positions.groups
+    columns = unread.BY_TOPIC if each == "topics" else unread.BY_PARTITION
+    if _for_scripts(positions, output, columns, map(_unread_row, rows), each):
+        return
+    shown = list(rows) if every_row or len(rows) <= SHOWN else rows.most_lagging(MOST)
+    if len(shown) < len(rows):
+        screen.say(f"The {len(shown)} of {len(rows):,} that have most to read (all of them: --all, or -o csv):")
+        screen.say()
+    screen.print_table(
+        (
+            Column("topic" if each == "topics" else "partition"),
+            Column("consumer"),
+            *((Column("partitions", "right", spare=True),) if each == "topics" else (Column("position", "right"),)),
+            Column("unread", "right"),
+            Column("bytes", "right"),
+            Column("unread since"),
+        ),
+        [
+            (
+                _place(row),
+                row["group"],
+                number(row["partitions" if each == "topics" else "committed"]),
+                number(row["records"]),
+                size(row["bytes"]) if row["records"] else "",
+                _since(row),
+            )
+            for row in shown
+        ],
+        ["magenta" if row["records"] is None else "dim" if row["records"] == 0 else None for row in shown],
+    )
+    notes = []
+    if any(row["records"] is None for row in shown):
+        notes.append("—: it can't be told; kretain groups, and what is unknown below, say why.")
+    if any(row["remembered"] for row in shown):
+        notes.append("Some consumers are gone, and count where they stood: kretain groups names them.")
+    if notes:
+        screen.say()
+    for note in notes:
+        screen.say(note)
+    _print_unknown(positions.floors)
+
+
+def _place(row: Row) -> str:
+    topic = row["topic"] or "any topic"
+    return f"{topic}-{row['partition']}" if row.get("partition") is not None else topic
+
+
+def _since(row: Row) -> str:
+    if row["unread_since"] is not None:
+        return format_time(row["unread_since"] // 1000 * 1000)
+    return "?" if row["records"] else ""
+
+
+def _unread_row(row: Row) -> Row:
+    since = row["unread_since"]
+    return {**row, "unread_since": None if since is None else timestamp(since)}
+
+
+def _for_scripts(
+    positions: Positions, output: Output, columns: Sequence[str], rows: Iterable[Row], key: str = "partitions"
+) -> bool:
     head: Mapping[str, Any] = {
         "format": FORMAT,
         "cluster": {"id": positions.cluster_id, "bootstrap": positions.bootstrap},
     }
     match output:
         case Output.json:
-            data.print_json(head, "partitions", rows)
+            data.print_json(head, key, rows)
         case Output.yaml:
-            data.print_yaml({**head, "partitions": list(rows)})
+            data.print_yaml({**head, key: list(rows)})
         case Output.csv:
             data.print_csv(columns, rows)
         case Output.table:

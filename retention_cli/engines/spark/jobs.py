@@ -24,6 +24,7 @@ class ClusterJob:
     start at the end where they have no commit (F2). ``topic_ids`` are those of all topics, managed or not: all of a
     group's commits are remembered (F5, F6). ``configs`` are the settings that the client read first. ``now_ms`` is the
     time from which all cutoffs are calculated. ``ends_only``: nothing is decided, so no times or sizes are looked up.
+    ``unread``: sizes and samples are, for what consumers have yet to read.
     """
 
     cluster: str
@@ -38,6 +39,7 @@ class ClusterJob:
     configs: Mapping[str, TopicConfig | RequestFailedError] = field(default_factory=dict)
     lost: str | None = None
     ends_only: bool = False
+    unread: bool = False
 
     def settings_for(self, topic: str) -> Settings | None:
         """Return a topic's settings, None if it is not selected or not managed."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from retention_cli.core.consumers import OUTSIDE, group_key, key_of, plain_name
+from retention_cli.core.consumers import OUTSIDE, plain_name
 from retention_cli.core.grouping import SameReasons
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
@@ -15,10 +15,13 @@ from retention_cli.engines.spark.fact_tasks import slice_reader
 from retention_cli.engines.spark.frames import PLACE, batches_of, frame_of, join_commits
 from retention_cli.engines.spark.jobs import ClusterJob
 from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, recall, slice_rows
-from retention_cli.engines.spark.schemas import FLOORS, SLICES, ddl
+from retention_cli.engines.spark.schemas import FLOORS, LOGS, SLICES, ddl
+from retention_cli.engines.spark.unread import log_row, unread_frame
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import check_matches
 from retention_cli.reports.offsets import ListedRows, Positions, Row, Rows, floor_row, is_shown
+from retention_cli.reports.unread import ORDER, sort_key
+from retention_cli.reports.unread import Rows as UnreadRows
 
 IN_MEMORY: Final = 50_000
 """At most this many rows are sorted by the client."""
@@ -31,9 +34,12 @@ def read_positions(
     now_ms: int,
     *,
     groups: Collection[str] = (),
+    unread: UnreadRows | None = None,
     progress: Progress = silent,
 ) -> Iterator[Positions]:
     """Read floors and ends, like :func:`retention_cli.reports.offsets.read_positions`. Nothing is remembered.
+
+    With ``unread`` the groups' rows are those of :func:`retention_cli.reports.unread.read_unread`.
 
     Spark keeps the rows while the context is open: only rows to be shown are collected to the client.
 
@@ -42,21 +48,25 @@ def read_positions(
         NothingMatchesError: a TOPIC, or the policy, matches nothing.
     """
     progress("topics and groups")
-    prepared = _prepare(target, now_ms)
+    prepared = _prepare(target, now_ms, unread=unread is not None)
     recall(prepared)
     commits, kept = read_commits(session, [prepared], progress)
     jobs = {prepared.cluster: prepared.job}
     required = sorted({group for item in prepared.settings.values() for group in item.require_groups})
     slices = frame_of(session, slice_rows(prepared, {}), SLICES)
     leaders = {one.leader for one in prepared.metadata.places(prepared.settings).values()}
-    floors = _floors(join_commits(slices, commits, required), jobs, tasks_for(len(leaders))).persist()
+    floors = _logs(join_commits(slices, commits, required), jobs, tasks_for(len(leaders))).persist()
     kept.append(floors)
     progress("log ends")
     try:
-        rows = FrameFloors(floors)
+        rows = FrameFloors(floors.select(*FLOORS.names))
         positions: Rows = ListedRows()
-        if groups:
-            found = _groups(floors, commits, prepared, groups).persist()
+        if unread is not None:
+            found = unread_frame(floors, _chosen(commits, groups), unread).persist()
+            kept.append(found)
+            positions = FrameRows(found, ORDER[unread], "records")
+        elif groups:
+            found = _groups(floors, commits, groups).persist()
             kept.append(found)
             positions = FrameRows(found, ("topic", "partition", "group"))
         yield Positions(prepared.cluster, target.reader.settings.bootstrap, rows, positions)
@@ -65,7 +75,7 @@ def read_positions(
             frame.unpersist()
 
 
-def _prepare(target: Target, now_ms: int) -> Prepared:
+def _prepare(target: Target, now_ms: int, *, unread: bool) -> Prepared:
     """Read the metadata and list the groups: for every topic shown, whether or not it may be trimmed."""
     reader, selection = target.reader, target.selection
     metadata = reader.metadata()
@@ -85,6 +95,7 @@ def _prepare(target: Target, now_ms: int) -> Prepared:
         partitions={name: max(metadata.topics[name].partitions) + 1 for name in settings},
         topic_ids=metadata.topic_ids,
         ends_only=True,
+        unread=unread,
     )
     prepared = Prepared(target, selection, metadata, job, settings, before=metadata)
     if settings:
@@ -92,31 +103,35 @@ def _prepare(target: Target, now_ms: int) -> Prepared:
     return prepared
 
 
-def _floors(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
-    """Read log ends at their leaders, a leader's slices one after the other: rows of ``schemas.FLOORS``."""
+def _logs(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
+    """Read log ends at their leaders, a leader's slices one after the other: rows of ``schemas.LOGS``."""
     read = slice_reader(jobs)
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
-        return batches_of((floor_row(one.facts) for one in read(batches)), FLOORS)
+        return batches_of(({**floor_row(one.facts), **log_row(one)} for one in read(batches)), LOGS)
 
-    return by_leader(rows, tasks).mapInArrow(run, ddl(FLOORS))
+    return by_leader(rows, tasks).mapInArrow(run, ddl(LOGS))
 
 
-def _groups(floors: Any, commits: Any, prepared: Prepared, patterns: Collection[str]) -> Any:
+def _groups(floors: Any, commits: Any, patterns: Collection[str]) -> Any:
     """Return the positions of the groups that match, like :func:`~retention_cli.reports.offsets.group_row`."""
     from pyspark.sql import functions as f
 
-    mine = commits.where("kind = 'commit'")
-    listed = [] if prepared.listing is None else [group_key(one.kind, one.name) for one in prepared.listing.counted]
-    listed += [key_of(one.kind, one.name) for one in prepared.selection.policy.groups.sources]
-    names = [name for name in listed if matches(patterns, plain_name(name))]
-    if len(names) < len(listed):
-        mine = mine.where(f.col("group").isin(*names))
-    mine = mine.withColumn("group", f.regexp_replace("group", f"^{OUTSIDE}", ""))
+    mine = _chosen(commits.where("kind = 'commit'"), patterns)
     ends = floors.select("topic", "partition", "high_watermark")
     lag = f.col("high_watermark") - f.col("offset")
     columns = ("topic", "partition", "group", f.col("offset").alias("committed"), lag.alias("lag"))
     return mine.join(ends, [*PLACE[1:]]).select(*columns)
+
+
+def _chosen(commits: Any, patterns: Collection[str]) -> Any:
+    """Return the rows of the consumers whose names match, with their plain names."""
+    from pyspark.sql import functions as f
+
+    if "*" not in patterns:
+        keys = [row["group"] for row in commits.select("group").distinct().collect()]
+        commits = commits.where(f.col("group").isin([key for key in keys if matches(patterns, plain_name(key))]))
+    return commits.withColumn("group", f.regexp_replace("group", f"^{OUTSIDE}", ""))
 
 
 class FrameRows:
@@ -124,12 +139,14 @@ class FrameRows:
 
     Args:
         frame: a persisted frame.
-        order: the columns that rows are sorted by.
+        order: the columns that rows are sorted by, null first.
+        by: the column of what is furthest.
     """
 
-    def __init__(self, frame: Any, order: Sequence[str]) -> None:
+    def __init__(self, frame: Any, order: Sequence[str], by: str = "lag") -> None:
         self._frame = frame
         self._order = order
+        self._by = by
         self._count: int = frame.count()
 
     def __len__(self) -> int:
@@ -140,13 +157,13 @@ class FrameRows:
             ordered = self._frame.sort(*self._order)
             return (row.asDict(recursive=True) for row in ordered.toLocalIterator(prefetchPartitions=True))
         rows = (row.asDict(recursive=True) for row in self._frame.collect())
-        return iter(sorted(rows, key=lambda row: [row[name] for name in self._order]))
+        return iter(sorted(rows, key=lambda row: sort_key(row, self._order)))
 
     def most_lagging(self, most: int) -> list[Row]:
         """See :class:`retention_cli.reports.offsets.Rows`."""
         from pyspark.sql import functions as f
 
-        first = self._frame.orderBy(-f.coalesce("lag", f.lit(0)), *self._order).limit(most)
+        first = self._frame.orderBy(-f.coalesce(self._by, f.lit(0)), *self._order).limit(most)
         return [row.asDict(recursive=True) for row in first.collect()]
 
 

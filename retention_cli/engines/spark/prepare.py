@@ -199,7 +199,7 @@ def slice_rows(prepared: Prepared, disk_facts: Mapping[TopicPartition, bytes]) -
         if about.topic_id is not None:
             known = prepared.before_cuts.get(tp)
             known = known or prepared.memory.partition(tp.topic, about.topic_id, tp.partition)
-            if (settings.event_time_ms, settings.min_wallclock_ms) != (None, None):
+            if prepared.job.unread or (settings.event_time_ms, settings.min_wallclock_ms) != (None, None):
                 memory = memory_as_bytes(known)
             elif (proven := known.proof) is not None:
                 proof = memory_as_bytes(proven)

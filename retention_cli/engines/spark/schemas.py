@@ -156,6 +156,17 @@ FLOORS: Final = pa.schema(
 )
 """One row per partition: :func:`retention_cli.reports.offsets.floor_row`."""
 
+LOGS: Final = pa.schema(
+    [
+        *FLOORS,
+        ("leader_epoch", pa.int32()),
+        ("bytes", pa.int64()),
+        ("samples", pa.list_(pa.struct([("wall_ms", pa.int64()), ("high_watermark", pa.int64())]))),
+        ("ends", pa.list_(pa.struct([("leader_epoch", pa.int32()), ("end", pa.int64())]))),
+    ]
+)
+"""Rows of :data:`FLOORS`, with what :class:`retention_cli.reports.unread.Log` has."""
+
 SIZES: Final = pa.schema(
     [
         ("cluster", pa.string()),

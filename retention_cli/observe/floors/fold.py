@@ -85,6 +85,46 @@ class FloorSink(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Hands every group to two sinks."""
+
+    first: FloorSink
+    second: FloorSink
+
+    def add(self, group: str, commits: Mapping[str, Sequence[Commit]], reads: Iterable[str] = ()) -> None:
+        """See :class:`FloorSink`."""
+        topics = tuple(reads)
+        self.first.add(group, commits, topics)
+        self.second.add(group, commits, topics)
+
+    def recall(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """See :class:`FloorSink`."""
+        self.first.recall(group, gone, seen)
+        self.second.recall(group, gone, seen)
+
+    def add_gone(self, group: str, gone: Mapping[str, Sequence[Commit]], seen: str) -> None:
+        """See :class:`FloorSink`."""
+        self.first.add_gone(group, gone, seen)
+        self.second.add_gone(group, gone, seen)
+
+    def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
+        """See :class:`FloorSink`."""
+        self.first.refuse(group, refused)
+        self.second.refuse(group, refused)
+
+    def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
+        """See :class:`FloorSink`."""
+        named = None if topics is None else tuple(topics)
+        self.first.fail(group, text, named)
+        self.second.fail(group, text, named)
+
+    def fail_all(self, reason: Reason) -> None:
+        """See :class:`FloorSink`."""
+        self.first.fail_all(reason)
+        self.second.fail_all(reason)
+
+
 class FloorFold:
     """Folds groups one by one, then returns each partition's floor.
 

@@ -17,7 +17,7 @@ from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.lineage import EpochEnds
-from retention_cli.observe.floors.fold import FloorFold, FloorSink, TopicScope
+from retention_cli.observe.floors.fold import Both, FloorFold, FloorSink, TopicScope
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.standing import EpochEnd
@@ -25,7 +25,10 @@ from retention_cli.policy.model import matches
 from retention_cli.policy.settings import GroupRules
 
 CommitListener = Callable[[GroupCommits], None]
-"""Called with each counted group's commits: for listings, which need more than the fold keeps."""
+"""Called with each counted group's commits, which the fold does not keep."""
+BeginRows = Callable[[Mapping[str, int], Sequence[str]], FloorSink]
+"""Returns a second sink for one reading of all consumers, given each topic's partition count and the groups that start
+at the end (F2). A reading that is repeated begins another one, and the last is the one that counts."""
 
 _AGAIN_AFTER_S: Final = 0.5
 _LISTING_PATIENCE_S: Final = 2.0
@@ -48,6 +51,7 @@ def read_group_floors(
     patience_s: float | None = None,
     progress: Progress = silent,
     listener: CommitListener | None = None,
+    begin_rows: BeginRows | None = None,
     memory: Memory | None = None,
     now_ms: int = 0,
 ) -> FloorFold:
@@ -61,6 +65,7 @@ def read_group_floors(
         patience_s: how long to wait for coordinators that move and offsets that are unstable.
         progress: called with the number of groups read.
         listener: called with each group's commits.
+        begin_rows: makes a second sink, which gets all that the fold gets.
         memory: remembers each group, and recalls those that are gone (F6).
         now_ms: our wall clock (Unix ms), for the memory.
     """
@@ -69,14 +74,14 @@ def read_group_floors(
     before, attempts = metadata, 0
     while True:
         attempts += 1
-        fold, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener, recall)
+        fold, sink, doubt = _read_once(reader, scopes, rules, before, deadline, progress, listener, begin_rows, recall)
         if doubt is None or not doubt.allows_another(attempts, late=reader.clock.monotonic() > deadline):
             break
         reader.clock.sleep(_AGAIN_AFTER_S)
         before = reader.metadata([OFFSETS_TOPIC])
     if doubt is not None:
-        fold.fail_all(doubt.reason)
-    fold_outside(fold, rules.sources, scopes, metadata, recall, reader, listener)
+        sink.fail_all(doubt.reason)
+    fold_outside(sink, rules.sources, scopes, metadata, recall, reader, listener)
     return fold
 
 
@@ -153,22 +158,35 @@ def _read_once(
     deadline: float,
     progress: Progress,
     listener: CommitListener | None,
+    begin_rows: BeginRows | None,
     recall: Recall,
-) -> tuple[FloorFold, Doubt | None]:
-    """Read every group between two checks of our rights (F8) and of the coordinators' leaders (F9)."""
-    fold = FloorFold(scopes)
+) -> tuple[FloorFold, FloorSink, Doubt | None]:
+    """Read every group between two checks of our rights (F8) and of the coordinators' leaders (F9).
+
+    The sink is the fold, with the second sink if there is one.
+    """
+    fold, sink = _begun(scopes, (), begin_rows)
     try:
         listing = list_counted(reader, rules, before, deadline)
         if isinstance(listing, Doubt):
-            return fold, listing
-        fold = FloorFold(scopes, listing.latest(rules))
-        read_groups(reader, listing.counted, fold, _left(reader, deadline), progress, listener, recall)
+            return fold, sink, listing
+        fold, sink = _begun(scopes, listing.latest(rules), begin_rows)
+        read_groups(reader, listing.counted, sink, _left(reader, deadline), progress, listener, recall)
         if (doubt := changed_since(reader, before)) is not None:
-            return fold, doubt
-        recall.add_gone(fold, listing.keys)
+            return fold, sink, doubt
+        recall.add_gone(sink, listing.keys)
     except BrokerError as error:
-        return fold, not_listed(error)
-    return fold, None
+        return fold, sink, not_listed(error)
+    return fold, sink, None
+
+
+def _begun(
+    scopes: Mapping[str, TopicScope], latest: Sequence[str], begin_rows: BeginRows | None
+) -> tuple[FloorFold, FloorSink]:
+    fold = FloorFold(scopes, latest)
+    if begin_rows is None:
+        return fold, fold
+    return fold, Both(fold, begin_rows({name: len(one.leader_epochs) for name, one in scopes.items()}, latest))
 
 
 def _left(reader: ClusterReader, deadline: float) -> float:
