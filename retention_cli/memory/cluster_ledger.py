@@ -303,8 +303,8 @@ def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:
             kept = {number: replace(one, packed=b"", replicas=b"") for number, one in document.partitions.items()}
             return replace(document, partitions=kept)
         case docs.GroupDocument():
-            group = replace(document.group, seen_ms=document.group.seen_ms + late_ms)
-            return replace(document, group=group)
+            seen_ms = document.group.seen_ms + late_ms
+            return replace(document, group=replace(document.group, seen_ms=seen_ms, stood_ms=seen_ms))
         case docs.DiskDocument():
             return replace(document, disk=DiskMemory())
         case docs.ClockDocument():

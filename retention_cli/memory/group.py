@@ -10,15 +10,14 @@ import hashlib
 import json
 import marshal
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from retention_cli.memory.commit import UNTOLD, Gone, Position, lower_proven, same
 from retention_cli.memory.commit import verdict as judge_commit
+from retention_cli.memory.group_rows import Place, by_topic, flat, rows
 from retention_cli.memory.interface import Commits, LogOf, RecalledGroup, Rows
-
-Place = tuple[str, int]  # a topic's name, and a partition
 
 _VERSION: Final = 2
 
@@ -40,6 +39,7 @@ class GroupMemory:
     refused: dict[Place, Position] = field(default_factory=dict)
     gone: dict[Place, Gone] = field(default_factory=dict)
     doubted: dict[Place, Position] = field(default_factory=dict)
+    stood_ms: int = 0
 
     @property
     def plain(self) -> bool:
@@ -68,6 +68,7 @@ class GroupMemory:
         """
         now = {(topic, row[0]): (row[1], row[2]) for topic, rows in commits.items() for row in rows}
         anew = {topic for topic, one in self.ids.items() if topic in ids and ids[topic] != one}
+        moved = not self.seen_ms or not anew.isdisjoint(commits) or not self.gone.keys().isdisjoint(now)
         self._made_anew(anew, now)
         if outlives:
             self.refused |= {place: Position(*commit) for place, commit in now.items() if place[0] in anew}
@@ -77,8 +78,8 @@ class GroupMemory:
         }
         self.doubted = {}
         for place, commit in now.items():
-            if place in self.refused:
-                if same(self.refused[place].commit, commit):
+            if (refused := self.refused.get(place)) is not None:
+                if same(refused.commit, commit):
                     if commit[1] != UNTOLD:
                         self.refused[place] = Position(*commit)
                     continue
@@ -86,6 +87,8 @@ class GroupMemory:
             known = self.open.get(place) or self.counted.get(place)
             if known is None or known.own == UNTOLD or not same(known.commit, commit):
                 self.open[place] = Position(*commit)
+                before = refused or known
+                moved |= before is None or before.offset != commit[0]
         kept = {place[0] for place in self.gone}
         still = kept.union(commits)  # a topic that does not exist now may be recreated (F5)
         self.ids = {topic: one for topic, one in self.ids.items() if topic in still and topic not in anew}
@@ -93,6 +96,7 @@ class GroupMemory:
         self.ids |= {topic: ids[topic] for topic in (*commits, *kept) if topic in ids}
         self.digest = digest
         self.seen_ms = max(now_ms, self.seen_ms + 1)
+        self.stood_ms = self.seen_ms if moved else self.stood_ms
 
     def topics(self) -> set[str]:
         """Return the topics that the group has ever committed on, whether or not that counts."""
@@ -196,7 +200,11 @@ class GroupMemory:
         first, last = sorted((self, other), key=lambda one: (one.seen_ms, one.digest, one.as_bytes()))
         live = last.live()
         both = first.copied()
-        both.update(_rows(live), last.ids, last.digest, last.seen_ms)
+        both.update(rows(live), last.ids, last.digest, last.seen_ms)
+        if both.stood_ms == first.stood_ms:  # both found it there: since the later of the two nobody saw it elsewhere
+            both.stood_ms = max(first.stood_ms, last.stood_ms)
+        else:
+            both.stood_ms = last.stood_ms if last.stood_ms >= first.seen_ms else last.seen_ms
         both.seen_ms = last.seen_ms
         both.doubted = _doubted(first, last, live)
         for place, position in last.counted.items():
@@ -224,7 +232,7 @@ class GroupMemory:
     def copied(self) -> GroupMemory:
         """Return an independent copy."""
         places = (dict(self.counted), dict(self.open), dict(self.refused), dict(self.gone), dict(self.doubted))
-        return GroupMemory(self.seen_ms, self.digest, dict(self.ids), *places)
+        return GroupMemory(self.seen_ms, self.digest, dict(self.ids), *places, self.stood_ms)
 
     def covers(self, other: GroupMemory) -> bool:
         """Return whether this memory has all that the other has, except when the group was seen."""
@@ -237,13 +245,14 @@ class GroupMemory:
         return {
             "format": _VERSION,
             "seen": self.seen_ms,
+            "stood": self.stood_ms,
             "digest": self.digest.hex(),
             "ids": self.ids,
-            "counted": _by_topic(self.counted, list),
-            "open": _by_topic(self.open, lambda one: list(one.commit)),
-            "refused": _by_topic(self.refused, lambda one: list(one.commit)),
-            "gone": _by_topic(self.gone, lambda one: [*one.position, one.seen_ms]),
-            **({"doubted": _by_topic(self.doubted, lambda one: list(one.commit))} if self.doubted else {}),
+            "counted": by_topic(self.counted, list),
+            "open": by_topic(self.open, lambda one: list(one.commit)),
+            "refused": by_topic(self.refused, lambda one: list(one.commit)),
+            "gone": by_topic(self.gone, lambda one: [*one.position, one.seen_ms]),
+            **({"doubted": by_topic(self.doubted, lambda one: list(one.commit))} if self.doubted else {}),
         }
 
     @classmethod
@@ -255,12 +264,13 @@ class GroupMemory:
         """
         try:
             group = cls(seen_ms=data["seen"], digest=bytes.fromhex(data["digest"]), ids=dict(data["ids"]))
+            group.stood_ms = data.get("stood", group.seen_ms)  # an older version wrote it anew whenever it moved
             if data.get("format") == _VERSION:
-                group.counted = {place: Position(*one) for place, one in _flat(data["counted"])}
-                group.open = {place: Position(*one) for place, one in _flat(data["open"])}
-                group.refused = {place: Position(*one) for place, one in _flat(data["refused"])}
-                group.gone = {place: Gone(Position(*one[:3]), one[3]) for place, one in _flat(data["gone"])}
-                group.doubted = {place: Position(*one) for place, one in _flat(data.get("doubted", {}))}
+                group.counted = {place: Position(*one) for place, one in flat(data["counted"])}
+                group.open = {place: Position(*one) for place, one in flat(data["open"])}
+                group.refused = {place: Position(*one) for place, one in flat(data["refused"])}
+                group.gone = {place: Gone(Position(*one[:3]), one[3]) for place, one in flat(data["gone"])}
+                group.doubted = {place: Position(*one) for place, one in flat(data.get("doubted", {}))}
             else:
                 group._read_older(data)
         except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -272,16 +282,21 @@ class GroupMemory:
     def _read_older(self, data: Any) -> None:
         """Read the first format. It has no leader epochs, so nothing in it was seen to count (M1)."""
         self.digest = b""
-        self.open = {place: Position(offset, UNTOLD) for place, (offset,) in _flat(data["commits"])}
-        self.gone = {place: Gone(Position(one[0], None), one[1]) for place, (one,) in _flat(data["gone"])}
-        for place, (offset,) in _flat(data["leftovers"]):
+        self.open = {place: Position(offset, UNTOLD) for place, (offset,) in flat(data["commits"])}
+        self.gone = {place: Gone(Position(one[0], None), one[1]) for place, (one,) in flat(data["gone"])}
+        for place, (offset,) in flat(data["leftovers"]):
             self.refused[place] = Position(offset, UNTOLD)
             self.open.pop(place, None)
 
     def _is_sound(self) -> bool:
         positions = [one for some in (self.counted, self.open, self.refused, self.doubted) for one in some.values()]
         positions += [one.position for one in self.gone.values()]
-        numbers = [self.seen_ms, *(one.seen_ms for one in self.gone.values()), *(one.offset for one in positions)]
+        numbers = [
+            self.seen_ms,
+            self.stood_ms,
+            *(one.seen_ms for one in self.gone.values()),
+            *(one.offset for one in positions),
+        ]
         numbers += [number for one in positions for number in one[1:] if number is not None]
         places = (*self.counted, *self.open, *self.refused, *self.gone, *self.doubted)
         ids = all(isinstance(one, str) for one in self.ids.values())
@@ -328,23 +343,3 @@ def _doubted(first: GroupMemory, last: GroupMemory, live: Collection[Place]) -> 
 
 def _lower_later(one: Gone, other: Gone) -> bool:
     return (one.seen_ms, -one.position.offset) > (other.seen_ms, -other.position.offset)
-
-
-def _rows(live: Mapping[Place, tuple[int, int | None]]) -> Rows:
-    rows: Rows = {}
-    for (topic, partition), (offset, epoch) in live.items():
-        rows.setdefault(topic, []).append((partition, offset, epoch))
-    return rows
-
-
-def _by_topic(places: Mapping[Place, Any], row: Callable[[Any], list[Any]]) -> dict[str, list[list[Any]]]:
-    found: dict[str, list[list[Any]]] = {}
-    for (topic, partition), value in places.items():
-        found.setdefault(topic, []).append([partition, *row(value)])
-    return found
-
-
-def _flat(by_topic: Mapping[str, list[list[Any]]]) -> Iterator[tuple[Place, list[Any]]]:
-    for topic, rows in by_topic.items():
-        for row in rows:
-            yield (topic, row[0]), row[1:]

@@ -89,6 +89,13 @@ class Memory(Protocol):
         """Return the topics that a consumer has ever committed on, whether or not its positions counted."""
         ...
 
+    def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
+        """Return the first look that found a consumer where it stands now (Unix ms): it hasn't moved since, at least.
+
+        ``commits`` are those of now; None: it is gone. None is returned if they are not those that the last look saw.
+        """
+        ...
+
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
         ...
@@ -131,6 +138,11 @@ class NoMemory:
         """Return nothing."""
         del name
         return ()
+
+    def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
+        """Return nothing."""
+        del name, commits
+        return None
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return nothing."""

@@ -5,7 +5,6 @@ It is read as needed and written once, by :meth:`Ledger.save`; what another proc
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -127,6 +126,13 @@ class Ledger(LedgerFile):
     def group_topics(self, name: str) -> Collection[str]:
         """Return the topics that a consumer has ever committed on."""
         return self._group(name).topics()
+
+    def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
+        """Return the first look that found a consumer's commits where they are, None if no look did."""
+        head = self._heads.get(name)
+        if head is None or (commits is not None and head.digest != digest_of(commits, self._ids)):
+            return None
+        return self._group(name).stood_ms
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
@@ -342,9 +348,3 @@ class Ledger(LedgerFile):
         disks: Iterable[str] = (),
     ) -> None:
         """Note what to send to others; a shared ledger overrides it. Part of each transaction."""
-
-
-def age_ms(ledger: Ledger, now_ms: int | None = None) -> int | None:
-    """Return a ledger's age (ms), None if it is new."""
-    since = ledger.since_ms
-    return None if since is None else (time.time_ns() // 1_000_000 if now_ms is None else now_ms) - since

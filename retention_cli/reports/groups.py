@@ -35,6 +35,8 @@ class GroupSummary:
     if it caught up. Both are None where they can't be told. ``kind`` is "gone" if only the ledger knows it (F6); of a
     consumer outside Kafka's groups it is its source's (F7). ``unread_since_ms`` is when the ledger first saw the oldest
     record that it has yet to read (Unix ms): it waits since then at least. None if nothing is unread, or never seen.
+    ``unmoved_since_ms`` is when the ledger first saw all its positions where they are (Unix ms): it hasn't moved since
+    then at least. None if that was never seen, or it has moved since.
     """
 
     name: str
@@ -48,6 +50,7 @@ class GroupSummary:
     lag_bytes: int | None = None
     alone_bytes: int | None = None
     unread_since_ms: int | None = None
+    unmoved_since_ms: int | None = None
 
     @property
     def sets_floors(self) -> bool:
@@ -88,7 +91,7 @@ def list_all(
     memory = None if memories is None else memories(metadata.cluster_id)
     if memory is not None:
         memory.begin(metadata.topic_ids)
-    stands = Stands(ends, HeldBytes(starts, ends, reader.sizes(leaders)[0]), memory, metadata.topic_ids)
+    stands = Stands(ends, HeldBytes(starts, ends, reader.sizes(leaders)[0]), memory, metadata.topic_ids, now_ms)
     keys = {group.name: _key_of(group) for group in listed}
     found = {keys[group.name]: _summary(group, rules) for group in listed}
     done = 0
@@ -149,15 +152,21 @@ class Stands:
         held: collects what each holds back.
         memory: has seen H at earlier times (M1); None without one.
         topic_ids: the topics' ids now.
+        now_ms: our wall clock (Unix ms).
     """
 
     ends: Mapping[TopicPartition, int]
     held: HeldBytes
     memory: Memory | None
     topic_ids: Mapping[str, str]
+    now_ms: int
 
     def add(self, key: str, summary: GroupSummary, rows: Commits, *, passing_unknown: bool = False) -> None:
         """Add them; the lag is unknown where a partition's end is, unless such partitions are passed over."""
+        if self.memory is not None and rows:
+            since_ms = self.memory.unmoved_since(key, None if summary.kind == "gone" else rows)
+            if since_ms is not None and 0 <= since_ms <= self.now_ms:  # else it was seen by a clock that is ahead
+                summary.unmoved_since_ms = since_ms
         for topic, commits in rows.items():
             summary.partitions += len(commits)
             for partition, offset, _epoch in commits:

@@ -40,17 +40,28 @@ def test_who_holds_back_how_much_alone(tmp_path: Path) -> None:
         world.cli("plan", topic, "--consumed-after", "0s", check=0)
         assert _unread_since(world) == {"console-consumer-1": first, "fast": _last_seen(world, topic), "slow": first}
         assert first < _last_seen(world, topic)
+        unmoved = _since(world, "unmoved_since")
+        assert unmoved["console-consumer-1"] is None, "an ignored group is not remembered"
+        assert unmoved["slow"] is not None
+        assert unmoved["fast"] is not None
+        assert unmoved["slow"] <= first < unmoved["fast"], "both looks saw slow there, the second fast"
         world.commit("fast", topic, 15)
         assert _unread_since(world)["fast"] is None
+        assert _since(world, "unmoved_since") == {**unmoved, "fast": None}, "it has moved since"
         world.delete_group("slow")
         assert _unread_since(world)["slow"] == first
+        assert _since(world, "unmoved_since")["slow"] == unmoved["slow"]
         gone = {row["group"]: row["alone_bytes"] for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
         assert gone["slow"] > size * 5 // 10, "it is gone, and counts (F6)"
 
 
 def _unread_since(world: World) -> dict[str, str | None]:
+    return _since(world, "unread_since")
+
+
+def _since(world: World, key: str) -> dict[str, str | None]:
     rows = world.cli("groups", "-o", "json", check=0).json()["groups"]
-    return {row["group"]: row["unread_since"] for row in rows}
+    return {row["group"]: row[key] for row in rows}
 
 
 def _last_seen(world: World, topic: str) -> str:

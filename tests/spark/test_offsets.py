@@ -135,7 +135,8 @@ def test_the_same_is_unread(
     engines.local(policy, now_ms())
     world.delete_group(group)
     mine = (f"{topics[0]}*", "file:*")
-    for groups, each in ((mine, "topics"), (mine, "partitions"), (("*",), "topics"))[: 3 if in_memory else 2]:
+    asked: list[tuple[tuple[str, ...], Rows]] = [(mine, "topics"), (mine, "partitions"), (("*",), "topics")]
+    for groups, each in asked[: 3 if in_memory else 2]:
         said = both_unread(engines, policy, groups, each, capsys)
         rows = [line.split(",") for line in said[3].splitlines()]
         assert f"{topics[0]}-stray" in said[3]

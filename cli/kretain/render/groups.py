@@ -16,7 +16,7 @@ from retention_cli.reports.groups import GroupList, GroupSummary
 FORMAT = "kretain.groups/v1"
 COLUMNS = (
     *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
-    *("lag", "lag_bytes", "alone_bytes", "unread_since"),
+    *("lag", "lag_bytes", "alone_bytes", "unread_since", "unmoved_since"),
 )
 NAMED = 3
 """How many of the groups that hold the most are named."""
@@ -49,6 +49,7 @@ def print_groups(found: GroupList, output: Output) -> None:
                     Column("behind", "right"),
                     Column("alone", "right"),
                     Column("unread since", spare=True),
+                    Column("unmoved since", spare=True),
                     Column("counts?"),
                 ),
                 [
@@ -61,7 +62,8 @@ def print_groups(found: GroupList, output: Output) -> None:
                         number(one.lag),
                         _bytes(one.lag_bytes),
                         _bytes(one.alone_bytes),
-                        "" if one.unread_since_ms is None else format_time(one.unread_since_ms // 1000 * 1000),
+                        _time(one.unread_since_ms),
+                        _time(one.unmoved_since_ms),
                         one.counts,
                     )
                     for one in found.groups
@@ -88,7 +90,12 @@ def _row(one: GroupSummary) -> dict[str, Any]:
         "lag_bytes": one.lag_bytes,
         "alone_bytes": one.alone_bytes,
         "unread_since": None if one.unread_since_ms is None else timestamp(one.unread_since_ms),
+        "unmoved_since": None if one.unmoved_since_ms is None else timestamp(one.unmoved_since_ms),
     }
+
+
+def _time(time_ms: int | None) -> str:
+    return "" if time_ms is None else format_time(time_ms // 1000 * 1000)
 
 
 def _bytes(size: int | None) -> str:

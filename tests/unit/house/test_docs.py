@@ -29,6 +29,7 @@ from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.schema import DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
+from retention_cli.reports import unread
 from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
 from tests.support.command_lines import parse
@@ -282,7 +283,7 @@ def test_the_other_commands_keys_are_documented() -> None:
         assert f"`{module.FORMAT}`" in text
     for key in {
         *(doctor.COLUMNS + groups.COLUMNS + offsets.COLUMNS + offsets.GROUP_COLUMNS),
-        *(history.COLUMNS + history.RUN_COLUMNS),
+        *(history.COLUMNS + history.RUN_COLUMNS + unread.BY_TOPIC + unread.BY_PARTITION),
     }:
         assert f"`{key}`" in text, key
 
