@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.consumers import floor_by, is_outside
+from retention_cli.core.consumers import floor_by, is_outside, is_share, plain_name
 from retention_cli.core.model import Decision, Reason, Unknown
+from retention_cli.core.printable import shell_word
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.decide import decide as decide_r6
 from retention_cli.disks.measure import DiskState
 from retention_cli.disks.rules import DiskRun
+from retention_cli.memory.interface import Memory
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.cluster import observe
+from retention_cli.observe.floors.outside import owns
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.model import Policy
 from retention_cli.policy.selection import Selection, check_matches
+from retention_cli.policy.settings import FloorSource
+from retention_cli.policy.shown import plain
 
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
     from retention_cli.disks.batch_sizes import BatchSizes
@@ -33,6 +38,7 @@ if TYPE_CHECKING:  # importing these imports numpy, which only an inventory need
 
 PastDay = Callable[[str], Amount]
 """Returns the amount trimmed in the last 24 hours in the cluster with this id."""
+_NAMED: Final = 3
 
 
 def with_live(reader: ClusterReader, selection: Selection) -> Selection:
@@ -160,6 +166,7 @@ def plan_of(
         told.append(Reason("size", f"sizes on disk are not known: {sizes_problem}"))
     if memories is not None:
         told += memories.notes
+        told += no_longer_named(memories(cluster_id), selection, now_ms)
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
         told.append(Reason("G2", f"whose unread records would be trimmed can't be told: {unread}"))
         unread = {}
@@ -184,6 +191,37 @@ def plan_of(
         space=None if disks is None else disks.space,
         counted=None if decisions else totals,
     )
+
+
+def no_longer_named(memory: Memory, selection: Selection, now_ms: int) -> list[Reason]:
+    """Return a note on consumers outside Kafka's groups that are remembered and that the policy has no source for (F7).
+
+    They count for nothing. Those with no position on a managed topic are left out.
+    """
+    rules = selection.policy.groups
+    found = sorted(
+        plain_name(key)
+        for key, _seen_ms, rows in memory.gone_groups((), now_ms - rules.remember_ms, outside=True)
+        if not is_share(key)
+        and not any(_is_named(source, key) for source in rules.sources)
+        and any(selection.settings_for(topic) is not None for topic in rows)
+    )
+    if not found:
+        return []
+    first, more = found[:_NAMED], len(found) - _NAMED
+    named = ", ".join(map(plain, first)) + (f" and {more:,} more" if more > 0 else "")
+    forget = f"kretain groups forget {' '.join(map(shell_word, first))}"
+    what = "it, so it counts" if len(found) == 1 else "them, so they count"
+    return [
+        Reason(
+            "F7", f"remembered: {named}; but no entry of floors names {what} for nothing; if that is meant: {forget}"
+        )
+    ]
+
+
+def _is_named(source: FloorSource, key: str) -> bool:
+    """Return whether an entry speaks of a consumer: one for ZooKeeper does of all its groups, whichever count."""
+    return owns(source, key) or (source.kind == "zookeeper" and plain_name(key).startswith("zookeeper:"))
 
 
 def managed_records(observation: Observation) -> int:

@@ -65,6 +65,38 @@ def test_positions_as_kafkas_own_tool_exports_them(world: World, topic: str, tmp
     assert (decision.trim_to, decision.min_commit_by) == (3, "file:flink")
 
 
+def test_a_policy_that_no_longer_names_a_source_says_so(world: World, topic: str, tmp_path: Path) -> None:
+    """Its positions count for nothing then (F7); the ledger knows them still."""
+    place = tmp_path / "flink.json"
+    write(place, **{topic: 4})
+    assert world.plan(with_file(topic, place)).notes == []
+    other = world.topic()
+    world.produce(other, OLD)
+    assert world.plan(consumed(other)).notes == [], "it has no position there"
+    says = (
+        "remembered: file:flink; but no entry of floors names it, so it counts for nothing; "
+        "if that is meant: kretain groups forget file:flink"
+    )
+    renamed = with_file(topic, place).replace("name: flink", "name: flink2")
+    for policy in (consumed(topic), renamed):
+        plan = world.plan(policy)
+        assert [(one.code, one.text) for one in plan.notes] == [("F7", says)]
+    one_off = world.cli("plan", topic, "--consumed-after", "1h", check=0)
+    assert "file:flink, file:flink2; but no entry of floors names them, so they count for nothing" in one_off.err
+    assert "First look at this cluster" not in one_off.out
+    world.cli("groups", "forget", "file:flink", "file:flink2", check=0)
+    assert world.plan(consumed(topic)).notes == []
+
+
+def test_a_first_look_says_what_it_cannot_know(world: World, topic: str) -> None:
+    """Groups whose offsets had expired left no trace (F6): said once, by the first plan, and by groups before it."""
+    for looked in (False, True):
+        table = world.cli("groups", "--group", f"{topic}*", check=0).out
+        assert ("Nothing is remembered of this cluster yet" in table) != looked
+        plan = world.cli("plan", topic, "--consumed-after", "1h", check=0).out
+        assert plan.count("First look at this cluster") == (not looked)
+
+
 def test_the_file_is_read_again_before_anything_is_deleted(world: World, topic: str, tmp_path: Path) -> None:
     place = tmp_path / "flink.json"
     policy = with_file(topic, place)

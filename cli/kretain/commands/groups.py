@@ -56,13 +56,14 @@ def groups(
         memories = settings.memories(reader, kind, will_save=False)
         found = list_all(reader, which, group or ("*",), memories=memories, now_ms=now_ms, progress=progress)
         lost = memories(found.cluster_id).lost
+        first_look = lost is None and memories.since_ms(found.cluster_id) is None
     for note in () if common.quiet else memories.notes:
         warn(note.text)
     for reason in () if lost is None else lost.reasons:
         warn(f"groups that are gone can't be told, so every floor is unknown: {reason.text} (F6)")
     if found.incomplete is not None:
         warn(f"the list is not whole, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
-    print_groups(found, output)
+    print_groups(found, output, first_look=first_look)
     return Exit.DONE
 
 

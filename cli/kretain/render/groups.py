@@ -18,12 +18,16 @@ COLUMNS = (
     *("group", "type", "protocol_type", "state", "counts", "topics", "partitions"),
     *("lag", "lag_bytes", "alone_bytes", "unread_since", "unmoved_since"),
 )
+_FIRST_LOOK = (
+    "Nothing is remembered of this cluster yet: groups whose offsets had expired (offsets.retention.minutes) are "
+    "unknown, and protect nothing. Each kretain plan remembers what it sees (F6)."
+)
 NAMED = 3
 """How many of the groups that hold the most are named."""
 
 
-def print_groups(found: GroupList, output: Output) -> None:
-    """Print a row per group."""
+def print_groups(found: GroupList, output: Output, *, first_look: bool) -> None:
+    """Print a row per group. ``first_look``: nothing is remembered of this cluster yet."""
     rows = [_row(one) for one in found.groups]
     head = {
         "format": FORMAT,
@@ -75,6 +79,8 @@ def print_groups(found: GroupList, output: Output) -> None:
             screen.say(f"{count(len(rows), 'group')}, {counting:,} of them count.", "bold")
             if most := _most(found):
                 screen.say(f"Held back alone, most first: {most}.")
+            if first_look:
+                screen.say(_FIRST_LOOK, "dim")
 
 
 def _row(one: GroupSummary) -> dict[str, Any]:

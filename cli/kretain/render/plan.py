@@ -98,6 +98,12 @@ def _that_matter(rows: Iterable[Decision]) -> list[Decision]:
     return sorted(chosen, key=lambda one: one.tp)
 
 
+_FIRST_LOOK = (
+    "First look at this cluster: groups whose offsets had expired before (offsets.retention.minutes) are unknown, and "
+    "protect nothing. Let plans run for some days before the first trim, or name them in groups.require (F6)."
+)
+
+
 def _move(one: Decision) -> str:
     if one.trim_to is not None:
         return f"{number(one.log_start)} → {number(one.trim_to)}"
@@ -142,6 +148,8 @@ def _print_totals(plan: Plan, *, markdown: bool) -> None:
         lines.append((off, None))
     asks = "only a trim asks the brokers for theirs" if plan.memory == "cluster" else "the brokers' time can't be had"
     lines.append((f"Clock unchecked: {asks}, ours is trusted (G8).", "dim"))
+    if plan.memory_since_ms is not None and plan.memory_since_ms >= plan.created_at_ms:
+        lines.append((_FIRST_LOOK, "dim"))
     screen.say()
     for text, style in lines:
         screen.say(f"{text}\n" if markdown and text is not lines[-1][0] else text, style)

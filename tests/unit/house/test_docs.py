@@ -168,6 +168,7 @@ def test_no_yaml_block_is_left_unchecked() -> None:
     assert {block.info for block in BLOCKS} <= {
         "yaml",
         "yaml broken",
+        "java",
         "sh",
         "console",
         "text",
