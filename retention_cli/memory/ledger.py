@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from retention_cli.audit.log import NamedLedger
-from retention_cli.core.consumers import is_outside, outlives_topics
+from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory, digest_of
@@ -138,7 +138,7 @@ class Ledger(LedgerFile):
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
         here = frozenset(present)
         for name, head in sorted(self._heads.items()):
-            if name not in here and head.seen_ms >= since_ms and (is_outside(name) or not outside):
+            if name not in here and head.seen_ms >= since_ms and (outlives_topics(name) or not outside):
                 yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
 
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:

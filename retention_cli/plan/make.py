@@ -10,7 +10,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
-from retention_cli.core.consumers import floor_by, is_outside, is_share, plain_name
+from retention_cli.core.consumers import floor_by, is_outside, plain_name
 from retention_cli.core.model import Decision, Reason, Unknown
 from retention_cli.core.printable import shell_word
 from retention_cli.core.progress import Progress, silent
@@ -202,8 +202,7 @@ def no_longer_named(memory: Memory, selection: Selection, now_ms: int) -> list[R
     found = sorted(
         plain_name(key)
         for key, _seen_ms, rows in memory.gone_groups((), now_ms - rules.remember_ms, outside=True)
-        if not is_share(key)
-        and not any(_is_named(source, key) for source in rules.sources)
+        if not any(_is_named(source, key) for source in rules.sources)
         and any(selection.settings_for(topic) is not None for topic in rows)
     )
     if not found:

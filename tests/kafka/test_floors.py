@@ -136,6 +136,8 @@ def test_share_groups_count_by_their_start_offsets(world: World) -> None:
     listed = {row["group"]: row for row in world.cli("groups", "-o", "json", check=0).json()["groups"]}
     row = listed[group]
     assert (row["type"], row["topics"], row["lag"], row["counts"]) == ("share", [topic], end - start, "counts")
+    unread = world.cli("offsets", topic, "--unread", "-o", "json", check=0).json()["topics"]
+    assert {row["group"]: row["records"] for row in unread} == {f"share:{group}": end - start, f"{topic}-done": 0}
     for rules in ('{ignore: ["*-share"]}', "{share: ignore}"):
         ignored = consumed(topic).replace("version: 1", f"version: 1\ngroups: {rules}")
         assert world.decide(ignored, topic, remember=False).trim_to == end

@@ -24,7 +24,8 @@ def groups(
     """The consumer groups of every protocol: which of them count, how far they are behind, what they hold.
 
     Behind is what a group has yet to read, in bytes of one replica; alone is what of that no other group has yet to
-    read: its floor lets go of so much once it has caught up.
+    read: its floor lets go of so much once it has caught up. Unread since and unmoved since are bounds: when kretain
+    first saw the oldest record that it has yet to read, and all of its positions where they are.
 
     With a policy file, its groups section says which count; else all do but console-consumer-*. The consumers of its
     floors section, outside Kafka's groups, are listed too (F7), and groups that are gone and still count (F6), as far
@@ -63,7 +64,7 @@ def groups(
         warn(f"groups that are gone can't be told, so every floor is unknown: {reason.text} (F6)")
     if found.incomplete is not None:
         warn(f"the list is not whole, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
-    print_groups(found, output, first_look=first_look)
+    print_groups(found, output, now_ms, first_look=first_look)
     return Exit.DONE
 
 

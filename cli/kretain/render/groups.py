@@ -23,10 +23,11 @@ _FIRST_LOOK = (
     "unknown, and protect nothing. Each kretain plan remembers what it sees (F6)."
 )
 NAMED = 3
-"""How many of the groups that hold the most are named."""
+"""How many of the groups that hold the most, or stand still the longest, are named."""
+_LONG_MS = 86_400_000
 
 
-def print_groups(found: GroupList, output: Output, *, first_look: bool) -> None:
+def print_groups(found: GroupList, output: Output, now_ms: int, *, first_look: bool) -> None:
     """Print a row per group. ``first_look``: nothing is remembered of this cluster yet."""
     rows = [_row(one) for one in found.groups]
     head = {
@@ -79,6 +80,8 @@ def print_groups(found: GroupList, output: Output, *, first_look: bool) -> None:
             screen.say(f"{count(len(rows), 'group')}, {counting:,} of them count.", "bold")
             if most := _most(found):
                 screen.say(f"Held back alone, most first: {most}.")
+            if still := _still(found, now_ms):
+                screen.say(f"Not moved for a day or longer, with records to read: {still}.")
             if first_look:
                 screen.say(_FIRST_LOOK, "dim")
 
@@ -112,3 +115,17 @@ def _most(found: GroupList) -> str:
     """Return a text that names the groups that hold the most records which no other group has yet to read."""
     holding = sorted((-one.alone_bytes, one.name) for one in found.groups if one.alone_bytes)
     return ", ".join(f"{format_bytes(-size)} by {name}" for size, name in holding[:NAMED])
+
+
+def _still(found: GroupList, now_ms: int) -> str:
+    """Return a text that names the groups that count, have records to read, and have not moved for the longest."""
+    standing = sorted(
+        (one.unmoved_since_ms, one.name)
+        for one in found.groups
+        if one.sets_floors
+        and one.lag
+        and one.unmoved_since_ms is not None
+        and now_ms - one.unmoved_since_ms >= _LONG_MS
+    )
+    more = f", and {len(standing) - NAMED:,} more" if len(standing) > NAMED else ""
+    return ", ".join(f"{name} since {_time(since_ms)}" for since_ms, name in standing[:NAMED]) + more
