@@ -1,4 +1,4 @@
-"""Find entries that match none of a cluster's topics, each with its line and the name perhaps meant. Pure."""
+"""Find entries that match none of a cluster's topics, and groups that it lacks, with the name perhaps meant. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from functools import partial
 from typing import Final
 
 from retention_cli.policy.errors import PolicyProblem
-from retention_cli.policy.model import Entry, Policy
+from retention_cli.policy.model import Entry, Policy, matches
+from retention_cli.policy.settings import DEFAULT_IGNORED_GROUPS
 from retention_cli.policy.shown import plain
 
 NAMED: Final = 5
@@ -29,6 +30,29 @@ def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
     entries = policy.unmatched(names)
     near = [nearest(entry.match[:_PATTERNS], names) for entry in entries[:NAMED]]
     return [_problem(policy, entry, near[number] if number < NAMED else None) for number, entry in enumerate(entries)]
+
+
+def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
+    """Return a note for each name or pattern of groups in the policy that no group of the cluster has.
+
+    A required group that is missing holds every topic that requires it (F4); patterns that match nothing do nothing.
+    """
+    required = dict.fromkeys(policy.groups.require)
+    for entry in policy.entries:
+        required.update(dict.fromkeys(entry.values.get("groups.require", ())))
+    wanted = [("groups.require", one) for one in required if one not in groups]
+    ignored = () if policy.groups.ignore == DEFAULT_IGNORED_GROUPS else policy.groups.ignore
+    for key, patterns in (("groups.ignore", ignored), ("groups.latest", policy.groups.latest)):
+        wanted += [(key, one) for one in patterns if not any(matches((one,), group) for group in groups)]
+    notes = []
+    for key, name in wanted[:NAMED]:
+        near = nearest((name,), groups)
+        notes.append(
+            f"{key}: there is no group {plain(name)}{'' if near is None else f'; did you mean {plain(near)}?'}"
+        )
+    if len(wanted) > NAMED:
+        notes.append(f"{len(wanted) - NAMED:,} more names of groups are not there")
+    return notes
 
 
 def told(problems: list[PolicyProblem]) -> list[PolicyProblem]:

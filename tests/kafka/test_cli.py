@@ -479,6 +479,11 @@ def test_policy_check_against_the_cluster(shop: Shop, tmp_path: Path) -> None:
     good = world.cli("policy", "check", "-p", str(policy), check=0)
     assert "1 topic managed" in good.out
     assert "groups.require is not set" in good.err
+    named = tmp_path / "named.yaml"
+    named.write_text(policy.read_text() + f"\ngroups: {{require: ['{topic}-biling']}}\n")
+    assert f"there is no group {topic}-biling; did you mean {topic}-billing?" in world.cli(
+        "policy", "check", "-p", str(named), check=0
+    ).err.replace("\n", " ")
     short = world.topic(retention_ms=str(HOUR))
     bad = tmp_path / "bad.yaml"
     bad.write_text(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kretain import errors as exits
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.model import Policy
-from retention_cli.policy.near import nearest
+from retention_cli.policy.near import groups_not_there, nearest
 from retention_cli.policy.selection import NothingMatchesError, Selection, check_matches
 
 TOPICS = ("clicks", "flights", "orders.eu.created", "orders.us.created", "payments-eu", "payments-us", "__near")
@@ -124,3 +124,18 @@ def test_a_topic_argument_that_matches_nothing_has_its_near_name_too(topic: str,
     with pytest.raises(NothingMatchesError) as error:
         check_matches(Selection(policy("flights"), (topic,)), TOPICS)
     assert str(error.value) == said
+
+
+def test_groups_that_are_not_there_are_named_with_the_near_one() -> None:
+    text = (
+        "version: 1\ngroups: {require: [billing, audti], ignore: ['tmp-*', 'console-*'], latest: [nightly]}\n"
+        "topics:\n  - match: orders\n    retention.ms: 7d\n    groups.require: [biling]\n"
+    )
+    found = groups_not_there(parse_policy(text, "p.yaml", "sha256:x"), {"billing", "audit", "console-1"})
+    assert found == [
+        "groups.require: there is no group audti; did you mean audit?",
+        "groups.require: there is no group biling; did you mean billing?",
+        "groups.ignore: there is no group tmp-*",
+        "groups.latest: there is no group nightly",
+    ]
+    assert groups_not_there(policy("orders"), set()) == [], "what is ignored unless the policy says otherwise"
