@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "history": ("Look", "history", "Past trims, from the audit log."),
     "ledger": ("Look", "ledger", "What is remembered of a topic, and pruning it."),
     "disk": ("Look", "disk", "How full each disk is, its ceiling, and what is left after the plan."),
+    "forecast": ("Look", "forecast", "What the policy keeps in the long run, when disks are full, who loses data."),
     "segments": ("Look", "segments", "An inventory of what lies on a broker's disks, as Parquet."),
     "context": ("Set up", "context", "The clusters of the configuration file, and which one is the default."),
     "policy": ("Set up", "policy", "Check and show the policy; move its live settings; its JSON schema."),

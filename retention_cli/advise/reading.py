@@ -99,6 +99,16 @@ def read_topics(
     return Reading(clock_ms(), metadata.cluster_id, reader.settings.bootstrap, topics, judged, notes)
 
 
+def read_settings(
+    reader: ClusterReader, metadata: ClusterMetadata, names: Sequence[str]
+) -> dict[str, tuple[TopicSettings, Maybe[int]]]:
+    """Return topics' live settings, and how often their brokers look for expired segments (ms)."""
+    topic_values = reader.topic_values(names, _TOPIC_KEYS)
+    broker_values = reader.broker_values(sorted(metadata.brokers), (_CHECK, _CLEANER))
+    found = {name: _settings(topic_values[name]) for name in names}
+    return {name: (one, _check_interval(metadata.topics[name], one, broker_values)) for name, one in found.items()}
+
+
 def _choose(
     metadata: ClusterMetadata, patterns: Sequence[str], policy: Policy | None
 ) -> tuple[list[str], dict[str, Settings]]:

@@ -1,0 +1,106 @@
+"""``kretain forecast``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kretain.errors import Exit
+from kretain.options import rules
+from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
+from kretain.options.rules import RuleFlags, Topics
+
+if TYPE_CHECKING:
+    from kretain.config import Resolved
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(app)
+def forecast(
+    common: Common,
+    flags: RuleFlags,
+    topics: Topics = None,
+    compare: Annotated[
+        Path | None,
+        option(
+            "--compare",
+            metavar="FILE",
+            help="Another policy, beside this one. Default: the context's, if -p names another.",
+        ),
+    ] = None,
+    every: Annotated[
+        int,
+        option("--every", metavar="DURATION", parser=duration_ms, help="How often the policy trims."),
+    ] = "5m",  # type: ignore[assignment]  # typer parses it like a typed value
+    least: Annotated[
+        int,
+        option(
+            "--least",
+            metavar="DURATION",
+            parser=duration_ms,
+            help="The least time that a rate is measured over; what was seen for less is unknown.",
+        ),
+    ] = "1h",  # type: ignore[assignment]
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+    all_rows: Annotated[bool, option("--all", help="Every topic and group, however many there are.")] = False,
+) -> Exit:
+    """What the policy keeps in steady state beside what brokers keep alone, when disks are full, who loses data next.
+
+    Goes by the ledger's samples: each plan and trim adds to them. A rate that is not known yet is unknown, and so is
+    what depends on it. Nothing is changed.
+
+    [bold]Examples[/bold]
+
+      kretain forecast -p policy.yaml
+
+      kretain forecast -p new.yaml --compare policy.yaml
+
+      kretain forecast '*' --consumed-after 3d -b localhost:9092
+
+      kretain forecast -p policy.yaml -o json | jq '.groups[] | select((.seconds_to_loss // infinite) < 86400)'
+    """
+    from kretain.config import resolve
+    from kretain.render.forecast import print_forecast
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.screen import warn
+    from retention_cli.forecast.reading import read_forecast
+    from retention_cli.policy.settings import OneOff
+
+    settings = resolve(common)
+    other = compare if compare is not None else _of_context(common, settings)
+    one_off = flags.for_topics(topics)
+    chosen = [rules.selection(settings.policy, topics, one_off)]
+    if other is not None:
+        chosen.append(rules.selection(other, topics, OneOff()))
+    now_ms = time.time_ns() // 1_000_000
+    with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+        made = [
+            read_forecast(
+                reader,
+                selection,
+                now_ms,
+                memories=settings.memories(reader, selection.policy.state),
+                every_ms=every,
+                least_ms=least,
+                progress=progress,
+            )
+            for selection in chosen
+        ]
+    for note in () if common.quiet else dict.fromkeys(note for one in made for note in one.notes):
+        warn(note.text)
+    print_forecast(made[0], made[1] if other is not None else None, output, every_row=all_rows)
+    return Exit.DONE
+
+
+def _of_context(common: Common, settings: Resolved) -> Path | None:
+    """Return the context's policy, if the command line names another; None if there is nothing to compare."""
+    from kretain.config import context_of
+
+    named = context_of(common.context)[0].get("policy")
+    if named is None or settings.policy is None or Path(named).resolve() == settings.policy.resolve():
+        return None
+    return Path(named)

@@ -1,0 +1,105 @@
+"""How fast partitions and groups move, and how old a record is, by the ledger's samples (docs/memory.md). Pure.
+
+A sample is exact only at its own moment. Between two, H may have moved at any time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from retention_cli.core.model import Maybe, Sample, Unknown
+from retention_cli.core.units import format_duration
+from retention_cli.forecast.span import Span
+
+HOUR_MS: Final = 3_600_000
+WINDOW_MS: Final = 7 * 24 * HOUR_MS
+"""Rates are measured over at most this long, unless the last sample is older."""
+_PARTS: Final = 4
+"""The window is divided into up to so many parts: their rates are how much the rate varies."""
+
+
+class Rate(NamedTuple):
+    """Offsets per ms: the mean over ``over_ms``, and the smallest and largest mean of a part of that time."""
+
+    low: float
+    mean: float
+    high: float
+    over_ms: int
+
+    @property
+    def span(self) -> Span:
+        """The smallest and the largest."""
+        return Span(self.low, self.high)
+
+
+def rate_of(samples: Sequence[Sample], now: Sample, least_ms: int = HOUR_MS) -> Maybe[Rate]:
+    """Return how fast a partition is written to, in offsets per ms.
+
+    Args:
+        samples: the high watermarks seen, oldest first. One that only repeats the last was not kept.
+        now: the high watermark now.
+        least_ms: a rate is unknown unless the samples cover at least this long.
+    """
+    seen = [one for one in samples if one.wall_ms < now.wall_ms]
+    within = [one for one in seen if now.wall_ms - one.wall_ms <= WINDOW_MS]
+    # After a longer pause the last look counts: nothing was written since, or nobody looked.
+    used = [*(within or seen[-1:]), now]
+    over_ms = now.wall_ms - used[0].wall_ms
+    if over_ms < max(1, least_ms):
+        since = f"only {format_duration(_rounded(over_ms))}" if over_ms else "no time at all"
+        text = f"the ledger's samples cover {since}, and a rate needs {format_duration(least_ms)}: each plan adds one"
+        return Unknown.because("rate", text)
+    if any(one.high_watermark > now.high_watermark for one in used):
+        return Unknown.because("rate", "its high watermark fell: the log was cut")
+    means = [
+        (later.high_watermark - earlier.high_watermark) / (later.wall_ms - earlier.wall_ms)
+        for earlier, later in _parts(used, max(least_ms, over_ms // _PARTS))
+    ]
+    mean = (now.high_watermark - used[0].high_watermark) / over_ms
+    return Rate(min(*means, mean), mean, max(*means, mean), over_ms)
+
+
+def group_rate(before: Sample, now: Sample, least_ms: int = HOUR_MS) -> Maybe[Rate]:
+    """Return how fast a group moves through a partition, from its position at two moments, in offsets per ms."""
+    over_ms = now.wall_ms - before.wall_ms
+    if over_ms < max(1, least_ms):
+        return Unknown.because("rate", f"its position was last seen less than {format_duration(least_ms)} ago")
+    if now.high_watermark < before.high_watermark:
+        return Unknown.because("rate", "it was moved back since it was last seen")
+    mean = (now.high_watermark - before.high_watermark) / over_ms
+    return Rate(mean, mean, mean, over_ms)
+
+
+def age_of(samples: Sequence[Sample], now: Sample, offset: int) -> Span:
+    """Return how long ago (ms) the record at an offset was written: by H of before and of after.
+
+    The largest age is without end if the record is older than the samples. A record that is yet to be written has no
+    age.
+    """
+    if offset >= now.high_watermark:
+        return Span.of(0.0)
+    youngest, oldest = 0.0, math.inf
+    for one in (*(one for one in samples if one.wall_ms <= now.wall_ms), now):
+        if one.high_watermark <= offset:
+            oldest, youngest = now.wall_ms - one.wall_ms, 0.0
+        elif youngest == 0.0:
+            youngest = now.wall_ms - one.wall_ms
+    return Span(youngest, oldest)
+
+
+def _parts(used: Sequence[Sample], least_ms: int) -> list[tuple[Sample, Sample]]:
+    """Return consecutive stretches, each between two samples and at least so long; the last takes what is left."""
+    ends = [used[0]]
+    for one in used[1:]:
+        if one.wall_ms - ends[-1].wall_ms >= least_ms:
+            ends.append(one)
+    if ends[-1] != used[-1]:
+        ends = [*ends[:-1], used[-1]] if len(ends) > 1 else [ends[0], used[-1]]
+    return list(itertools.pairwise(ends))
+
+
+def _rounded(ms: int) -> int:
+    return ms if ms < 1000 else ms // 1000 * 1000 if ms < 60_000 else ms // 60_000 * 60_000

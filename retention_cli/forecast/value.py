@@ -1,0 +1,109 @@
+"""A forecast, as values: rates in offsets per ms, amounts as spans, what can't be told as unknown with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from retention_cli.core.model import Maybe, Reason
+from retention_cli.disks.solve.room import Disk
+from retention_cli.forecast.loss import Loss
+from retention_cli.forecast.rates import Rate
+from retention_cli.forecast.span import Span
+from retention_cli.memory.disk import Growth
+
+
+class Amounts(NamedTuple):
+    """Records, and the bytes that they take in one replica of each partition."""
+
+    records: Maybe[Span]
+    size_bytes: Maybe[Span]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicForecast:
+    """A topic: what it has now, what brokers alone keep of it in steady state, and what the policy keeps.
+
+    ``by`` are the rules whose word that is, joined by commas; ``brokers`` where no rule keeps less than they do.
+    ``reasons`` are why something is unknown, or which rules can't act now.
+    """
+
+    name: str
+    partitions: int
+    now: Amounts
+    rate: Maybe[Rate]
+    alone: Amounts
+    policy: Amounts
+    by: str
+    reasons: Sequence[Reason] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupForecast:
+    """A group on a topic: its lag over all partitions, and the loss on the partition where it comes first.
+
+    ``unread_ms`` is how long ago the oldest record that it has yet to read there was written.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    lag: int
+    unread_ms: Span
+    loss: Maybe[Loss]
+
+
+@dataclass(frozen=True, slots=True)
+class DiskForecast:
+    """A disk: how long until it is full if brokers alone delete, and if the policy trims, too (ms).
+
+    ``growth`` is as measured by the ledger's looks, with whatever was trimmed meanwhile. ``ceiling`` is how long the
+    policy's other rules keep it below R6's ceiling, None if there is none. ``still_bytes`` of its used bytes are taken
+    to stay as they are: other users' of the disk, topics that the policy does not manage, and compacted ones.
+    """
+
+    disk: Disk
+    percent: float | None
+    growth: Maybe[Growth]
+    alone: Maybe[Span]
+    policy: Maybe[Span]
+    ceiling: Maybe[Span] | None
+    still_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The sums over the topics of which all is known and has an end; the others are counted.
+
+    ``endless`` topics grow without end if brokers alone delete, ``growing`` under the policy, too. ``ended`` is what
+    the policy keeps of those that would grow without it alone.
+    """
+
+    topics: int
+    known: int
+    unknown: int
+    endless: int
+    growing: int
+    now: Amounts
+    alone: Amounts
+    policy: Amounts
+    ended: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """All of it, for one policy. Trims are ``every_ms`` apart; rates were measured over at least ``least_ms``."""
+
+    created_at_ms: int
+    cluster_id: str
+    bootstrap: str
+    policy_source: str
+    policy_digest: str
+    every_ms: int
+    least_ms: int
+    topics: Sequence[TopicForecast]
+    groups: Sequence[GroupForecast]
+    disks: Sequence[DiskForecast]
+    totals: Totals
+    notes: Sequence[Reason] = ()
