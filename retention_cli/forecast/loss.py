@@ -167,8 +167,8 @@ def _stretched(deadline: Span, unread: Unread) -> Maybe[Span]:
 
 
 def _divided(ms: float, share: float) -> float:
-    """Return a time in which a share of it is won back: without end once that is all of it."""
-    return math.inf if share >= 1 else ms / (1 - share)
+    """Return a time in which a share of it is won back: without end once that is all of it, but what is due is due."""
+    return 0.0 if ms == 0 else math.inf if share >= 1 else ms / (1 - share)
 
 
 def _soonest(spans: Iterable[Maybe[Span]]) -> Maybe[Span]:

@@ -24,7 +24,7 @@ from retention_cli.forecast.steady import (
     bytes_per_record,
     policy_keeps,
 )
-from retention_cli.forecast.value import Amounts, DiskForecast, Forecast, TopicForecast, Totals
+from retention_cli.forecast.value import Amounts, DiskForecast, TopicForecast, Totals
 from retention_cli.memory.disk import Growth
 from retention_cli.policy.settings import Settings
 
@@ -139,6 +139,7 @@ def totals_of(topics: Sequence[TopicForecast]) -> Totals:
         now=_all(one.now for one in counted),
         alone=_all(one.alone for one in counted),
         policy=_all(one.policy for one in counted),
+        saved=_all(saved(one.alone, one.policy) for one in counted),
         ended=_all(one.policy for one in ended),
     )
 
@@ -187,21 +188,17 @@ def forecast_disk(
     )
 
 
-def saving(forecast: Forecast) -> Amounts:
-    """Return what the policy saves of what brokers alone would keep, over the topics that the totals are of."""
-    alone, policy = forecast.totals.alone, forecast.totals.policy
-    return saved(alone, policy)
-
-
 def saved(alone: Amounts, policy: Amounts) -> Amounts:
-    """Return how much less the second is, as far as both are known."""
+    """Return how much less the policy keeps, as far as both are known."""
     return Amounts(_less(alone.records, policy.records), _less(alone.size_bytes, policy.size_bytes))
 
 
 def _less(one: Maybe[Span], other: Maybe[Span]) -> Maybe[Span]:
     if isinstance(one, Unknown):
         return one
-    return other if isinstance(other, Unknown) else one.less(other)
+    if isinstance(other, Unknown):
+        return other
+    return NOTHING if one == other else one.less(other)  # by the brokers' own word: the same, at any rate
 
 
 def _rate(one: Seen, least_ms: int) -> Maybe[Rate]:
@@ -213,14 +210,16 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
     touch = untouchable(facts.topic, settings)
     never = touch if isinstance(touch, Reason) else frozen(settings)
     lag: Maybe[int] = 0
-    behind = False
+    behind: Reason | None = None
     if isinstance(facts.floor, Unknown):
         lag = 0 if facts.empty else facts.floor
     else:
         lag = max(0, one.now.high_watermark - facts.floor.offset)
         if one.floor_before is not None:
             read = group_rate(one.floor_before, Sample(one.now.wall_ms, facts.floor.offset), terms.least_ms)
-            behind = not isinstance(read, Unknown) and read.high < rate.low
+            if not isinstance(read, Unknown) and read.high < rate.low:
+                text = f"{facts.floor.by} reads more slowly than is written, so more and more is held"
+                behind = Reason("G2", text)
     stopped: dict[str, Unknown] = {}
     if isinstance(touch, Unknown):
         stopped = dict.fromkeys((*_TRIGGERS, "R5"), touch)

@@ -62,14 +62,14 @@ class Standing:
     """Where a policy stands on one partition.
 
     ``untouched``: the policy never trims it, or it is frozen, and why. ``lag`` is how far the floor is behind H;
-    ``falls_behind``: its consumer reads more slowly than is written. ``stopped`` are the rules that can't act now, by
-    code. ``topic_share`` is the partition's share of its topic's traffic, for limits on whole topics.
+    ``falls_behind`` says that its consumer reads more slowly than is written. ``stopped`` are the rules that can't act
+    now, by code. ``topic_share`` is the partition's share of its topic's traffic, for limits on whole topics.
     """
 
     settings: Settings
     untouched: Reason | None = None
     lag: Maybe[int] = 0
-    falls_behind: bool = False
+    falls_behind: Reason | None = None
     stopped: Mapping[str, Unknown] | None = None
     topic_share: float = 1.0
 
@@ -147,7 +147,9 @@ def policy_keeps(flow: Flow, standing: Standing, brokers: Maybe[Span], every_ms:
             continue
         kept = asked
         if guarded(code, settings) and not isinstance(standing.lag, Unknown):
-            kept = kept.at_least(Span(float(standing.lag), math.inf if standing.falls_behind else float(standing.lag)))
+            behind = standing.falls_behind
+            notes += [] if behind is None else [behind]
+            kept = kept.at_least(Span(float(standing.lag), float(standing.lag) if behind is None else math.inf))
         if settings.min_wallclock_ms is not None:
             kept = kept.at_least(rate.times(Span.of(settings.min_wallclock_ms)))
         kept = kept.plus(late)

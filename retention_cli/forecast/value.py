@@ -76,8 +76,9 @@ class DiskForecast:
 class Totals:
     """The sums over the topics of which all is known and has an end; the others are counted.
 
-    ``endless`` topics grow without end if brokers alone delete, ``growing`` under the policy, too. ``ended`` is what
-    the policy keeps of those that would grow without it alone.
+    ``saved`` is how much less the policy keeps than brokers alone. ``endless`` topics grow without end if brokers alone
+    delete, ``growing`` under the policy, too. ``ended`` is what the policy keeps of those that would grow without it
+    alone.
     """
 
     topics: int
@@ -88,6 +89,7 @@ class Totals:
     now: Amounts
     alone: Amounts
     policy: Amounts
+    saved: Amounts
     ended: Amounts
 
 

@@ -16,7 +16,7 @@ from retention_cli.core.grouping import grouped
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.core.units import format_age, format_duration
 from retention_cli.forecast.loss import Loss
-from retention_cli.forecast.make import saved, saving
+from retention_cli.forecast.make import saved
 from retention_cli.forecast.rates import HOUR_MS
 from retention_cli.forecast.span import Span
 from retention_cli.forecast.value import Amounts, DiskForecast, Forecast, GroupForecast, TopicForecast
@@ -123,11 +123,13 @@ def _print_totals(one: Forecast, other: Forecast | None) -> None:
     if totals.known:
         screen.say(
             f"{count(totals.known, 'topic')} in steady state: brokers alone would keep {spelled(totals.alone)}; "
-            f"{one.policy_source} keeps {spelled(totals.policy)}. It saves {spelled(saving(one))} (one replica each).",
+            f"{one.policy_source} keeps {spelled(totals.policy)}. It saves {spelled(totals.saved)} (one replica each).",
             "bold",
         )
     if other is not None and other.totals.known:
-        screen.say(f"{other.policy_source} keeps {spelled(other.totals.policy)}, and saves {spelled(saving(other))}.")
+        screen.say(
+            f"{other.policy_source} keeps {spelled(other.totals.policy)}, and saves {spelled(other.totals.saved)}."
+        )
     if ended := totals.endless - totals.growing:
         grow = "grow" if ended > 1 else "grows"
         screen.say(
@@ -288,7 +290,7 @@ def _range(span: Span, text: object) -> str:
         return "without end"
     low = str(text(span.low))
     if not span.bounded:
-        return f"≥ {low}" if span.low else "anything"
+        return f"≥ {low}" if span.low else "—"
     high = str(text(span.high))
     return low if low == high else f"{low} – {high}"
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from retention_cli.core.model import Maybe, Reason, Unknown
 from retention_cli.core.units import timestamp
 from retention_cli.forecast.loss import Loss, seconds_to_loss
-from retention_cli.forecast.make import saved, saving
+from retention_cli.forecast.make import saved
 from retention_cli.forecast.rates import HOUR_MS
 from retention_cli.forecast.span import Span
 from retention_cli.forecast.value import Amounts, DiskForecast, Forecast, GroupForecast, TopicForecast
@@ -90,7 +90,7 @@ def _topic(one: TopicForecast, other: TopicForecast | None) -> dict[str, Any]:
 
 
 def _totals(one: Forecast) -> dict[str, Any]:
-    totals, less = one.totals, saving(one)
+    totals, less = one.totals, one.totals.saved
     return {
         "topics": totals.topics,
         "steady": totals.known,

@@ -14,7 +14,7 @@ ENGINE, COMMANDS = ROOT / "retention_cli", ROOT / "cli" / "kretain"
 PRODUCT = sorted([*ENGINE.rglob("*.py"), *COMMANDS.rglob("*.py")])
 ROOMS = (
     *("core", "policy", "brokers", "decide", "audit", "memory", "observe", "disks", "plan", "archive", "trim"),
-    *("reports", "advise", "profile", "engines"),
+    *("reports", "advise", "profile", "forecast", "engines"),
 )
 """The engine's rooms in the order in which data flows: none imports one that comes after it."""
 PURE = [
@@ -43,6 +43,7 @@ PURE = [
         *("memory/commit", "memory/disk", "memory/earlier", "memory/group", "memory/interface", "memory/partition"),
         *("memory/replica", "engines/fleet/plan", "engines/fleet/report"),
         *("profile/front", "profile/hours", "profile/pieces", "profile/summary"),
+        *(f"forecast/{name}" for name in ("fills", "loss", "make", "rates", "span", "steady", "value")),
     )
 ]
 """What is given all that it needs: facts, settings, now."""

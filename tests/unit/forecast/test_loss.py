@@ -1,0 +1,133 @@
+"""Time to forced loss: what comes first, and never later than it really would."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.core.model import Maybe, Unknown
+from retention_cli.forecast.loss import NEVER, Loss, Unread, seconds_to_loss, time_to_loss
+from retention_cli.forecast.rates import Rate
+from retention_cli.forecast.span import Span
+from retention_cli.policy.settings import Settings
+from tests.unit.forecast.test_steady import HOUR, limits
+
+DAY = 24 * HOUR
+MEASURED = Rate(1.0, 1.0, 1.0, HOUR)
+
+
+def unread(age: Span = Span(HOUR, 2 * HOUR), lag: int = 100, **more: object) -> Unread:
+    return Unread(age, lag, **{"written": MEASURED, "bytes_per_record": Span(10, 10), **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "brokers", "cause", "low", "high"),
+    [
+        (None, limits(), "retention.ms", math.inf, math.inf),
+        (None, limits(retention_ms=DAY), "retention.ms", 22 * HOUR, 24 * HOUR),
+        (Settings(forced_age_ms=3 * HOUR), limits(retention_ms=DAY), "R4", HOUR, 2 * HOUR),
+        (Settings(forced_age_ms=90_000), limits(retention_ms=DAY), "R4", 0, 0),
+        (Settings(forced_age_ms=3 * HOUR, forced_age_guarded=True), limits(), "retention.ms", math.inf, math.inf),
+        (Settings(consumed_after_ms=1, event_time_ms=1, max_bytes=1), limits(), "retention.ms", math.inf, math.inf),
+        (Settings(event_time_ms=3 * HOUR, unconsumed="trim"), limits(), "R2", HOUR, 2 * HOUR),
+        (Settings(max_bytes=5000, unconsumed="trim"), limits(), "R5", 400, 400),
+        (None, limits(retention_bytes=5000, segment_bytes=1000), "retention.bytes", 400, 500),
+        (Settings(forced_age_ms=1, hold="legal"), limits(), "retention.ms", math.inf, math.inf),
+        (None, limits(deletes=False, retention_ms=1), "retention.ms", math.inf, math.inf),
+    ],
+)
+def test_what_comes_first(settings: Settings | None, brokers: object, cause: str, low: float, high: float) -> None:
+    found = time_to_loss(unread(), brokers, settings, NEVER)  # type: ignore[arg-type]
+    assert isinstance(found, Loss)
+    assert (found.cause, found.if_stopped_ms) == (cause, (low, high))
+
+
+def test_a_full_disk_takes_unread_records_only_where_the_policy_says_so() -> None:
+    ceiling = Span(5000, 9000)
+    held = time_to_loss(unread(), limits(), Settings(), ceiling)
+    taken = time_to_loss(unread(), limits(), Settings(unconsumed="trim"), ceiling)
+    assert isinstance(held, Loss)
+    assert held.if_stopped_ms == NEVER
+    assert isinstance(taken, Loss)
+    assert (taken.cause, taken.if_stopped_ms) == ("R6", (5000, math.inf))
+
+
+def test_what_is_lost_already_is_lost_now() -> None:
+    assert time_to_loss(unread(lost=1), limits(), None, NEVER) == Loss("gone", Span(0, 0), Span(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("read", "low", "high"),
+    [
+        (Rate(0.0, 0.0, 0.0, HOUR), 22 * HOUR, 24 * HOUR),
+        (Rate(0.5, 0.5, 0.5, HOUR), 44 * HOUR, 48 * HOUR),
+        (Rate(0.5, 0.7, 1.0, HOUR), 44 * HOUR, math.inf),
+        (Rate(1.0, 1.0, 2.0, HOUR), math.inf, math.inf),
+    ],
+)
+def test_a_group_that_goes_on_reading_has_longer(read: Rate, low: float, high: float) -> None:
+    found = time_to_loss(unread(read=read), limits(retention_ms=DAY), None, NEVER)
+    assert isinstance(found, Loss)
+    assert found.at_its_rate_ms == (low, high)
+
+
+def test_a_record_older_than_the_ledger_has_no_sure_time() -> None:
+    found = time_to_loss(unread(Span(HOUR, math.inf)), limits(retention_ms=DAY), None, NEVER)
+    assert isinstance(found, Loss)
+    assert found.if_stopped_ms == (0, 24 * HOUR)
+    assert not found.sure
+    assert seconds_to_loss(found) is None
+    due = time_to_loss(unread(Span(3 * DAY, math.inf)), limits(retention_ms=DAY, segment_ms=0), None, NEVER)
+    assert seconds_to_loss(due) == 0
+
+
+@pytest.mark.parametrize("brokers", [limits(retention_ms=Unknown.because("x", "y")), limits(retention_bytes=5)])
+def test_what_might_come_first_and_is_unknown_makes_it_unknown(brokers: object) -> None:
+    settings = Settings(forced_age_ms=3 * HOUR)
+    found = time_to_loss(unread(bytes_per_record=Unknown.because("x", "y")), brokers, settings, NEVER)  # type: ignore[arg-type]
+    assert isinstance(found, Unknown)
+    assert seconds_to_loss(found) is None
+
+
+def test_without_any_limit_it_never_comes() -> None:
+    assert seconds_to_loss(time_to_loss(unread(), limits(), None, NEVER)) == math.inf
+
+
+@given(
+    age=st.integers(0, 200),
+    doubt=st.tuples(st.integers(0, 50), st.integers(0, 50)),
+    retention=st.integers(1, 200),
+    written=st.integers(1, 5),
+    read=st.integers(0, 5),
+)
+def test_a_simulated_group_never_loses_sooner_nor_later(
+    age: int, doubt: tuple[int, int], retention: int, written: int, read: int
+) -> None:
+    """R4 runs at every tick; a group some records behind reads on, or stops."""
+    lag = age * written  # in steady writes that is how far behind its oldest unread record is
+    span = Span(max(0, age - doubt[0]), age + doubt[1])
+
+    def measured(speed: int) -> Rate:
+        return Rate(speed, speed, speed, HOUR)
+
+    it = Unread(span, lag, written=measured(written), read=measured(read), bytes_per_record=Span(1, 1))
+    found = time_to_loss(it, limits(), Settings(forced_age_ms=retention), NEVER)
+    assert isinstance(found, Loss)
+
+    def lost_at(speed: int) -> float:
+        end, position = lag, 0
+        for now in range(20_000):
+            if position < end - retention * written:  # records behind that are older than the retention
+                return now
+            end, position = end + written, min(end + written, position + speed)
+        return math.inf
+
+    assert found.if_stopped_ms.low <= lost_at(0) <= found.if_stopped_ms.high + 1
+    spans: Maybe[Span] = found.at_its_rate_ms
+    assert not isinstance(spans, Unknown)
+    assert spans.low <= lost_at(read) + 1
+    assert lost_at(read) <= spans.high + 1 or math.isinf(spans.high)
+    assert (read < written) or math.isinf(spans.low) or spans.low == 0

@@ -1,0 +1,216 @@
+"""What is kept in steady state: a simulated log with brokers and trims never leaves what was foretold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retention_cli.core.model import Maybe, Reason, Unknown
+from retention_cli.forecast.rates import Rate
+from retention_cli.forecast.span import ENDLESS, Span
+from retention_cli.forecast.steady import (
+    BrokerLimits,
+    Flow,
+    Kept,
+    Standing,
+    brokers_keep,
+    bytes_per_record,
+    policy_keeps,
+)
+from retention_cli.policy.settings import Settings
+
+HOUR = 3_600_000
+NEVER_READ = Unknown.because("F4", "no group")
+
+
+def rate(low: float, high: float | None = None) -> Rate:
+    high = low if high is None else high
+    return Rate(low, (low + high) / 2, high, HOUR)
+
+
+def limits(**values: Maybe[int | None]) -> BrokerLimits:
+    base = BrokerLimits(
+        deletes=True, compacts=False, retention_ms=None, retention_bytes=None, segment_ms=HOUR, segment_bytes=1 << 30,
+        check_ms=0,
+    )  # fmt: skip
+    return replace(base, **values)  # type: ignore[arg-type]
+
+
+def flow(low: float = 1.0, high: float | None = None, each: Maybe[Span] = Span(100, 100), records: int = 0) -> Flow:
+    return Flow(records, rate(low, high), each)
+
+
+def kept(settings: Settings, brokers: Maybe[Span] = ENDLESS, lag: Maybe[int] = 0, **more: object) -> Maybe[Kept]:
+    return policy_keeps(flow(), Standing(settings, lag=lag, **more), brokers, 1000)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "of", "low", "high"),
+    [
+        (limits(retention_ms=10 * HOUR), flow(), 10 * HOUR, 11 * HOUR),
+        (limits(retention_ms=10 * HOUR, check_ms=500), flow(2.0), 20 * HOUR, 22 * HOUR + 1000),
+        (limits(retention_ms=10 * HOUR, segment_bytes=1000), flow(), 10 * HOUR, 10 * HOUR + 10),
+        (limits(retention_bytes=5000, segment_bytes=1000), flow(), 50, 60),
+        (limits(retention_bytes=5000, segment_bytes=1000), flow(each=Span(50, 100)), 50, 120),
+        (limits(retention_ms=10 * HOUR), flow(0.0), 0, 0),
+        (limits(), flow(0.0, records=7), 7, 7),
+        (limits(), flow(), math.inf, math.inf),
+        (limits(), flow(0.0, 1.0, records=7), 7, math.inf),
+        (limits(deletes=False), flow(), math.inf, math.inf),
+    ],
+)
+def test_brokers_alone(given: BrokerLimits, of: Flow, low: float, high: float) -> None:
+    assert brokers_keep(of, given) == (low, high)
+
+
+def test_what_is_not_known_of_brokers_stays_unknown() -> None:
+    why = Unknown.because("topic-settings", "unread")
+    assert brokers_keep(flow(), limits(retention_ms=why)) == why
+    assert isinstance(brokers_keep(flow(), limits(compacts=True)), Unknown)
+    assert isinstance(brokers_keep(flow(each=NEVER_READ), limits(retention_bytes=5)), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("settings", "lag", "low", "high", "by"),
+    [
+        (Settings(consumed_after_ms=5000), 0, 5000, 6000, "R1"),
+        (Settings(consumed_after_ms=5000), 9000, 9000, 10_000, "R1"),
+        (Settings(consumed_after_ms=5000), NEVER_READ, math.inf, math.inf, "brokers"),
+        (Settings(consumed_after_ms=5000, forced_age_ms=7000), NEVER_READ, 7000, 8000, "R4"),
+        (Settings(consumed_after_ms=5000, forced_age_ms=7000), 9000, 7000, 8000, "R4"),
+        (Settings(forced_age_ms=7000, forced_age_guarded=True), 9000, 9000, 10_000, "R4"),
+        (Settings(event_time_ms=7000), 9000, 9000, 10_000, "R2"),
+        (Settings(event_time_ms=7000, unconsumed="trim"), 9000, 7000, 8000, "R2"),
+        (Settings(forced_age_ms=7000, min_wallclock_ms=20_000), 0, 20_000, 21_000, "R4"),
+        (Settings(max_bytes=4000), 0, 40, 1040, "R5"),
+        (Settings(max_bytes=4000), NEVER_READ, math.inf, math.inf, "brokers"),
+        (Settings(min_timestamp_ms=1), 9000, 9000, math.inf, "brokers"),
+        (Settings(), 0, math.inf, math.inf, "brokers"),
+    ],
+)
+def test_a_policy(settings: Settings, lag: Maybe[int], low: float, high: float, by: str) -> None:
+    found = kept(settings, lag=lag)
+    assert isinstance(found, Kept)
+    assert (found.records, found.by) == ((low, high), by)
+    assert bool(found.notes) == isinstance(lag, Unknown)
+
+
+def test_a_policy_never_keeps_more_than_brokers_do() -> None:
+    found = kept(Settings(consumed_after_ms=5000), brokers=Span(100, 200))
+    assert isinstance(found, Kept)
+    assert (found.records, found.by) == ((100, 200), "brokers")
+
+
+def test_a_consumer_that_falls_behind_holds_without_end() -> None:
+    why = Reason("G2", "group:dead reads more slowly than is written")
+    found = kept(Settings(consumed_after_ms=5000), lag=9000, falls_behind=why)
+    assert isinstance(found, Kept)
+    assert found.records == (9000, math.inf)
+    assert why in found.notes
+
+
+def test_frozen_is_what_brokers_keep_and_says_why() -> None:
+    why = Reason("G7", "legal hold")
+    found = kept(Settings(forced_age_ms=1), brokers=Span(5, 6), untouched=why)
+    assert found == Kept(Span(5, 6), "brokers", (why,))
+    assert isinstance(kept(Settings(forced_age_ms=1), brokers=NEVER_READ, untouched=why), Unknown)
+
+
+def test_rules_that_are_stopped_do_not_act() -> None:
+    why = Unknown.because("G9", "an old stamp")
+    found = kept(Settings(forced_age_ms=1), brokers=Span(5, 6), stopped={"R4": why})
+    assert found == Kept(Span(5, 6), "brokers", why.reasons)
+
+
+def test_unknown_brokers_and_no_rule_is_unknown_but_a_rule_is_enough() -> None:
+    assert isinstance(kept(Settings(), brokers=NEVER_READ), Unknown)
+    found = kept(Settings(forced_age_ms=7000), brokers=NEVER_READ)
+    assert isinstance(found, Kept)
+    assert found.by == "R4"
+
+
+def test_dead_bytes_before_the_log_start_only_widen_what_a_record_takes() -> None:
+    assert bytes_per_record(1000, 0, 10, 100) == (100, 100)
+    assert bytes_per_record(1000, 5, 10, 100) == (180, 200)
+    assert bytes_per_record(1000, 5, 10, 10_000) == (100, 200)
+    assert isinstance(bytes_per_record(1000, 10, 10, 100), Unknown)
+    assert isinstance(bytes_per_record(NEVER_READ, 0, 10, 100), Unknown)
+
+
+@given(
+    per_tick=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    retention=st.none() | st.integers(1, 60),
+    size=st.none() | st.integers(1, 120),
+    roll=st.integers(1, 20),
+    segment=st.integers(1, 40),
+    age=st.none() | st.integers(1, 60),
+    consumed=st.none() | st.integers(1, 60),
+    lag=st.integers(0, 80),
+    every=st.integers(1, 15),
+    wallclock=st.none() | st.integers(1, 60),
+    data=st.data(),
+)
+def test_a_simulated_log_stays_within_what_was_foretold(
+    per_tick: tuple[int, int],
+    retention: int | None,
+    size: int | None,
+    roll: int,
+    segment: int,
+    age: int | None,
+    consumed: int | None,
+    lag: int,
+    every: int,
+    wallclock: int | None,
+    data: st.DataObject,
+) -> None:
+    """A tick is a ms, a record a byte. Brokers drop whole segments at each tick, the policy trims every so often."""
+    low, high = sorted(per_tick)
+    brokers = limits(retention_ms=retention, retention_bytes=size, segment_ms=roll, segment_bytes=segment, check_ms=1)
+    settings = Settings(consumed_after_ms=consumed, forced_age_ms=age, min_wallclock_ms=wallclock)
+    of = Flow(0, rate(low, high), Span(1, 1))
+    alone = brokers_keep(of, brokers)
+    assert isinstance(alone, Span)
+    foretold = policy_keeps(of, Standing(settings, lag=lag), alone, every)
+    assert isinstance(foretold, Kept)
+    records: list[int] = []  # when each was written
+    bases, begun = [0], 0
+    start = by_brokers = 0
+    for now in range(400):
+        count = data.draw(st.integers(low, high)) if now % 20 == 0 else (low if now % 2 else high)
+        for _ in range(count):
+            if len(records) - bases[-1] >= segment or (len(records) > bases[-1] and now - begun >= roll):
+                bases.append(len(records))
+            if len(records) == bases[-1]:
+                begun = now
+            records.append(now)
+        end = len(records)
+        for base, after in zip(bases, [*bases[1:], end], strict=True):
+            if after <= by_brokers or base == after:
+                continue
+            expired = retention is not None and now - records[after - 1] > retention
+            if not expired and not (size is not None and end - after >= size):
+                break
+            if after == end:  # brokers roll the active segment, too, once its newest record has expired
+                bases.append(end)
+            by_brokers = after
+        start = max(start, by_brokers)
+        if now % every == 0:
+            bounds = []
+            if age is not None:
+                bounds.append(sum(now - one > age for one in records))
+            if consumed is not None:
+                bounds.append(min(max(0, end - lag), sum(now - one > consumed for one in records)))
+            if wallclock is not None:
+                young = sum(now - one > wallclock for one in records)
+                bounds = [min(one, young) for one in bounds]
+            start = max(start, *bounds) if bounds else start
+        if now > 250:  # a segment, a retention and a trim after the beginning
+            slack = 2 * high + 1  # a tick's records come at once
+            if low > 0 and alone.bounded:
+                assert alone.low - slack <= end - by_brokers <= alone.high + slack
+            if low > 0 and foretold.records.bounded:
+                assert foretold.records.low - slack <= end - start <= foretold.records.high + slack
