@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "profile": ("Look", "profile", "A topic's records over time: rates, what is out of order, future stamps."),
     "groups": ("Look", "groups", "The consumer groups, and which of them count."),
     "history": ("Look", "history", "Past trims, from the audit log."),
+    "report": ("Look", "report", "A page to look at: a saved plan, or the past trims."),
     "ledger": ("Look", "ledger", "What is remembered of a topic, and pruning it."),
     "disk": ("Look", "disk", "How full each disk is, its ceiling, and what is left after the plan."),
     "forecast": ("Look", "forecast", "What the policy keeps in the long run, when disks are full, who loses data."),

@@ -32,3 +32,15 @@ def numpy() -> Any:
         return importlib.import_module("numpy")
     except ImportError as error:
         raise MissingPartError(f"records by time need numpy: pip install 'kretain[parquet]' ({error})") from None
+
+
+def plots(module: str = "matplotlib.figure") -> Any:
+    """Return a module of matplotlib.
+
+    Raises:
+        MissingPartError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingPartError(f"plots need matplotlib: pip install 'kretain[report]' ({error})") from None

@@ -100,7 +100,7 @@ def bytes_per_record(
 def brokers_keep(flow: Flow, limits: BrokerLimits) -> Span:
     """Return how many records brokers alone keep: by ``retention.ms`` and ``.bytes``, in whole segments."""
     if sure(limits.compacts):
-        return sure(Unknown.because(COMPACT, "it is compacted: what stays depends on its keys"))
+        return sure(Unknown.because("compact", "it is compacted: what stays depends on its keys"))
     if not sure(limits.deletes):
         return _forever(flow)
     time, size = sure(limits.retention_ms), sure(limits.retention_bytes)

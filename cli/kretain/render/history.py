@@ -47,7 +47,7 @@ RUN_COLUMNS = (
 
 def print_runs(runs: Sequence[Run], output: Output, *, every_row: bool) -> None:
     """Print a row per run; in a table, runs in a row that trimmed nothing are one, unless ``every_row``."""
-    rows = [_row(run) for run in runs]
+    rows = [run_row(run) for run in runs]
     match output:
         case Output.json:
             data.print_json({"format": FORMAT}, "runs", rows)
@@ -111,7 +111,7 @@ def _is_idle(row: dict[str, Any]) -> bool:
 def print_run(run: Run, output: Output) -> None:
     """Print one run, a row per partition and batch."""
     rows = _partitions(run)
-    head = {"format": FORMAT, **_row(run)}
+    head = {"format": FORMAT, **run_row(run)}
     match output:
         case Output.json:
             data.print_json(head, "partitions", rows)
@@ -120,7 +120,7 @@ def print_run(run: Run, output: Output) -> None:
         case Output.csv:
             data.print_csv(RUN_COLUMNS, rows)
         case Output.table:
-            about = _row(run)
+            about = run_row(run)
             screen.say(f"Run {run.run}", "bold")
             screen.say(
                 f"{about['at']} by {about['user']}@{about['host']}, cluster {about['cluster']}, "
@@ -157,7 +157,8 @@ def print_run(run: Run, output: Output) -> None:
                 )
 
 
-def _row(run: Run) -> dict[str, Any]:
+def run_row(run: Run) -> dict[str, Any]:
+    """Return a run as a row of :data:`COLUMNS`."""
     begun, totals = run.begun, (run.end or {}).get("totals", {})
     gone = run.trimmed()
     return {

@@ -18,7 +18,7 @@ import yaml
 from kretain import config
 from kretain.app import app
 from kretain.errors import Exit
-from kretain.render import doctor, groups, history, offsets
+from kretain.render import doctor, forecast_data, groups, history, offsets
 from retention_cli import __version__
 from retention_cli.decide.guards import GUARDS
 from retention_cli.engines.fleet.file import ClusterModel, FleetFileError, FleetModel, parse_fleet
@@ -286,6 +286,13 @@ def test_the_other_commands_keys_are_documented() -> None:
         *(doctor.COLUMNS + groups.COLUMNS + offsets.COLUMNS + offsets.GROUP_COLUMNS),
         *(history.COLUMNS + history.RUN_COLUMNS + unread.BY_TOPIC + unread.BY_PARTITION),
     }:
+        assert f"`{key}`" in text, key
+
+
+def test_a_forecasts_keys_are_documented() -> None:
+    text = (ROOT / "docs" / "forecast.md").read_text(encoding="utf-8")
+    assert f"`{forecast_data.FORMAT}`" in text
+    for key in forecast_data.CSV_COLUMNS:
         assert f"`{key}`" in text, key
 
 

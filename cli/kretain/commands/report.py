@@ -1,0 +1,87 @@
+"""``kretain report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kretain.errors import Exit
+from kretain.options.common import Common, command, option
+
+if TYPE_CHECKING:
+    from retention_cli.memory.disk import Look
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+@command(app)
+def report(
+    common: Common,
+    out: Annotated[
+        Path, option("--out", metavar="FILE.html", help="Where to write the page. A file that is there is replaced.")
+    ],
+    plan: Annotated[
+        Path | None,
+        option("--plan", metavar="FILE", help="A saved plan, JSON or Parquet. Default: the past trims."),
+    ] = None,
+) -> Exit:
+    """Write a page to look at or to hand on: a saved plan, or the past trims. Needs no cluster.
+
+    One HTML file, without scripts, that fetches nothing; light and dark, and printable. A plan's page says what would
+    go, what holds it and which command helps, the biggest topics and who holds back the most. Disks over time are from
+    the ledger in the state directory.
+
+    [bold]Examples[/bold]
+
+      kretain plan -p policy.yaml --out plan.json
+
+      kretain report --plan plan.json --out plan.html
+
+      kretain report --out history.html
+    """
+    from kretain.config import resolve
+    from kretain.render.kit.screen import warn
+    from kretain.system.files import write_whole
+
+    settings = resolve(common, policy_counts=False)
+    if plan is not None:
+        from kretain.render.page.plan_page import plan_page
+        from retention_cli.core.state_dir import cluster_folder
+        from retention_cli.plan.load import read_plan
+
+        saved = read_plan(plan)
+        disks, notes = _disks([cluster_folder(settings.state_dir, saved.cluster_id)])
+        text = plan_page(saved, disks, notes)
+    else:
+        from kretain.render.page.history_page import history_page
+        from retention_cli.memory.ledger_file import FILE_NAME
+        from retention_cli.trim.history import read_history
+
+        runs = read_history(settings.state_dir)
+        folders = [one.parent for one in sorted(settings.state_dir.glob(f"*/{FILE_NAME}"))]
+        disks, notes = _disks(folders)
+        text = history_page(runs, disks, notes, str(settings.state_dir))
+    write_whole(out, [text])
+    if not common.quiet:
+        warn(f"written to {out}")
+    return Exit.DONE
+
+
+def _disks(folders: list[Path]) -> tuple[dict[str, tuple[Look, ...]], list[str]]:
+    """Return the looks at disks of these clusters, by name, and why some can't be read."""
+    from retention_cli.core.state_dir import StateError
+    from retention_cli.memory.disk_looks import disk_looks
+
+    found: dict[str, tuple[Look, ...]] = {}
+    notes = []
+    for folder in folders:
+        try:
+            looks = disk_looks(folder)
+        except StateError as error:
+            notes.append(str(error))
+            continue
+        several = f" ({folder.name})" if len(folders) > 1 else ""
+        found |= {f"{name}{several}": one for name, one in looks.items()}
+    return found, notes

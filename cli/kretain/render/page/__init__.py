@@ -1,0 +1,1 @@
+"""Self-contained HTML pages: no script, no network, light and dark, printable (docs/report.md)."""

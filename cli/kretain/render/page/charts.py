@@ -1,0 +1,189 @@
+"""Charts as SVG elements, by matplotlib: text stays text, and colors are the page's own names for them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from kretain.render.page.elements import Element, element, said
+from retention_cli.core.extras import plots
+from retention_cli.policy.shown import short
+
+_COLORS: Final = {
+    "#0a0b01": "var(--ink)",
+    "#0a0b02": "var(--muted)",
+    "#0a0b03": "var(--grid)",
+    "#0a0b04": "var(--go)",
+    "#0a0b05": "var(--stay)",
+    "#0a0b06": "var(--hold)",
+    **{f"#0a0b1{number}": f"var(--line{number})" for number in range(1, 7)},
+}
+"""What matplotlib is given, and what the page has in its place."""
+INK, MUTED, GRID, GO, STAY, HOLD = list(_COLORS)[:6]
+LINES: Final = list(_COLORS)[6:]
+_KEPT: Final = frozenset({"svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line", "title"})
+"""The elements that a chart is made of; no other gets onto a page."""
+_SETTINGS: Final[dict[str, Any]] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "kretain",
+    "font.family": ["sans-serif"],
+    "font.size": 10,
+    "text.color": INK,
+    "text.parse_math": False,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
+    "xtick.color": GRID,
+    "ytick.color": GRID,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": GRID,
+    "axes.axisbelow": True,
+    "timezone": "UTC",
+}
+_LABEL: Final = 34
+
+
+def bars(
+    label: str,
+    names: Sequence[str],
+    parts: Mapping[str, tuple[str, Sequence[int]]],
+) -> Element:
+    """Return horizontal bars, one a name, from top to bottom.
+
+    Args:
+        label: what the chart shows, for those who can't see it.
+        names: of the bars.
+        parts: by name in the legend: a color, and each bar's amount.
+    """
+    plots()
+    from matplotlib.ticker import FuncFormatter
+
+    figure, axes = _figure(0.9 + 0.34 * len(names))
+    rows = range(len(names))
+    left = [0] * len(names)
+    for legend, (color, amounts) in parts.items():
+        axes.barh(rows, amounts, left=left, color=color, height=0.62, label=legend)
+        left = [before + more for before, more in zip(left, amounts, strict=True)]
+    axes.set_yticks(rows, [_name(one) for one in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(left=0)
+    axes.tick_params(length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(visible=True, axis="x", linewidth=0.6)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _amount(value)))
+    axes.xaxis.set_major_locator(_few_ticks())
+    if len(parts) > 1:
+        _legend(axes, len(parts))
+    return _drawn(figure, label)
+
+
+def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> Element:
+    """Return lines over time: by name, Unix ms and values."""
+    plots()
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    figure, axes = _figure(3.1)
+    for number, (name, points) in enumerate(series.items()):
+        times = [dt.datetime.fromtimestamp(at / 1000, dt.UTC) for at, _ in points]
+        values = [value for _, value in points]
+        axes.plot(times, values, color=LINES[number % len(LINES)], linewidth=1.8, label=_name(name), marker="o", ms=2.5)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel(unit)
+    axes.grid(visible=True, axis="y", linewidth=0.6)
+    axes.tick_params(length=0)
+    locator = AutoDateLocator(minticks=3, maxticks=8)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    _legend(axes, 2)
+    return _drawn(figure, label)
+
+
+def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str) -> Element:
+    """Return vertical bars, from left to right."""
+    plots()
+    from matplotlib.ticker import FuncFormatter
+
+    figure, axes = _figure(2.8)
+    axes.bar(range(len(names)), amounts, color=GO, width=0.7)
+    step = max(1, -(-len(names) // 10))
+    axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
+    axes.set_ylabel(unit)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _amount(value)))
+    axes.grid(visible=True, axis="y", linewidth=0.6)
+    axes.tick_params(length=0)
+    return _drawn(figure, label)
+
+
+def _figure(height: float) -> tuple[Any, Any]:
+    matplotlib = plots("matplotlib")
+    with matplotlib.rc_context(_SETTINGS):
+        figure = plots().Figure(figsize=(8.6, height), layout="constrained")
+        axes = figure.subplots()
+    figure.patch.set_visible(False)
+    axes.patch.set_visible(False)
+    return figure, axes
+
+
+def _legend(axes: Any, most: int) -> None:
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1.01), ncols=most, frameon=False, borderaxespad=0, labelcolor=INK,
+        handlelength=1.2,
+    )  # fmt: skip
+
+
+def _few_ticks() -> Any:
+    return plots("matplotlib.ticker").MaxNLocator(nbins=5, integer=True)
+
+
+def _name(text: str) -> str:
+    shown = short(said(text))
+    return shown if len(shown) <= _LABEL else shown[: _LABEL - 1] + "…"
+
+
+def _amount(value: float) -> str:
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g} {letter}"
+    return f"{value:g}"
+
+
+def _drawn(figure: Any, label: str) -> Element:
+    """Return the chart as an element: only what draws, in the page's colors."""
+    text = io.BytesIO()
+    matplotlib = plots("matplotlib")
+    with warnings.catch_warnings(), matplotlib.rc_context(_SETTINGS):
+        warnings.simplefilter("ignore")  # a script that its own font lacks: the browser has another
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    root = ET.fromstring(text.getvalue())  # noqa: S314  (what matplotlib has just written)
+    svg = _cleaned(root)
+    svg.attrib = {"viewBox": root.get("viewBox", ""), "role": "img", "aria-label": said(label)}
+    return element("figure", svg)
+
+
+def _cleaned(one: ET.Element) -> Element:
+    made = ET.Element(_plain(one.tag), {_plain(key): _colored(value) for key, value in one.items() if _is_kept(key)})
+    made.text, made.tail = one.text, one.tail
+    for child in one:
+        if isinstance(child.tag, str) and _plain(child.tag) in _KEPT:
+            made.append(_cleaned(child))
+    return made
+
+
+def _is_kept(attribute: str) -> bool:
+    return not _plain(attribute).lower().startswith("on")
+
+
+def _plain(name: str) -> str:
+    return name.rpartition("}")[2]
+
+
+def _colored(value: str) -> str:
+    for given, ours in _COLORS.items():
+        value = value.replace(given, ours)
+    return value

@@ -1,0 +1,58 @@
+"""The pages' style: colors by name, light and dark, and paper."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STYLE: Final = """
+:root { color-scheme: light dark; --paper: #fbfaf7; --card: #ffffff; --ink: #1d2129; --muted: #5f6773; --grid: #dfe1e6;
+  --go: #b45309; --stay: #9db4c8; --hold: #7c3aed; --bad: #b91c1c; --good: #0f766e;
+  --line1: #1d4ed8; --line2: #b45309; --line3: #0f766e; --line4: #7c3aed; --line5: #be185d; --line6: #4d7c0f; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14161a; --card: #1c1f25; --ink: #e6e8ec; --muted: #a0a8b4;
+  --grid: #343a44; --go: #f59e0b; --stay: #4b637a; --hold: #a78bfa; --bad: #f87171; --good: #2dd4bf;
+  --line1: #7aa2ff; --line2: #f59e0b; --line3: #2dd4bf; --line4: #a78bfa; --line5: #f472b6; --line6: #a3e635; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 2rem clamp(1rem, 4vw, 3rem) 3rem; max-width: 72rem; background: var(--paper);
+  color: var(--ink); font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.01em; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 0 0 .5rem; }
+.lead { font-size: 1.1rem; margin: 0 0 1rem; max-width: 60ch; }
+.note, footer { color: var(--muted); font-size: .9rem; max-width: 75ch; }
+.note { margin: 0 0 .8rem; }
+section { margin-top: 2.2rem; }
+dl { display: flex; flex-wrap: wrap; gap: .3rem 1.6rem; margin: 0; font-size: .9rem; }
+dl div { display: flex; gap: .4rem; min-width: 0; }
+dt { color: var(--muted); }
+dd { margin: 0; overflow-wrap: anywhere; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem; margin-top: 1.6rem; }
+.card { background: var(--card); border: 1px solid var(--grid); border-radius: .6rem; padding: .7rem .9rem; }
+.card b { display: block; font-size: 1.45rem; line-height: 1.25; font-variant-numeric: tabular-nums;
+  overflow-wrap: anywhere; }
+.card span { color: var(--muted); font-size: .88rem; }
+.card.go b { color: var(--go); }
+.card.hold b { color: var(--hold); }
+.card.bad b { color: var(--bad); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; }
+th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--grid); vertical-align: top;
+  overflow-wrap: anywhere; min-width: 4.5rem; }
+th { color: var(--muted); font-weight: 600; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; overflow-wrap: normal; }
+code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+.reason { border-left: 3px solid var(--grid); padding: .1rem 0 .1rem .9rem; margin: 0 0 .9rem; }
+.reason.hold { border-color: var(--hold); }
+.reason.trim { border-color: var(--go); }
+.reason p { margin: .1rem 0; overflow-wrap: anywhere; }
+.tag { font-weight: 600; margin-right: .5rem; }
+figure { margin: 0 0 1rem; background: var(--card); border: 1px solid var(--grid); border-radius: .6rem;
+  padding: .8rem; }
+figure svg { display: block; width: 100%; height: auto; max-width: 62rem; margin: 0 auto; }
+footer { margin-top: 3rem; }
+@media (max-width: 40rem) { body { padding-top: 1.2rem; } h1 { font-size: 1.4rem; } figure { padding: .3rem; } }
+@media print { :root { color-scheme: light; --paper: #fff; --card: #fff; --ink: #000; --muted: #444; --grid: #bbb;
+  --go: #b45309; --stay: #9db4c8; --hold: #7c3aed; --bad: #b91c1c; --good: #0f766e; --line1: #1d4ed8;
+  --line2: #b45309; --line3: #0f766e; --line4: #7c3aed; --line5: #be185d; --line6: #4d7c0f; }
+  body { max-width: none; padding: 0; font-size: 10pt; } section { margin-top: 1.2rem; }
+  figure, .reason, tr, .card { break-inside: avoid; } h2 { break-after: avoid; } thead { display: table-header-group; }
+  .wide { overflow: visible; } * { print-color-adjust: exact; } }
+"""
