@@ -60,10 +60,14 @@ class ReasonSum:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """The totals of all; the first of each kind, the largest first; and how many there are of each kind."""
+    """The totals of all; the first of each kind, the largest first; and how many there are of each kind.
+
+    ``topics`` are those of which most would go, ``largest`` those that have most records now.
+    """
 
     totals: Totals
     topics: Sequence[TopicSum]
+    largest: Sequence[TopicSum]
     topic_count: int
     consumers: Sequence[ConsumerSum]
     consumer_count: int
@@ -90,6 +94,7 @@ def summarize(plan: Plan, most: int) -> PlanSummary:
     return PlanSummary(
         totals=plan.totals,
         topics=heapq.nsmallest(most, topics.values(), key=lambda one: (-one.going, -one.records, one.name)),
+        largest=heapq.nsmallest(most, topics.values(), key=lambda one: (-one.records, one.name)),
         topic_count=len(topics),
         consumers=heapq.nsmallest(most, consumers.values(), key=lambda one: (-one.records, one.name)),
         consumer_count=len(consumers),

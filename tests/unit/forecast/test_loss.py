@@ -19,7 +19,10 @@ DAY = 24 * HOUR
 MEASURED = Rate(1.0, 1.0, 1.0, HOUR)
 
 
-def unread(age: Span = Span(HOUR, 2 * HOUR), lag: int = 100, **more: object) -> Unread:
+AN_HOUR_OR_TWO = Span(HOUR, 2 * HOUR)
+
+
+def unread(age: Span = AN_HOUR_OR_TWO, lag: int = 100, **more: object) -> Unread:
     return Unread(age, lag, **{"written": MEASURED, "bytes_per_record": Span(10, 10), **more})  # type: ignore[arg-type]
 
 
@@ -77,7 +80,7 @@ def test_a_group_that_goes_on_reading_has_longer(read: Rate, low: float, high: f
 def test_a_record_older_than_the_ledger_has_no_sure_time() -> None:
     found = time_to_loss(unread(Span(HOUR, math.inf)), limits(retention_ms=DAY), None, NEVER)
     assert isinstance(found, Loss)
-    assert found.if_stopped_ms == (0, 24 * HOUR)
+    assert found.if_stopped_ms == Span(0, 24 * HOUR)
     assert not found.sure
     assert seconds_to_loss(found) is None
     due = time_to_loss(unread(Span(3 * DAY, math.inf)), limits(retention_ms=DAY, segment_ms=0), None, NEVER)

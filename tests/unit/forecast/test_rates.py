@@ -73,9 +73,12 @@ def test_the_true_age_and_the_true_mean_lie_within(gaps: list[int], looks: set[i
     for gap in gaps:
         written.append(gap + (written[-1] if written else 1))
     now_ms = written[-1] + data.draw(st.integers(0, 50_000))
-    seen = [Sample(at, sum(one <= at for one in written)) for at in sorted(now_ms * look // 100 for look in looks)]
+    seen: list[Sample] = [
+        Sample(at, sum(one <= at for one in written)) for at in sorted(now_ms * look // 100 for look in looks)
+    ]
     samples = without_repeats(seen)
-    if samples and data.draw(st.booleans()):
+    thin: bool = data.draw(st.booleans())
+    if samples and thin:
         samples = thinned(samples)
     now = Sample(now_ms, len(written))
     offset = data.draw(st.integers(0, len(written)))

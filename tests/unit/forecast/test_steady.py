@@ -40,7 +40,10 @@ def limits(**values: Maybe[int | None]) -> BrokerLimits:
     return replace(base, **values)  # type: ignore[arg-type]
 
 
-def flow(low: float = 1.0, high: float | None = None, each: Maybe[Span] = Span(100, 100), records: int = 0) -> Flow:
+A_HUNDRED = Span(100, 100)
+
+
+def flow(low: float = 1.0, high: float | None = None, each: Maybe[Span] = A_HUNDRED, records: int = 0) -> Flow:
     return Flow(records, rate(low, high), each)
 
 
@@ -109,7 +112,7 @@ def test_a_consumer_that_falls_behind_holds_without_end() -> None:
     why = Reason("G2", "group:dead reads more slowly than is written")
     found = kept(Settings(consumed_after_ms=5000), lag=9000, falls_behind=why)
     assert isinstance(found, Kept)
-    assert found.records == (9000, math.inf)
+    assert found.records == Span(9000, math.inf)
     assert why in found.notes
 
 

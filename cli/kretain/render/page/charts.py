@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import io
+import logging
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, ParamSpec
 from xml.etree import ElementTree as ET
 
 from kretain.render.page.elements import Element, element, said
@@ -23,6 +25,7 @@ _COLORS: Final = {
     **{f"#0a0b1{number}": f"var(--line{number})" for number in range(1, 7)},
 }
 """What matplotlib is given, and what the page has in its place."""
+P = ParamSpec("P")
 INK, MUTED, GRID, GO, STAY, HOLD = list(_COLORS)[:6]
 LINES: Final = list(_COLORS)[6:]
 _KEPT: Final = frozenset({"svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line", "title"})
@@ -33,7 +36,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     "font.family": ["sans-serif"],
     "font.size": 10,
     "text.color": INK,
-    "text.parse_math": False,
+    "text.parse_math": False,  # a dollar in a name begins no formula
     "axes.edgecolor": GRID,
     "axes.labelcolor": MUTED,
     "xtick.color": GRID,
@@ -49,11 +52,25 @@ _SETTINGS: Final[dict[str, Any]] = {
 _LABEL: Final = 34
 
 
+def _styled(draw: Callable[P, Any]) -> Callable[P, Element]:
+    """Draw a figure, whose function returns it and its label, with the page's settings and no others."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Element:
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its cache of fonts is nobody's business here
+        with plots("matplotlib").rc_context(_SETTINGS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a script that its own font lacks: the browser has another
+            return _as_element(*draw(*args, **kwargs))
+
+    return drawn
+
+
+@_styled
 def bars(
     label: str,
     names: Sequence[str],
     parts: Mapping[str, tuple[str, Sequence[int]]],
-) -> Element:
+) -> tuple[Any, str]:
     """Return horizontal bars, one a name, from top to bottom.
 
     Args:
@@ -61,14 +78,13 @@ def bars(
         names: of the bars.
         parts: by name in the legend: a color, and each bar's amount.
     """
-    plots()
     from matplotlib.ticker import FuncFormatter
 
     figure, axes = _figure(0.9 + 0.34 * len(names))
     rows = range(len(names))
     left = [0] * len(names)
     for legend, (color, amounts) in parts.items():
-        axes.barh(rows, amounts, left=left, color=color, height=0.62, label=legend)
+        axes.barh(rows, amounts, left=left, color=color, height=0.62, label=_name(legend))
         left = [before + more for before, more in zip(left, amounts, strict=True)]
     axes.set_yticks(rows, [_name(one) for one in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
@@ -80,12 +96,12 @@ def bars(
     axes.xaxis.set_major_locator(_few_ticks())
     if len(parts) > 1:
         _legend(axes, len(parts))
-    return _drawn(figure, label)
+    return figure, label
 
 
-def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> Element:
+@_styled
+def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: str) -> tuple[Any, str]:
     """Return lines over time: by name, Unix ms and values."""
-    plots()
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     figure, axes = _figure(3.1)
@@ -94,37 +110,35 @@ def lines(label: str, series: Mapping[str, Sequence[tuple[int, float]]], unit: s
         values = [value for _, value in points]
         axes.plot(times, values, color=LINES[number % len(LINES)], linewidth=1.8, label=_name(name), marker="o", ms=2.5)
     axes.set_ylim(bottom=0)
-    axes.set_ylabel(unit)
+    axes.set_ylabel(_name(unit))
     axes.grid(visible=True, axis="y", linewidth=0.6)
     axes.tick_params(length=0)
     locator = AutoDateLocator(minticks=3, maxticks=8)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     _legend(axes, 2)
-    return _drawn(figure, label)
+    return figure, label
 
 
-def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str) -> Element:
+@_styled
+def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str) -> tuple[Any, str]:
     """Return vertical bars, from left to right."""
-    plots()
     from matplotlib.ticker import FuncFormatter
 
     figure, axes = _figure(2.8)
     axes.bar(range(len(names)), amounts, color=GO, width=0.7)
     step = max(1, -(-len(names) // 10))
     axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
-    axes.set_ylabel(unit)
+    axes.set_ylabel(_name(unit))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _amount(value)))
     axes.grid(visible=True, axis="y", linewidth=0.6)
     axes.tick_params(length=0)
-    return _drawn(figure, label)
+    return figure, label
 
 
 def _figure(height: float) -> tuple[Any, Any]:
-    matplotlib = plots("matplotlib")
-    with matplotlib.rc_context(_SETTINGS):
-        figure = plots().Figure(figsize=(8.6, height), layout="constrained")
-        axes = figure.subplots()
+    figure = plots().Figure(figsize=(8.6, height), layout="constrained")
+    axes = figure.subplots()
     figure.patch.set_visible(False)
     axes.patch.set_visible(False)
     return figure, axes
@@ -153,13 +167,10 @@ def _amount(value: float) -> str:
     return f"{value:g}"
 
 
-def _drawn(figure: Any, label: str) -> Element:
+def _as_element(figure: Any, label: str) -> Element:
     """Return the chart as an element: only what draws, in the page's colors."""
     text = io.BytesIO()
-    matplotlib = plots("matplotlib")
-    with warnings.catch_warnings(), matplotlib.rc_context(_SETTINGS):
-        warnings.simplefilter("ignore")  # a script that its own font lacks: the browser has another
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     root = ET.fromstring(text.getvalue())  # noqa: S314  (what matplotlib has just written)
     svg = _cleaned(root)
     svg.attrib = {"viewBox": root.get("viewBox", ""), "role": "img", "aria-label": said(label)}

@@ -75,7 +75,7 @@ def _cards(found: PlanSummary) -> Element:
             (number(totals.trim), "partitions to trim", "go"),
             (number(totals.hold), "on hold", "hold" if totals.hold else ""),
             (number(totals.keep), "have nothing to trim", ""),
-            (number(totals.skip), "never touched", ""),
+            *([(number(totals.skip), "never touched", "")] if totals.skip else []),
         ]
     )
 
@@ -83,7 +83,7 @@ def _cards(found: PlanSummary) -> Element:
 def _topics(found: PlanSummary) -> Element | None:
     if not found.topics:
         return None
-    drawn = [one for one in found.topics if one.records][:_DRAWN]
+    drawn = [one for one in found.largest if one.records][:_DRAWN]
     chart = (
         bars(
             "Records of the biggest topics: what would go, what stays, what is on hold",
@@ -110,7 +110,10 @@ def _topics(found: PlanSummary) -> Element | None:
         for one in found.topics
     ]
     heads = ("topic", "partitions", "records now", "would go", "bytes", "unread", "on hold")
-    return section("The biggest topics", chart, table(heads, rows), note=_of(len(rows), found.topic_count, "topic"))
+    first = (
+        f"Drawn: the biggest. In the table: those of which most would go. {_of(len(rows), found.topic_count, 'topic')}"
+    )
+    return section("Topics", chart, table(heads, rows), note=first)
 
 
 def _consumers(found: PlanSummary) -> Element | None:

@@ -24,9 +24,10 @@ dl { display: flex; flex-wrap: wrap; gap: .3rem 1.6rem; margin: 0; font-size: .9
 dl div { display: flex; gap: .4rem; min-width: 0; }
 dt { color: var(--muted); }
 dd { margin: 0; overflow-wrap: anywhere; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .8rem; margin-top: 1.6rem; }
-.card { background: var(--card); border: 1px solid var(--grid); border-radius: .6rem; padding: .7rem .9rem; }
-.card b { display: block; font-size: 1.45rem; line-height: 1.25; font-variant-numeric: tabular-nums;
+.cards { display: flex; flex-wrap: wrap; gap: .8rem; margin-top: 1.6rem; }
+.card { background: var(--card); border: 1px solid var(--grid); border-radius: .6rem; padding: .7rem .9rem;
+  flex: 1 1 auto; min-width: 7.5rem; max-width: 100%; }
+.card b { display: block; font-size: 1.35rem; line-height: 1.25; font-variant-numeric: tabular-nums;
   overflow-wrap: anywhere; }
 .card span { color: var(--muted); font-size: .88rem; }
 .card.go b { color: var(--go); }
@@ -44,9 +45,11 @@ code { font: .88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; ove
 .reason.trim { border-color: var(--go); }
 .reason p { margin: .1rem 0; overflow-wrap: anywhere; }
 .tag { font-weight: 600; margin-right: .5rem; }
-figure { margin: 0 0 1rem; background: var(--card); border: 1px solid var(--grid); border-radius: .6rem;
-  padding: .8rem; }
-figure svg { display: block; width: 100%; height: auto; max-width: 62rem; margin: 0 auto; }
+td:first-child { min-width: 9rem; }
+figure { overflow-x: auto; margin: 0 0 1rem; background: var(--card); border: 1px solid var(--grid);
+  border-radius: .6rem; padding: .8rem; }
+figure svg { display: block; width: 100%; height: auto; min-width: 34rem;
+  max-width: 62rem; margin: 0 auto; }
 footer { margin-top: 3rem; }
 @media (max-width: 40rem) { body { padding-top: 1.2rem; } h1 { font-size: 1.4rem; } figure { padding: .3rem; } }
 @media print { :root { color-scheme: light; --paper: #fff; --card: #fff; --ink: #000; --muted: #444; --grid: #bbb;
@@ -54,5 +57,5 @@ footer { margin-top: 3rem; }
   --line2: #b45309; --line3: #0f766e; --line4: #7c3aed; --line5: #be185d; --line6: #4d7c0f; }
   body { max-width: none; padding: 0; font-size: 10pt; } section { margin-top: 1.2rem; }
   figure, .reason, tr, .card { break-inside: avoid; } h2 { break-after: avoid; } thead { display: table-header-group; }
-  .wide { overflow: visible; } * { print-color-adjust: exact; } }
+  .wide, figure { overflow: visible; } figure svg { min-width: 0; } * { print-color-adjust: exact; } }
 """

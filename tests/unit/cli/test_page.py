@@ -1,0 +1,224 @@
+"""Pages: what a cluster's names hold is text there, in any browser; totals are exact and the page stays small."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kretain.render.page.charts import GO, bars, lines
+from kretain.render.page.elements import cards, element, page, section, table
+from kretain.render.page.plan_page import MOST, plan_page
+from retention_cli.core.extras import MissingPartError
+from retention_cli.core.model import Decision, Reason
+from retention_cli.core.state_dir import StateError
+from retention_cli.memory.disk import Look
+from retention_cli.memory.disk_looks import disk_looks
+from retention_cli.memory.ledger import Ledger
+from retention_cli.plan.load import read_plan
+from retention_cli.plan.parquet import write_plan
+from retention_cli.plan.value import Plan, plan_text
+from retention_cli.reports.plan_summary import ReasonSum, command_for, summarize
+from tests.support.command_lines import parse
+from tests.unit.house.test_docs import reason_codes
+
+HOSTILE = (
+    "</style></title><script>alert(1)</script><img src=x onerror=alert(1)><svg onload=alert(1)>"
+    "\"'`--><!--]]>&amp;&#60;$\\bad{^\x1b[2J\x07\u202egpj.exe\u200b\u2028\ud800\x00\ufffe"
+)
+ALLOWED = frozenset(
+    (
+        *("html", "head", "meta", "title", "style", "body", "header", "h1", "p", "dl", "div", "dt", "dd", "main"),
+        *("section", "h2", "table", "thead", "tbody", "tr", "th", "td", "code", "span", "b", "footer", "figure"),
+        *("svg", "g", "path", "text", "tspan", "defs", "clipPath", "rect", "use", "line"),
+    )
+)
+DISKS = {"1:/data": [Look(1_795_000_000_000 + n * 3_600_000, 10**9 * n, 10**11) for n in range(20)]}
+
+
+def row(topic: str = "orders", partition: int = 0, by: str | None = "group:billing", text: str = "why") -> Decision:
+    return Decision(
+        topic=topic,
+        topic_id="id",
+        partition=partition,
+        action="trim",
+        log_start=0,
+        high_watermark=100,
+        last_stable_offset=100,
+        min_commit=60 if by else None,
+        min_commit_by=by,
+        trim_to=60,
+        records=60,
+        size_bytes=600,
+        unconsumed=0,
+        rule="consumed",
+        limited_by=None,
+        reasons=(Reason("F5", text),),
+    )
+
+
+def plan(*rows: Decision, source: str = "policy.yaml", cluster: str = "cluster") -> Plan:
+    return Plan(1_795_000_000_000, cluster, "broker:9092", source, "sha256:1", {}, (), rows)
+
+
+def elements(text: str) -> list[Any]:
+    """Return all elements as a browser's parser finds them, by their plain names."""
+    root = html5lib.parse(text, treebuilder="etree", namespaceHTMLElements=False)
+    return [one for one in root.iter() if isinstance(one.tag, str)]
+
+
+def names(text: str) -> Counter[str]:
+    return Counter(one.tag.rpartition("}")[2] for one in elements(text))
+
+
+BENIGN = plan_page(plan(row()), DISKS, [])
+
+
+def check(text: str) -> None:
+    """Nothing on the page is markup but what a benign page has, nothing runs, nothing is fetched, all of it prints."""
+    assert names(text) == names(BENIGN)
+    assert set(names(text)) <= ALLOWED
+    for one in elements(text):
+        for name, value in one.attrib.items():
+            key = name.rpartition("}")[2]
+            assert not key.startswith("on"), (one.tag, key)
+            assert key not in ("src", "action", "formaction", "data"), (one.tag, key)
+            assert key != "href" or value.startswith("#"), value
+            assert all(inner.startswith("#") for inner in re.findall(r"url\(\s*['\"]?([^)'\"]*)", value)), value
+    assert all(one.isprintable() or one == "\n" for one in text)
+    policy = next(one for one in elements(text) if one.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy.get("content")
+    assert "script" not in policy.get("content")
+
+
+def test_a_page_of_hostile_names_has_no_markup_of_theirs() -> None:
+    made = plan_page(plan(row(HOSTILE, 0, f"group:{HOSTILE}", HOSTILE), source=HOSTILE, cluster=HOSTILE), DISKS, [])
+    check(made)
+    assert r"\x1b[2J" in made
+    assert "&lt;script&gt;alert(1)" in made
+
+
+TEXT = st.text() | st.text("<>&\"'`-!$\\{}^_/= \x00\x1b\u202e\ud800", max_size=30)
+
+
+@given(text=TEXT, other=TEXT)
+def test_any_name_is_text(text: str, other: str) -> None:
+    def made(one: str, two: str) -> str:
+        parts = [element("p", one, two, title=one), table((one, two), [(one, two)]), cards([(one, two, "go")])]
+        return page(one, two, [(one, two)], section(one, *parts, note=two))
+
+    found = made(text, other)
+    assert names(found) == names(made("a", "b"))
+    assert all(one.isprintable() or one == "\n" for one in found)
+
+
+@settings(max_examples=5)
+@given(text=TEXT)
+def test_any_name_is_text_in_a_chart(text: str) -> None:
+    for chart in (bars(text, [text], {text: (GO, [1]), "other": (GO, [2])}), lines(text, {text: [(0, 1.0)]}, text)):
+        assert set(names(page("a", "b", [], chart))) <= ALLOWED
+
+
+def test_a_large_plan_is_a_small_page_with_exact_totals() -> None:
+    rows = [row(f"t{n // 10:05}", n % 10, f"group:g{n % 5000}", f"why {n % 3000}") for n in range(200_000)]
+    made = plan_page(plan(*rows), DISKS, [])
+    assert len(made) < 150_000
+    assert "12,000,000 records would go" in made
+    assert f"{MOST} of 20,000 topics" in made
+    assert f"{MOST} of 5,000 consumers" in made
+    found = summarize(plan(*rows), 3)
+    assert (found.totals.records, found.totals.partitions, found.totals.size_bytes) == (
+        12_000_000,
+        200_000,
+        120_000_000,
+    )
+    assert (found.topic_count, found.consumer_count, found.reason_count) == (20_000, 5000, 3000)
+    assert [one.records for one in found.consumers] == [1600] * 3
+
+
+def test_who_holds_back_is_counted_where_it_is_the_last() -> None:
+    held = row("b", by="group:slow")._replace(action="hold", min_commit=10, trim_to=None, records=0)
+    done = row("c", by="group:done")._replace(action="keep", min_commit=100, trim_to=None, records=0)
+    found = summarize(plan(row("a"), held, done), 5)
+    assert [(one.name, one.records) for one in found.consumers] == [("group:slow", 90), ("group:billing", 40)]
+    assert [(one.name, one.going, one.held_records, one.staying) for one in found.topics] == [
+        ("a", 60, 0, 40),
+        ("b", 0, 100, 0),
+        ("c", 0, 0, 100),
+    ]
+
+
+def test_an_empty_plan_is_a_page() -> None:
+    made = plan_page(plan(), {}, ["the ledger can't be read"])
+    assert "Nothing would go." in made
+    assert "the ledger can't be read" in made
+
+
+@pytest.mark.parametrize("code", sorted(reason_codes()))
+def test_the_command_that_helps_exists(code: str) -> None:
+    line = command_for(ReasonSum("hold", Reason(code, ""), 1))
+    words = line.replace("{topic}", "orders").replace("{place}", "orders:3").split()
+    parse([*words[1:], "-b", "localhost:9092"])
+
+
+def test_a_parquet_plan_gives_the_same_page(tmp_path: Path) -> None:
+    made = plan(row(), row("z", 3))
+    (tmp_path / "plan.json").write_text(plan_text(made), encoding="utf-8")
+    write_plan(tmp_path / "plan.parquet", made)
+    pages = [plan_page(read_plan(tmp_path / f"plan.{kind}"), DISKS, []) for kind in ("json", "parquet")]
+    assert pages[0] == pages[1] == plan_page(made, DISKS, [])
+
+
+def test_looks_at_disks_are_read_without_a_change(tmp_path: Path) -> None:
+    assert disk_looks(tmp_path) == {}
+    assert not list(tmp_path.iterdir())
+    ledger = Ledger(tmp_path / "c")
+    ledger.disk("1:/data").add(Look(5, 1, 10))
+    ledger.disk("1:/data:unexplained").add(Look(5, 1, 10))
+    ledger.save(5)
+    ledger.close()
+    file = tmp_path / "c" / "ledger.sqlite"
+    before = file.read_bytes(), file.stat().st_mtime_ns
+    assert disk_looks(tmp_path / "c") == {"1:/data": (Look(5, 1, 10),)}
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    file.write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
+    with pytest.raises(StateError, match="can't be read"):
+        disk_looks(tmp_path / "c")
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingPartError, match=r"kretain\[report\]"):
+        plan_page(plan(row()), {}, [])
+
+
+def browser() -> str | None:
+    known = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell")
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, known)), None)
+
+
+@pytest.mark.skipif(browser() is None, reason="no Chromium here: CHROMIUM names one")
+def test_a_real_browser_runs_nothing_of_a_hostile_page(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    made = plan_page(plan(row(HOSTILE, 0, f"group:{HOSTILE}", HOSTILE), source=HOSTILE), DISKS, [])
+    file.write_text(made, encoding="utf-8")
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--single-process",
+        "--no-zygote",
+        "--virtual-time-budget=1000",
+    ]
+    seen = subprocess.run([str(browser()), *flags, "--dump-dom", file.as_uri()], capture_output=True, timeout=60, check=True)  # fmt: skip
+    check(seen.stdout.decode())
