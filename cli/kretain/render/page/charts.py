@@ -127,6 +127,7 @@ def columns(label: str, names: Sequence[str], amounts: Sequence[int], unit: str)
 
     figure, axes = _figure(2.8)
     axes.bar(range(len(names)), amounts, color=GO, width=0.7)
+    axes.set_xlim(-0.6, max(len(names), 12) - 0.4)
     step = max(1, -(-len(names) // 10))
     axes.set_xticks(range(0, len(names), step), [_name(one) for one in names[::step]])
     axes.set_ylabel(_name(unit))
