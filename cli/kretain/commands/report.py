@@ -35,8 +35,6 @@ def report(
 
     [bold]Examples[/bold]
 
-      kretain plan -p policy.yaml --out plan.json
-
       kretain report --plan plan.json --out plan.html
 
       kretain report --out history.html

@@ -191,7 +191,7 @@ def test_a_simulated_log_stays_within_what_was_foretold(
                 begun = now
             records.append(now)
         end = len(records)
-        for base, after in zip(bases, [*bases[1:], end], strict=True):
+        for base, after in list(zip(bases, [*bases[1:], end], strict=True)):
             if after <= by_brokers or base == after:
                 continue
             expired = retention is not None and now - records[after - 1] > retention
