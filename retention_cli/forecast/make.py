@@ -29,6 +29,8 @@ from retention_cli.memory.disk import Growth
 from retention_cli.policy.settings import Settings
 
 _TRIGGERS = ("R1", "R2", "R3", "R4")
+_KEEPS_UP = 0.9
+"""A consumer that reads this share of what is written is not taken to fall behind: it commits now and then."""
 _PASSING = frozenset({"G3"})
 """Reasons that go away by themselves as the ledger grows."""
 
@@ -217,7 +219,7 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
         lag = max(0, one.now.high_watermark - facts.floor.offset)
         if one.floor_before is not None:
             read = group_rate(one.floor_before, Sample(one.now.wall_ms, facts.floor.offset), terms.least_ms)
-            if not isinstance(read, Unknown) and read.high < rate.low:
+            if not isinstance(read, Unknown) and read.high < _KEEPS_UP * rate.low:
                 text = f"{facts.floor.by} reads more slowly than is written, so more and more is held"
                 behind = Reason("G2", text)
     stopped: dict[str, Unknown] = {}

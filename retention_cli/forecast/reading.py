@@ -47,10 +47,13 @@ def read_forecast(
     memories: Memories,
     every_ms: int,
     least_ms: int,
+    before: Mapping[str, GroupMemory] | None = None,
     clock_ms: Callable[[], int] = SYSTEM.wall_ms,
     progress: Progress = silent,
 ) -> Forecast:
     """Observe the cluster, as a plan does, and return the forecast. The ledger stores what a plan would store.
+
+    ``before`` is what :func:`groups_before` returned, if another forecast was made meanwhile: it has moved that on.
 
     Raises:
         BrokerError: the cluster's metadata could not be read.
@@ -60,7 +63,7 @@ def read_forecast(
     selection = with_live(reader, selection)
     policy = selection.policy
     metadata = reader.metadata()
-    before = _groups_before(memories, metadata.cluster_id)
+    before = groups_before(memories, metadata.cluster_id) if before is None else before
     request = Request(selection.settings_for, policy.groups, now_ms, memory_for=memories, clock_ms=clock_ms)
     commits: list[GroupCommits] = []
     try:
@@ -151,7 +154,8 @@ def _stood(group: GroupMemory, facts: PartitionFacts) -> Sample | None:
     return Sample(group.seen_ms, position.offset)
 
 
-def _groups_before(memories: Memories, cluster_id: str) -> Mapping[str, GroupMemory]:
+def groups_before(memories: Memories, cluster_id: str) -> Mapping[str, GroupMemory]:
+    """Return where groups stood when the ledger last saw them; empty if it can't be told."""
     try:
         return memories.ledger(cluster_id).groups()
     except StateError:  # lost, or none could be made: observing says so where it matters

@@ -32,7 +32,10 @@ def test_a_plan_and_its_trim_as_pages(world: World, tmp_path: Path) -> None:
         world.cli("disk", check=0)  # it remembers how full they are
         world.cli("plan", "-p", str(policy), "--out", str(plan), check=0)
         page, past = tmp_path / "plan.html", tmp_path / "past.html"
-        said = world.cli("report", "--plan", str(plan), "--out", str(page), check=0)
+        foretold = tmp_path / "forecast.json"
+        foretold.write_text(world.cli("forecast", "-p", str(policy), "-o", "json", check=0).out, encoding="utf-8")
+        given = ("--plan", str(plan), "--forecast", str(foretold))
+        said = world.cli("report", *given, "--out", str(page), check=0)
         assert said.out == ""
         text = page.read_text(encoding="utf-8")
         assert "25 records would go" in text
@@ -40,6 +43,7 @@ def test_a_plan_and_its_trim_as_pages(world: World, tmp_path: Path) -> None:
         assert r"\x1b[2J\u202e" in text
         assert re.search(rf"kretain groups[^<]*-p \S*{policy.name}", text)
         assert "Disks over time" in text
+        assert "2 topics: 0 steady" in text
         world.cli("trim", topic, "--consumed-after", "1h", "--yes", check=0)
         assert world.ends(topic)[0] == 25
         before = {one: one.read_bytes() for one in world.state_dir.rglob("*") if one.is_file()}

@@ -67,7 +67,7 @@ def forecast(
     from kretain.render.forecast import print_forecast
     from kretain.render.kit.progress import shown
     from kretain.render.kit.screen import warn
-    from retention_cli.forecast.reading import read_forecast
+    from retention_cli.forecast.reading import groups_before, read_forecast
     from retention_cli.policy.settings import OneOff
 
     settings = resolve(common)
@@ -78,6 +78,7 @@ def forecast(
         chosen.append(rules.selection(other, topics, OneOff()))
     now_ms = time.time_ns() // 1_000_000
     with settings.reader() as reader, shown(quiet=common.quiet) as progress:
+        stood = groups_before(settings.memories(reader, chosen[0].policy.state), reader.metadata([]).cluster_id)
         made = [
             read_forecast(
                 reader,
@@ -86,6 +87,7 @@ def forecast(
                 memories=settings.memories(reader, selection.policy.state),
                 every_ms=every,
                 least_ms=least,
+                before=stood,
                 progress=progress,
             )
             for selection in chosen

@@ -26,6 +26,10 @@ def report(
         Path | None,
         option("--plan", metavar="FILE", help="A saved plan, JSON or Parquet. Default: the past trims."),
     ] = None,
+    forecast: Annotated[
+        Path | None,
+        option("--forecast", metavar="FILE", help="A forecast to show, too: what kretain forecast -o json printed."),
+    ] = None,
 ) -> Exit:
     """Write a page to look at or to hand on: a saved plan, or the past trims. Needs no cluster.
 
@@ -37,10 +41,13 @@ def report(
 
       kretain report --plan plan.json --out plan.html
 
+      kretain report --plan plan.json --forecast forecast.json --out plan.html
+
       kretain report --out history.html
     """
     from kretain.config import resolve
     from kretain.render.kit.screen import warn
+    from kretain.render.page.forecast_part import forecast_section, read_forecast_file
     from kretain.system.files import write_whole
 
     settings = resolve(common, policy_counts=False)
@@ -51,7 +58,8 @@ def report(
 
         saved = read_plan(plan)
         disks, notes = _disks([cluster_folder(settings.state_dir, saved.cluster_id)])
-        text = plan_page(saved, disks, notes)
+        more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, saved.cluster_id))]
+        text = plan_page(saved, disks, notes, more)
     else:
         from kretain.render.page.history_page import history_page
         from retention_cli.memory.ledger_file import FILE_NAME
@@ -60,7 +68,8 @@ def report(
         runs = read_history(settings.state_dir)
         folders = [one.parent for one in sorted(settings.state_dir.glob(f"*/{FILE_NAME}"))]
         disks, notes = _disks(folders)
-        text = history_page(runs, disks, notes, str(settings.state_dir))
+        more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, None))]
+        text = history_page(runs, disks, notes, str(settings.state_dir), more)
     write_whole(out, [text])
     if not common.quiet:
         warn(f"written to {out}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kretain.options.common import Output
@@ -52,7 +52,7 @@ def _print_tables(one: Forecast, other: Forecast | None, *, every_row: bool) -> 
         (
             Column("topic"),
             Column("an hour", "right", spare=True),
-            Column("now", "right"),
+            Column("now", "right", spare=True),
             Column("brokers alone", "right"),
             Column("policy", "right"),
             *((Column("compared", "right"),) if other is not None else ()),
@@ -273,7 +273,7 @@ def time(span: Maybe[Span]) -> str:
     if math.isinf(span.high):
         return f"≥ {_age(span.low)}" if span.low else "may be now"
     low, high = _age(span.low), _age(span.high)
-    return low if low == high else f"{low} – {high}"
+    return low if low == high else f"{low}–{high}"
 
 
 def _age(ms: float) -> str:
@@ -284,15 +284,18 @@ def _age(ms: float) -> str:
     return "now" if whole < 1_000 else format_age(whole // 1_000 * 1_000)
 
 
-def _range(span: Span, text: object) -> str:
-    assert callable(text)  # noqa: S101  (for the type checker)
+def _range(span: Span, text: Callable[[float], str]) -> str:
+    """Return a range, with a unit that both ends have once: ``7.53–9.63 MiB``."""
     if span.endless:
         return "without end"
-    low = str(text(span.low))
+    low = text(span.low)
     if not span.bounded:
         return f"≥ {low}" if span.low else "—"
-    high = str(text(span.high))
-    return low if low == high else f"{low} – {high}"
+    high = text(span.high)
+    if low == high:
+        return low
+    amount, _, unit = low.partition(" ")
+    return f"{amount}–{high}" if unit == high.partition(" ")[2] else f"{low}–{high}"
 
 
 def _bytes(value: float) -> str:

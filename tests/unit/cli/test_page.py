@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from kretain.render.page.charts import GO, bars, lines
 from kretain.render.page.elements import cards, element, page, section, table
+from kretain.render.page.forecast_part import forecast_section, read_forecast_file
 from kretain.render.page.plan_page import MOST, plan_page
 from retention_cli.core.extras import MissingPartError
 from retention_cli.core.model import Decision, Reason
@@ -24,6 +26,7 @@ from retention_cli.memory.disk_looks import disk_looks
 from retention_cli.memory.ledger import Ledger
 from retention_cli.plan.load import read_plan
 from retention_cli.plan.parquet import write_plan
+from retention_cli.plan.saved import SavedPlanError
 from retention_cli.plan.value import Plan, plan_text
 from retention_cli.reports.plan_summary import ReasonSum, command_for, summarize
 from tests.support.command_lines import parse
@@ -191,6 +194,43 @@ def test_looks_at_disks_are_read_without_a_change(tmp_path: Path) -> None:
     file.write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
     with pytest.raises(StateError, match="can't be read"):
         disk_looks(tmp_path / "c")
+
+
+def saved_forecast(path: Path, name: str, cluster: str = "cluster") -> Path:
+    topic = {"topic": name, "alone": "steady", "alone_bytes_high": 900, "policy": "steady", "policy_bytes_high": 100}
+    group = {"group": name, "topic": name, "lag": 5, "cause": "R4", "seconds_to_loss": 7200}
+    full = {"full_alone_in_known": True, "full_alone_in_ms_low": 86_400_000 * 3, "full_policy_in_known": True}
+    made = {
+        "format": "kretain.forecast/v1",
+        "created_at": name,
+        "cluster": {"id": cluster},
+        "policy": {"source": name},
+        "totals": dict.fromkeys(("topics", "steady", "unknown", "endless_alone"), 1)
+        | {"saved_bytes_low": 0, "saved_bytes_high": 800},
+        "topics": [topic],
+        "groups": [group],
+        "disks": [{"broker": 1, "dirs": [name], **full, "full_policy_in_ms_low": None}],
+    }
+    path.write_text(json.dumps(made), encoding="utf-8")
+    return path
+
+
+def test_a_forecast_on_the_page_is_text_too(tmp_path: Path) -> None:
+    pages = []
+    for name in ("benign", HOSTILE.replace("\ud800", "")):  # no JSON has half a character
+        part = forecast_section(read_forecast_file(saved_forecast(tmp_path / "f.json", name), "cluster"))
+        pages.append(page("a", "b", [], part))
+    assert names(pages[0]) == names(pages[1])
+    assert "saves 0 B to 800 B" in pages[0]
+    assert "in 3 d at the earliest" in pages[0]
+
+
+def test_a_forecast_of_another_cluster_or_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SavedPlanError, match="is a forecast for cluster"):
+        read_forecast_file(saved_forecast(tmp_path / "f.json", "x", "other"), "cluster")
+    (tmp_path / "f.json").write_text('{"format": "kretain.plan/v1"}', encoding="utf-8")
+    with pytest.raises(SavedPlanError, match="has format"):
+        read_forecast_file(tmp_path / "f.json", "cluster")
 
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,17 @@ MOST: Final = 60
 _DRAWN: Final = 12
 
 
-def history_page(runs: Sequence[Run], disks: Mapping[str, Sequence[Look]], notes: Sequence[str], where: str) -> str:
-    """Return the page of past runs, oldest first; ``where`` is the state directory that they are from."""
+def history_page(
+    runs: Sequence[Run],
+    disks: Mapping[str, Sequence[Look]],
+    notes: Sequence[str],
+    where: str,
+    more: Sequence[Element] = (),
+) -> str:
+    """Return the page of past runs, oldest first; ``where`` is the state directory that they are from.
+
+    ``disks`` are the ledgers' looks, ``notes`` what of them could not be read, ``more`` other parts of the page.
+    """
     rows = [run_row(run) for run in runs]
     clusters = sorted({one["cluster"] for one in rows})
     records = sum(one["records"] for one in rows)
@@ -43,7 +52,15 @@ def history_page(runs: Sequence[Run], disks: Mapping[str, Sequence[Look]], notes
         (number(odd), "runs with an exit other than 0", "bad" if odd else ""),
     ]
     return page(
-        "Past trims", lead, facts, cards(figures), _days(rows), _topics(runs), _runs(rows), disks_section(disks, notes)
+        "Past trims",
+        lead,
+        facts,
+        cards(figures),
+        _days(rows),
+        _topics(runs),
+        _runs(rows),
+        *more,
+        disks_section(disks, notes),
     )
 
 

@@ -28,8 +28,13 @@ _ACTIONS: Final = {
 }
 
 
-def plan_page(plan: Plan, disks: Mapping[str, Sequence[Look]], notes: Sequence[str]) -> str:
-    """Return the page of a plan. ``disks`` are the ledger's looks, ``notes`` what of it could not be read."""
+def plan_page(
+    plan: Plan, disks: Mapping[str, Sequence[Look]], notes: Sequence[str], more: Sequence[Element] = ()
+) -> str:
+    """Return the page of a plan.
+
+    ``disks`` are the ledger's looks, ``notes`` what of it could not be read, ``more`` other parts of the page.
+    """
     found = summarize(plan, MOST)
     rules = f"{plan.policy_source}, one-off rules" if plan.rules == "one-off" else plan.policy_source
     facts = [
@@ -47,6 +52,7 @@ def plan_page(plan: Plan, disks: Mapping[str, Sequence[Look]], notes: Sequence[s
         _topics(found),
         _consumers(found),
         *_reasons(found, plan),
+        *more,
         disks_section(disks, notes),
     )
 
