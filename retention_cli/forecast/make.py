@@ -37,12 +37,16 @@ _PASSING = frozenset({"G3"})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A partition: its facts, the ledger's samples, H now, and where its floor's consumer stood before, if known."""
+    """A partition: its facts, the ledger's samples, H now, and where its floor's consumer stood before, if known.
+
+    ``floor_gone``: that consumer no longer exists, and still counts (F6).
+    """
 
     facts: PartitionFacts
     samples: Maybe[Sequence[Sample]]
     now: Sample
     floor_before: Sample | None = None
+    floor_gone: bool = False
 
 
 class PartitionForecast(NamedTuple):
@@ -217,7 +221,9 @@ def _standing(one: Seen, settings: Settings, rate: Rate, terms: Terms, share: fl
         lag = 0 if facts.empty else facts.floor
     else:
         lag = max(0, one.now.high_watermark - facts.floor.offset)
-        if one.floor_before is not None:
+        if one.floor_gone:
+            behind = Reason("F6", f"{facts.floor.by} is gone, and holds until groups.remember is over")
+        elif one.floor_before is not None:
             read = group_rate(one.floor_before, Sample(one.now.wall_ms, facts.floor.offset), terms.least_ms)
             if not isinstance(read, Unknown) and read.high < _KEEPS_UP * rate.low:
                 text = f"{facts.floor.by} reads more slowly than is written, so more and more is held"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from retention_cli.advise.reading import read_settings
 from retention_cli.brokers.commits import GroupCommits
@@ -73,7 +73,7 @@ def read_forecast(
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
     progress("settings")
     limits = _limits(reader, sorted(observation.settings))
-    seen = _seen(observation, memories, before, now_ms)
+    seen = _seen(observation, memories, before, {floor_by(one.group) for one in commits}, now_ms)
     terms = Terms(every_ms, least_ms, now_ms)
     parts: dict[TopicPartition, PartitionForecast] = {}
     topics = []
@@ -120,7 +120,11 @@ def _limits(reader: ClusterReader, names: Sequence[str]) -> Limits:
 
 
 def _seen(
-    observation: Observation, memories: Memories, before: Mapping[str, GroupMemory], now_ms: int
+    observation: Observation,
+    memories: Memories,
+    before: Mapping[str, GroupMemory],
+    there: Collection[str],
+    now_ms: int,
 ) -> dict[str, list[Seen]]:
     """Return the partitions by topic, with the samples that were proven to be of their logs (M2)."""
     memory = memories(observation.cluster_id)
@@ -139,10 +143,12 @@ def _seen(
             samples, now = memory.lost or doubt, Sample(at_ms, end)
         else:
             samples, now = memory.partition(tp.topic, topic_id, tp.partition).samples, Sample(at_ms, end)
-        stood = None
-        if not isinstance(facts.floor, Unknown) and (name := by.get(facts.floor.by)) is not None:
-            stood = _stood(before[name], facts)
-        found.setdefault(tp.topic, []).append(Seen(facts, samples, now, stood))
+        stood, gone = None, False
+        if not isinstance(facts.floor, Unknown):
+            name = by.get(facts.floor.by)
+            stood = None if name is None else _stood(before[name], facts)
+            gone = facts.floor.by.startswith("group:") and facts.floor.by not in there
+        found.setdefault(tp.topic, []).append(Seen(facts, samples, now, stood, gone))
     return found
 
 

@@ -115,6 +115,23 @@ topics:
     assert next(one for one in after.groups if one.group == "slow").loss.cause == "gone"  # type: ignore[union-attr]
 
 
+def test_a_group_that_is_gone_holds_without_end(world: World) -> None:
+    topic = world.topic("left")
+    policy = f"""
+version: 1
+topics: [{{match: {topic}, retention.commitoffset.enable: true, retention.commitoffset.ms: 1s}}]
+"""
+    world.produce(topic, 30)
+    world.commit("leaver", topic, 10)
+    foretell(world, policy)
+    world.delete_group("leaver")
+    time.sleep(1.1)
+    world.produce(topic, 30)
+    (found,) = foretell(world, policy, least_ms=1000).topics
+    assert found.policy.records == Span(50, math.inf)
+    assert [reason.code for reason in found.reasons] == ["F6"]
+
+
 def test_the_command_changes_nothing_and_says_what_is_unknown(world: World, tmp_path: Path) -> None:
     topic = world.topic("quiet")
     world.produce(topic, 50)
