@@ -70,6 +70,7 @@ def bars(
     label: str,
     names: Sequence[str],
     parts: Mapping[str, tuple[str, Sequence[int]]],
+    unit: str = "records",
 ) -> tuple[Any, str]:
     """Return horizontal bars, one a name, from top to bottom.
 
@@ -77,10 +78,11 @@ def bars(
         label: what the chart shows, for those who can't see it.
         names: of the bars.
         parts: by name in the legend: a color, and each bar's amount.
+        unit: of the amounts.
     """
     from matplotlib.ticker import FuncFormatter
 
-    figure, axes = _figure(0.9 + 0.34 * len(names))
+    figure, axes = _figure(1.1 + 0.34 * len(names))
     rows = range(len(names))
     left = [0] * len(names)
     for legend, (color, amounts) in parts.items():
@@ -94,6 +96,7 @@ def bars(
     axes.grid(visible=True, axis="x", linewidth=0.6)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _amount(value)))
     axes.xaxis.set_major_locator(_few_ticks())
+    axes.set_xlabel(_name(unit))
     if len(parts) > 1:
         _legend(axes, len(parts))
     return figure, label

@@ -108,11 +108,12 @@ def forecast_section(found: SavedForecast) -> Element:
             [one.topic for one in drawn],
             {
                 "the policy keeps": (STAY, [one.policy_bytes_high or 0 for one in drawn]),
-                "brokers alone would keep beyond that (bytes)": (
+                "brokers alone, beyond that": (
                     GO,
                     [max(0, (one.alone_bytes_high or 0) - (one.policy_bytes_high or 0)) for one in drawn],
                 ),
             },
+            "bytes",
         )
         if drawn
         else None

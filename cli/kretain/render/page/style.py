@@ -34,6 +34,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .card.hold b { color: var(--hold); }
 .card.bad b { color: var(--bad); }
 .wide { overflow-x: auto; }
+.wide + .wide { margin-top: 1.2rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--grid); vertical-align: top;
   overflow-wrap: anywhere; min-width: 4.5rem; }
