@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kretain.errors import tell
+from kretain.errors import UsageError, tell
 from kretain.options.common import Common
 from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S, ClusterReader
@@ -136,7 +136,9 @@ def resolve(
         bootstrap_origin == where and "bootstrap.servers" in connection and file_origin != where
     ):  # a file given for this run is used as it is; else -b, the variable or the context
         connection["bootstrap.servers"] = Setting(str(bootstrap), bootstrap_origin)
-    policy, policy_origin = pick("policy", common.policy)
+    if common.no_policy and common.policy is not None and common.given_by.get("policy", "flag") == "flag":
+        raise UsageError("--policy names a policy file, and --no-policy wants none: leave one of them out")
+    policy, policy_origin = (None, "--no-policy") if common.no_policy else pick("policy", common.policy)
     state, state_origin = pick("state-dir", common.state_dir)
     timeout, timeout_origin = pick("timeout", common.timeout)
     resolved = Resolved(
@@ -155,7 +157,7 @@ def resolve(
     ]
     borrowed = resolved.policy is not None and policy_origin == where and bootstrap_origin == "flag"
     if borrowed and policy_counts and not common.quiet:
-        tell(f"kretain: -b names the cluster, and {where} the policy, {resolved.policy}: give -p FILE for another")
+        tell(f"kretain: -b names the cluster, and {where} the policy, {resolved.policy}: give -p FILE for another, or --no-policy")
     if common.verbose:
         for key, value, origin in origins:
             tell(f"kretain: {of}{key} = {value} ({origin})")

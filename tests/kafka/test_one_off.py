@@ -77,7 +77,7 @@ def test_a_saved_plan_wants_its_one_off_rules_and_goes_by_them_alone(flights: Fl
 
 def test_a_cluster_by_hand_and_a_policy_by_context_are_told(flights: Flights) -> None:
     world, topic, policy, prod = flights
-    told = f"kretain: -b names the cluster, and context prod the policy, {policy}: give -p FILE for another\n"
+    told = f"kretain: -b names the cluster, and context prod the policy, {policy}: give -p FILE for another, or --no-policy\n"
     assert world.cli("plan", topic, check=0, **prod).err.count(told) == 1
     assert world.cli("trim", "--dry-run", check=0, **prod).err.count(told) == 1
     assert world.cli("policy", "show", topic, check=0, **prod).err == told

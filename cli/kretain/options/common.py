@@ -85,6 +85,7 @@ class Common:
     command_config: Path | None = None
     context: str | None = None
     policy: Path | None = None
+    no_policy: bool = False
     state_dir: Path | None = None
     timeout: int | None = None
     deadline: int | None = None
@@ -144,6 +145,9 @@ class _Shared:
     policy: Annotated[Path | None, option("--policy", "-p", metavar="FILE", panel=COMMON, help="The policy file.")] = (
         None
     )
+    no_policy: Annotated[
+        bool, option("--no-policy", panel=COMMON, help="No policy file, not the context's either.")
+    ] = False
     state_dir: Annotated[
         Path | None,
         option(

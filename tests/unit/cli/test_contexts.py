@@ -99,3 +99,15 @@ def test_a_fleets_plan_is_shown_whole_or_one_cluster_of_it(kretain: Said, tmp_pa
     assert json.loads(kretain("show", str(saved), "-o", "json").out) == fleet_as_json(fleet)
     assert json.loads(kretain("show", str(saved), "--cluster", "eu", "-o", "json").out) == as_json(EVERY)
     assert "down" in kretain("show", str(saved), "--cluster", "ap", check=1).err
+
+
+def test_no_policy_is_not_the_contexts_either(kretain: Said, config: Path) -> None:
+    """With a policy that can't be read, the difference shows before any cluster is asked."""
+    config.with_name("prod.yaml").write_text("not a policy")
+    assert "prod.yaml" in kretain("plan", "t", "--consumed-after", "1h", "-b", "127.0.0.1:1", check=1).err
+    without = kretain("plan", "t", "--consumed-after", "1h", "-b", "127.0.0.1:1", "--no-policy", check=1).err
+    assert "prod.yaml" not in without
+    assert "127.0.0.1:1" in without
+    assert "--consumed-after" in kretain("plan", "t", "-b", "127.0.0.1:1", "--no-policy", check=2).err
+    both = kretain("plan", "t", "-b", "127.0.0.1:1", "--no-policy", "-p", "x.yaml", check=2).err
+    assert "leave one of them out" in " ".join(both.split())
