@@ -157,9 +157,8 @@ def resolve(
     ]
     borrowed = resolved.policy is not None and policy_origin == where and bootstrap_origin == "flag"
     if borrowed and policy_counts and not common.quiet:
-        tell(
-            f"kretain: -b names the cluster, and {where} the policy, {resolved.policy}: give -p FILE for another, or --no-policy"
-        )
+        another = "give -p FILE for another, or --no-policy"
+        tell(f"kretain: -b names the cluster, and {where} the policy, {resolved.policy}: {another}")
     if common.verbose:
         for key, value, origin in origins:
             tell(f"kretain: {of}{key} = {value} ({origin})")
