@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Self
 from retention_cli.audit.log import NamedLedger
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import Reason, TopicPartition, Unknown
+from retention_cli.memory.aged import seen_before
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory, digest_of
 from retention_cli.memory.interface import Commits, Last, LogOf, RecalledGroup
@@ -239,14 +240,9 @@ class Ledger(LedgerFile):
         return gone
 
     def prune(self, before_ms: int, keep: Collection[str] = ()) -> tuple[int, int]:
-        """Forget topic ids and groups last seen before a moment (Unix ms); return how many of each.
-
-        The topic ids in ``keep`` exist now, and are kept.
-        """
+        """Forget what :func:`.aged.seen_before` returns; return how many topic ids and groups."""
         with self.transaction():
-            rows = self.db.execute("SELECT topic_id FROM topics WHERE seen_ms < ?", (before_ms,))
-            topics = [topic_id for (topic_id,) in rows if topic_id not in keep]
-            groups = [name for (name,) in self.db.execute("SELECT name FROM groups WHERE seen_ms < ?", (before_ms,))]
+            topics, groups = seen_before(self.db, before_ms, keep)
             keys = [key for one in topics for key in self.db.execute(KEYS + " WHERE topic_id = ?", (one,))]
             self.db.executemany("DELETE FROM partitions WHERE topic_id = ?", ((one,) for one in topics))
             self.db.executemany("DELETE FROM topics WHERE topic_id = ?", ((one,) for one in topics))

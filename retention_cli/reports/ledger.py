@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import key_of, plain_name
 from retention_cli.core.model import EventMax, Sample
+from retention_cli.memory.aged import seen_before
 from retention_cli.memory.event_scan import read_scan
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger import Ledger
@@ -77,6 +79,16 @@ def show(reader: ClusterReader, memories: Memories, topic: str) -> LedgerView:
     return LedgerView(metadata.cluster_id, memories.kind, ledger.since_ms, topic, rows)
 
 
+def old(ledger: Ledger, metadata: ClusterMetadata, before_ms: int) -> tuple[int, int]:
+    """Return how many topics that are gone, and how many groups, were last seen before a moment (Unix ms).
+
+    Raises:
+        StateError: the ledger can't be read.
+    """
+    topics, groups = seen_before(ledger.db, before_ms, set(metadata.topic_ids.values()))
+    return len(topics), len(groups)
+
+
 def prune(reader: ClusterReader, memories: Memories, before_ms: int) -> tuple[int, int]:
     """Forget topics that are gone and groups, if last seen before a moment; return the number of each.
 
@@ -93,6 +105,29 @@ class NotRememberedError(Exception):
     """The ledger has no record of a group. Nothing was forgotten."""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a consumer is remembered: what goes on without it once it is forgotten (F6)."""
+
+    name: str
+    topics: Sequence[str]
+    partitions: int
+
+
+def held_by(ledger: Ledger, groups: Iterable[str], topic_ids: Mapping[str, str]) -> list[Held]:
+    """Return where groups are remembered, by their exact names, of the topics that are there.
+
+    Raises:
+        NotRememberedError: the ledger has no record of one of them.
+    """
+    ledger.begin(topic_ids)
+    found = []
+    for name, key in _keys(ledger, groups).items():
+        rows = next((rows for one, _seen, rows in ledger.gone_groups((), 0) if one == key), {})
+        found.append(Held(name, sorted(topic for topic, some in rows.items() if some), sum(map(len, rows.values()))))
+    return found
+
+
 def forget(ledger: Ledger, groups: Iterable[str]) -> list[str]:
     """Forget groups by their exact names, all or none of them; return their names.
 
@@ -100,11 +135,16 @@ def forget(ledger: Ledger, groups: Iterable[str]) -> list[str]:
         NotRememberedError: the ledger has no record of one of them.
         StateError: the ledger can't be written.
     """
+    return [name for name, key in _keys(ledger, groups).items() if ledger.forget_group(key)]
+
+
+def _keys(ledger: Ledger, groups: Iterable[str]) -> dict[str, str]:
+    """Return the keys under which groups are remembered, by their names."""
     keys = {name: _remembered(ledger, name) for name in dict.fromkeys(groups)}
     unknown = [name for name, key in keys.items() if key is None]
     if unknown:
         raise NotRememberedError(f"nothing is remembered of group {', '.join(unknown)}; nothing was forgotten")
-    return [name for name, key in keys.items() if key is not None and ledger.forget_group(key)]
+    return {name: key for name, key in keys.items() if key is not None}
 
 
 def _remembered(ledger: Ledger, name: str) -> str | None:

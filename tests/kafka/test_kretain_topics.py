@@ -48,6 +48,8 @@ def alter(world: World, topic: str, line: str) -> None:
 
 
 def test_init_makes_both_and_says_the_second_time_that_they_were_there(fresh: World) -> None:
+    dry = run(fresh, "init", "--dry-run", check=0)
+    assert re.search(r"_kretain_policy\s+would be made\s+1\s+3\n_kretain_state\s+would be made\s+1\s+3", dry.out)
     made = run(fresh, "init", check=0)
     assert re.search(r"_kretain_policy\s+made\s+1\s+3\n_kretain_state\s+made\s+1\s+3", made.out)
     settings = {topic: config(fresh, topic) for topic in OWN_TOPICS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 
 from kretain.embedded import EmbeddedKafka
 from tests.kafka.stores import renew_state_topic, run
+from tests.kafka.terminal import Terminal
 from tests.kafka.world import HOUR, World, consumed
 
 OLD = [30 * HOUR] * 10
@@ -88,6 +90,26 @@ def test_groups_lists_the_gone_and_forget_takes_them_out_of_every_decision(shop:
     refused = run(world, *both, check=1)
     assert f"nothing is remembered of group {topic}-never; nothing was forgotten" in refused.err
     assert floors() == [3, 4]
+    dry = run(world, "groups", "forget", f"{topic}-gone", "--dry-run", "-p", policy, check=0)
+    assert dry.out == f"Would be forgotten: {topic}-gone, on 2 partitions of {topic}\n"
+    command = [
+        sys.executable,
+        "-m",
+        "kretain",
+        "groups",
+        "forget",
+        f"{topic}-gone",
+        "-p",
+        policy,
+        "-b",
+        world.bootstrap,
+    ]
+    with Terminal([*command, "--state-dir", str(world.state_dir)]) as terminal:
+        terminal.read_until("[y/N]")
+        assert f"Forget {topic}-gone, on 2 partitions of {topic}?" in " ".join(terminal.text.split())
+        terminal.type("n\r")
+        assert terminal.wait() == 6
+    assert floors() == [3, 4]
     # Shared options may stand before the subcommand too.
     assert run(world, "groups", "-p", policy, "forget", f"{topic}-gone", check=0).out == f"Forgotten: {topic}-gone\n"
     assert floors() == [7, 8]
@@ -101,7 +123,10 @@ def test_prune_forgets_what_is_gone_and_old_enough_and_says_how_much(shop: Shop)
     assert run(world, "ledger", "prune", "--older-than", "1h", "-p", policy, check=0).out == (
         "Forgotten: 0 topics that are gone, 0 groups.\n"
     )
-    run(world, "ledger", "prune", "--older-than", "0s", "-p", policy, check=0)
+    dry = run(world, "ledger", "prune", "--older-than", "0s", "--dry-run", "-p", policy, check=0).out
+    assert dry.startswith("Would be forgotten: ")
+    done = run(world, "ledger", "prune", "--older-than", "0s", "-p", policy, check=0).out
+    assert done == dry.replace("Would be forgotten", "Forgotten"), "the dry run forgot nothing, and told the same"
     shown = run(world, "ledger", "show", topic, "-p", policy, "-o", "json", check=0).json()["partitions"]
     assert [(row["samples"], row["groups"]) for row in shown] == [(1, []), (1, [])], "the topic is there, the groups go"
     world.delete(topic)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kretain.completion.complete import complete_gone_groups
-from kretain.errors import Exit
+from kretain.errors import Exit, RefusedError
+from kretain.flows.trims import sure
 from kretain.options.common import COMMON, Common, Output, command, option
 from kretain.options.rules import GroupsOption
 
+if TYPE_CHECKING:
+    from retention_cli.reports.ledger import Held
+
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+
+_NAMED = 3
+"""At most this many topics are named."""
 
 
 @command(app, callback=True)
@@ -75,30 +83,53 @@ def forget(
         list[str],
         typer.Argument(metavar="GROUP", help="Exact names.", show_default=False, autocompletion=complete_gone_groups),
     ],
+    dry_run: Annotated[bool, option("--dry-run", help="Say what they hold, and forget nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Don't ask, in a terminal.")] = False,
 ) -> Exit:
     """Forget groups that are gone, so that they no longer hold anything (F6). A group that comes back counts again.
 
     The policy file says where they are remembered; for state: cluster they are forgotten everywhere. All or none:
-    where nothing is remembered of one of them, nothing is forgotten, and it exits with 1.
+    where nothing is remembered of one of them, nothing is forgotten, and it exits with 1. In a terminal it asks.
 
     [bold]Examples[/bold]
 
       kretain groups forget billing-2019 -b localhost:9092
+
+      kretain groups forget billing-2019 --dry-run -b localhost:9092
 
       kretain groups forget billing-2019 audit-2019 -p policy.yaml --context prod
     """
     from kretain.config import resolve
     from kretain.render.kit.screen import say, warn
     from retention_cli.reports.ledger import forget as forget_groups
+    from retention_cli.reports.ledger import held_by
 
     settings = resolve(common)
     with settings.reader() as reader:
-        metadata = reader.metadata([])
+        metadata = reader.metadata()
         memories = settings.memories(reader, settings.state_kind())
-        forgotten = forget_groups(memories.ledger(metadata.cluster_id), names)
+        ledger = memories.ledger(metadata.cluster_id)
+        held = held_by(ledger, names, metadata.topic_ids)
+        if dry_run:
+            for one in held:
+                say(f"Would be forgotten: {_holding(one)}")
+            return Exit.DONE
+        asked = f"Forget {'; '.join(map(_holding, held))}? Other consumers alone set the floors there from then on."
+        if not sure(asked, yes=yes):
+            raise RefusedError("not confirmed; nothing was forgotten")
+        forgotten = forget_groups(ledger, names)
         there = {group.name for group in reader.list_groups(reader.brokers())}
     for name in forgotten:
         say(f"Forgotten: {name}")
         if name in there and not common.quiet:
             warn(f"group {name} is still there, and counts where it stands")
     return Exit.DONE
+
+
+def _holding(held: Held) -> str:
+    from kretain.render.kit.text import count
+
+    if not held.topics:
+        return f"{held.name}, which holds nothing"
+    more = f" and {count(len(held.topics) - _NAMED, 'more topic')}" if len(held.topics) > _NAMED else ""
+    return f"{held.name}, on {count(held.partitions, 'partition')} of {', '.join(held.topics[:_NAMED])}{more}"

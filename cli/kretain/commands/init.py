@@ -25,6 +25,7 @@ def init(
             help="Copies of each topic. Default: 3, or as many as there are brokers.",
         ),
     ] = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Say what would be made, and make nothing.")] = False,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
 ) -> Exit:
     """Make the two topics that live settings and state: cluster need; say what is there already.
@@ -34,6 +35,8 @@ def init(
 
     [bold]Examples[/bold]
 
+      kretain init -b localhost:9092 --dry-run
+
       kretain init -b localhost:9092
 
       kretain init -c admin.properties --replication-factor 3
@@ -41,9 +44,14 @@ def init(
     from kretain.config import resolve
     from kretain.render.init import print_topics
     from retention_cli.brokers.writer import ClusterWriter
-    from retention_cli.memory.topics.make import OWN_TOPICS, initialize
+    from retention_cli.memory.topics.make import OWN_TOPICS, initialize, look
 
     settings = resolve(common, policy_counts=False)
+    if dry_run:
+        with settings.reader() as reader:
+            cluster_id = reader.metadata([]).cluster_id
+            print_topics(cluster_id, reader.settings.bootstrap, list(look(reader, replication_factor)), output)
+        return Exit.DONE
     with settings.reader() as reader, ClusterWriter(reader.settings, OWN_TOPICS, reader.timeout_s) as writer:
         cluster_id = reader.metadata([]).cluster_id
         topics = list(initialize(reader, writer, replication_factor))

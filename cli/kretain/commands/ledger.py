@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from kretain.completion.complete import complete_topics
-from kretain.errors import Exit
+from kretain.errors import Exit, RefusedError
+from kretain.flows.trims import sure
 from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
 
 app = typer.Typer(
@@ -64,10 +65,12 @@ def prune(
             show_default=False,
         ),
     ],
+    dry_run: Annotated[bool, option("--dry-run", help="Say what would be forgotten, and forget nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Don't ask, in a terminal.")] = False,
 ) -> Exit:
     """Forget topics that are gone, and groups, that were last seen long ago. A topic that is there is kept.
 
-    A forgotten group no longer counts (F6); for state: cluster it is forgotten everywhere.
+    A forgotten group no longer counts (F6); for state: cluster it is forgotten everywhere. In a terminal it asks.
 
     [bold]Examples[/bold]
 
@@ -83,6 +86,15 @@ def prune(
     settings = resolve(common)
     with settings.reader() as reader:
         memories = settings.memories(reader, settings.state_kind())
-        topics, groups = ledger_view.prune(reader, memories, time.time_ns() // 1_000_000 - older_than)
+        before_ms = time.time_ns() // 1_000_000 - older_than
+        metadata = reader.metadata()
+        topics, groups = ledger_view.old(memories.ledger(metadata.cluster_id), metadata, before_ms)
+        what = f"{count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}"
+        if dry_run:
+            say(f"Would be forgotten: {what}.")
+            return Exit.DONE
+        if (topics or groups) and not sure(f"Forget {what}? A group that is forgotten counts no longer (F6).", yes=yes):
+            raise RefusedError("not confirmed; nothing was forgotten")
+        topics, groups = ledger_view.prune(reader, memories, before_ms)
     say(f"Forgotten: {count(topics, 'topic')} that {'is' if topics == 1 else 'are'} gone, {count(groups, 'group')}.")
     return Exit.DONE

@@ -59,6 +59,14 @@ def confirm(question: Callable[[], str], show: Callable[[], None], typed: Sequen
         raise RefusedError("not confirmed; nothing was trimmed")
 
 
+def sure(question: str, *, yes: bool) -> bool:
+    """Ask before something is forgotten, in a terminal; a script has said it by its command. Return the answer."""
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return True
+    tell(f"{question} [y/N] ", end=" ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def _type(name: str) -> bool:
     tell(f"Type the name of the cluster to go on, {name}:", end=" ")
     return sys.stdin.readline().strip() == name

@@ -13,7 +13,7 @@ from retention_cli.memory.topics.make import Initialized
 FORMAT = "kretain.init/v1"
 COLUMNS = ("topic", "outcome", "partitions", "replicas", "problem")
 
-_SAID = {"made": "made", "there": "was there", "wrong": "was there, and is wrong"}
+_SAID = {"made": "made", "there": "was there", "wrong": "was there, and is wrong", "missing": "would be made"}
 
 
 def print_topics(cluster_id: str, bootstrap: str, topics: Sequence[Initialized], output: Output) -> None:

@@ -104,10 +104,10 @@ def wrong_settings(topic: str, config: TopicConfig) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Initialized:
-    """One of the two topics: just made, already there, or there but wrong (``problem``)."""
+    """One of the two topics: just made, already there, there but wrong (``problem``), or missing: it would be made."""
 
     topic: str
-    outcome: Literal["made", "there", "wrong"]
+    outcome: Literal["made", "there", "wrong", "missing"]
     partitions: int
     replicas: int
     problem: str | None = None
@@ -127,6 +127,19 @@ def initialize(
         config = {**_CONFIGS[topic], "min.insync.replicas": str(_IN_SYNC if copies >= _REPLICAS else 1)}
         seen, made = _made(reader, writer, TopicSpec(topic, copies, config))
         yield _looked_at(reader, seen, made=made)
+
+
+def look(reader: ClusterReader, replication_factor: int | None = None) -> Iterator[Initialized]:
+    """Yield what :func:`initialize` would find and make, and make nothing.
+
+    Raises:
+        BrokerError: the cluster or a topic's settings can't be read.
+    """
+    metadata = reader.metadata()
+    copies = min(_REPLICAS, len(metadata.brokers)) if replication_factor is None else replication_factor
+    for topic in OWN_TOPICS:
+        seen = metadata.topics.get(topic)
+        yield Initialized(topic, "missing", 1, copies) if seen is None else _looked_at(reader, seen, made=False)
 
 
 def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tuple[TopicMetadata, bool]:
