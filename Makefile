@@ -55,5 +55,5 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[demo,spark,zookeeper,report,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[demo,spark,zookeeper,report,metrics,dev]'
 	@touch $@ $(VENV)/.demo

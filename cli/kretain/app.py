@@ -13,6 +13,7 @@ from kretain.completion.shells import use_ours
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may be trimmed, partition by partition, and show it."),
     "trim": ("Trim", "trim", "Carry a plan out: recheck, delete, read back, report."),
+    "watch": ("Trim", "watch", "Plan, and with --trim trim, every few minutes; metrics and health."),
     "archive": ("Trim", "archive", "What was archived before it was trimmed, and whether it is whole."),
     "restore": ("Trim", "restore", "Republish archived records into a topic."),
     "explain": ("Look", "explain", "Draw a partition's log, with each rule's bound, and say why."),

@@ -39,6 +39,8 @@ if TYPE_CHECKING:  # importing these imports numpy, which only an inventory need
 PastDay = Callable[[str], Amount]
 """Returns the amount trimmed in the last 24 hours in the cluster with this id."""
 _NAMED: Final = 3
+Observed = Callable[[Observation, Sequence[Decision]], None]
+"""Called with what was read and decided, before only the decisions are kept."""
 
 
 def with_live(reader: ClusterReader, selection: Selection) -> Selection:
@@ -73,6 +75,7 @@ def make_plan(
     clock_ms: Callable[[], int] = SYSTEM.wall_ms,
     inventory: InventoryView | BatchSizes | None = None,
     progress: Progress = silent,
+    observed: Observed = lambda _observation, _decisions: None,
 ) -> Plan:
     """Observe the cluster and return a plan. The cluster is not changed; ``memories`` (the ledger) stores observations.
 
@@ -105,6 +108,7 @@ def make_plan(
             memories.save(clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
     decisions = decide_all(reader, observation, now_ms, disks)
+    observed(observation, decisions)
     unread: Mapping[str, int] | BrokerError
     try:
         unread = unread_by_group(reader, seen, decisions)

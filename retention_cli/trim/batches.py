@@ -7,6 +7,7 @@ is sent; the plan can only narrow what that decision allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,6 +49,17 @@ class RefusedError(Refusal):
         self.reasons = reasons
 
 
+class StopError(Exception):
+    """Nothing more may be sent in this run. What was sent counts; the rest is left as it is, with this reason."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.text)
+        self.reason = reason
+
+
+Permit = Callable[[], AbstractContextManager[None]]
+"""Entered around each batch, from before it is announced until its result is recorded. Entering it raises
+:class:`StopError` if nothing more may be sent."""
 RecheckFor = Callable[[Collection[TopicPartition]], Recheck]
 """Decides these partitions again, with the current policy and facts."""
 Limiter = Callable[[Amount], list[Reason]]
@@ -80,6 +92,7 @@ class Trimmer:
         max_partitions: trim at most this many partitions, the first ones.
         progress: called with the number of settled partitions.
         archived: limits trims to what is archived, where the policy wants that.
+        permit: entered around each batch.
     """
 
     plan: Plan
@@ -92,6 +105,7 @@ class Trimmer:
     max_partitions: int | None = None
     progress: Progress = silent
     archived: ArchivedFirst = field(default_factory=lambda: ArchivedFirst(None))
+    permit: Permit = nullcontext
     _state: State = field(init=False)
     _spent: Spent = field(default_factory=Spent)
 
@@ -115,6 +129,7 @@ class Trimmer:
         audit_problem: str | None = None
         stopped_by: Exception | None = None
         interrupted = False
+        left: Reason | None = None
         try:
             while waiting := state.waiting():
                 if tried := max(state.tries.get(tp, 0) for tp in waiting):
@@ -122,6 +137,8 @@ class Trimmer:
                 self._round(waiting)
         except KeyboardInterrupt:
             interrupted, stopped = True, "interrupted before its turn"
+        except StopError as error:
+            left = error.reason
         except (BrokerError, PolicyError) as error:
             if not spent.batches:
                 raise
@@ -135,8 +152,8 @@ class Trimmer:
                 raise
             stopped, stopped_by = f"ended by {type(error).__name__}: {error}", error
         for tp in state.waiting():
-            outcome: OutcomeName = "unchanged" if interrupted else "failed"
-            state.end(tp, row_of(tp, outcome, reasons=(Reason("trim", stopped or "not reached"),)))
+            outcome: OutcomeName = "unchanged" if interrupted or left is not None else "failed"
+            state.end(tp, row_of(tp, outcome, reasons=(left or Reason("trim", stopped or "not reached"),)))
         rows = [state.rows[one.tp] for one in self.plan.decisions]
         return TrimReport(
             self.run,
@@ -189,7 +206,8 @@ class Trimmer:
         for batch in batches_of(targets, fresh.leaders):
             good_until = fresh.began + RECHECK_SECONDS
             if good_until - self.reader.clock.monotonic() >= SEND_SECONDS:
-                self._send(batch, fresh.leaders, good_until)
+                with self.permit():
+                    self._send(batch, fresh.leaders, good_until)
                 sent = True
             elif not sent:  # the recheck was too old for any batch; reported if that happens ATTEMPTS times
                 slow = Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ from retention_cli.plan.value import UNCHECKED, Plan
 from retention_cli.policy.selection import Selection
 from retention_cli.policy.settings import Limits
 from retention_cli.trim.archive_gate import ArchivedFirst
-from retention_cli.trim.batches import Trimmer
+from retention_cli.trim.batches import Permit, Trimmer
 from retention_cli.trim.history import PastDay, read_past_day
 from retention_cli.trim.journal import AuditJournal, new_run_name
 from retention_cli.trim.recheck import Recheck, recheck
@@ -63,6 +64,7 @@ class Orders:
         archiver: creates the archiver; None: this process archives.
         deleter_for: creates the deleter; not called in a dry run.
         broker_clock_for: creates the object that compares this machine's clock with the brokers' (G8).
+        permit: entered around each batch, to say whether it may still be sent.
         on_report: called with the report as soon as it exists, before anything later can fail. Not in a dry run.
     """
 
@@ -78,6 +80,7 @@ class Orders:
     archiver: ArchiverFor | None = None
     deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
     broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock
+    permit: Permit = nullcontext
     on_report: Callable[[TrimReport], None] = lambda _report: None
 
 
@@ -201,7 +204,8 @@ def _trimmer(
     archived = ArchivedFirst(None)
     if deleter is not None and journal is not None:
         archived = ArchivedFirst(_archiver(reader, plan.cluster_id, orders), journal.archived)
-    return Trimmer(plan, again, limiter, reader, deleter, journal, run, orders.max_partitions, progress, archived)
+    most, permit = orders.max_partitions, orders.permit
+    return Trimmer(plan, again, limiter, reader, deleter, journal, run, most, progress, archived, permit)
 
 
 def _archiver(reader: ClusterReader, cluster_id: str, orders: Orders) -> Archiver:

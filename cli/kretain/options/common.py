@@ -74,6 +74,16 @@ def duration_ms(text: str) -> int:
         raise typer.BadParameter(str(error)) from None
 
 
+def size_bytes(text: str) -> int:
+    """Parse a size on the command line, such as ``50GiB``; return bytes."""
+    from retention_cli.core.units import UnitError, parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except UnitError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 @dataclass(frozen=True, slots=True)
 class Common:
     """The options of every command. ``given_by`` is the source of each value: flag, variable or default.

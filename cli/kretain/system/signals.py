@@ -50,3 +50,43 @@ def stoppable() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Ending:
+    """A daemon's end: the first SIGINT or SIGTERM raises KeyboardInterrupt, but not within what must be finished.
+
+    There it waits until that is done. A second one always raises it at once.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._holding = False
+
+    @contextlib.contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Finish this block before a signal takes effect."""
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+        if self.asked:  # not in place of an error
+            raise KeyboardInterrupt
+
+    def _hear(self, _number: int, _frame: object) -> None:
+        before, self.asked = self.asked, True
+        if before or not self._holding:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[Ending]:
+        """Listen for signals while entered."""
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:  # the parent process has the signal ignored
+                signal.signal(number, self._hear)
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

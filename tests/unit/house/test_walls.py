@@ -14,7 +14,7 @@ ENGINE, COMMANDS = ROOT / "retention_cli", ROOT / "cli" / "kretain"
 PRODUCT = sorted([*ENGINE.rglob("*.py"), *COMMANDS.rglob("*.py")])
 ROOMS = (
     *("core", "policy", "brokers", "decide", "audit", "memory", "observe", "disks", "plan", "archive", "trim"),
-    *("reports", "advise", "profile", "forecast", "engines"),
+    *("reports", "advise", "profile", "forecast", "engines", "watch"),
 )
 """The engine's rooms in the order in which data flows: none imports one that comes after it."""
 PURE = [
@@ -34,7 +34,9 @@ PURE = [
             "plan/value",
             "plan/target",
             "trim/reconcile",
+            "trim/ceiling",
             "trim/wanted",
+            "watch/measured",
             "disks/decide",
             "observe/floors/fold",
             "observe/floors/folded",
@@ -163,6 +165,15 @@ def test_one_module_can_delete_and_the_way_to_a_trim_alone_leads_to_it() -> None
     assert deleting in brought_in(COMMANDS / "commands" / "trim.py")
     assert deleting not in brought_in(ENGINE / "plan" / "make.py")
     ways = ("retention_cli.trim.batches", "retention_cli.trim.run", "retention_cli.engines.fleet.trimming")
+    assert {name for name in importers_of("retention_cli.trim.run") if name.startswith("retention_cli/")} == {
+        "retention_cli/engines/fleet/trimming.py",
+        "retention_cli/watch/one_pass.py",
+    }
+    assert importers_of("retention_cli.watch.one_pass") == {
+        "retention_cli/watch/lines.py",
+        "retention_cli/watch/loop.py",
+        "cli/kretain/commands/watch.py",
+    }
     outside = {name for name in importers_of(*ways) if "kretain/" in name}
     assert outside == {"cli/kretain/commands/trim.py", "cli/kretain/flows/fleet_trim.py"}
     assert importers_of("kretain.flows.fleet_trim") == {"cli/kretain/commands/trim.py"}

@@ -1,0 +1,222 @@
+"""``kretain watch``."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kretain.errors import Deeds, Exit, UsageError, exit_code_for, tell
+from kretain.flows.inventory import InventoryOption
+from kretain.flows.trims import code_of, now_ms
+from kretain.options import rules
+from kretain.options.common import Common, command, duration_ms, option, size_bytes
+
+if TYPE_CHECKING:
+    from retention_cli.policy.selection import Selection
+    from retention_cli.trim.report import TrimReport
+    from retention_cli.watch.board import Board
+
+app = typer.Typer(rich_markup_mode="rich", add_completion=False)
+
+METRICS = "Metrics and health"
+OFF = "off"
+
+
+@command(app)
+def watch(
+    common: Common,
+    interval: Annotated[
+        int,
+        option(
+            "--interval",
+            metavar="DURATION",
+            parser=duration_ms,
+            help="From one pass to the next, give or take a tenth. Default: 5m.",
+            show_default=False,
+        ),
+    ] = "5m",  # type: ignore[assignment]  # (the option's parser reads it)
+    trim: Annotated[bool, option("--trim", help="Carry each plan out. Without it, nothing is ever trimmed.")] = False,
+    max_records: Annotated[
+        int | None, option("--max-records", metavar="N", min=1, help="Trim at most this many in a pass.")
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        option(
+            "--max-bytes", metavar="SIZE", parser=size_bytes, help="Trim at most about this much in a pass (50GiB)."
+        ),
+    ] = None,
+    group: Annotated[
+        str, option("--group", metavar="NAME", help="Instances of one name stand by for each other: one trims.")
+    ] = "kretain-watch",
+    listen: Annotated[
+        str,
+        option(
+            "--listen",
+            metavar="HOST:PORT",
+            panel=METRICS,
+            help="Serve /metrics, /healthz and /readyz here; off: nowhere.",
+        ),
+    ] = "127.0.0.1:9308",
+    textfile: Annotated[
+        Path | None,
+        option(
+            "--textfile", metavar="FILE", panel=METRICS, help="Write the metrics here, for node_exporter: a .prom file."
+        ),
+    ] = None,
+) -> Exit:
+    """Plan every few minutes, for years; with --trim carry each plan out. Metrics and health on the side.
+
+    Each pass is what kretain plan and kretain trim do, with the same memory, lock and audit log, and one line on stderr
+    says what it did. The policy file and the policy topic are read anew each time; while the file is broken, or has
+    only just changed, nothing is trimmed. SIGTERM and Ctrl-C finish the batch under way and exit with 0.
+
+    [bold]Examples[/bold]
+
+      kretain watch -p policy.yaml
+
+      kretain watch -p policy.yaml --trim --interval 10m --max-records 50000000
+
+      kretain watch -p policy.yaml --trim --listen 0.0.0.0:9308
+
+      kretain watch -p policy.yaml --listen off --textfile /var/lib/node_exporter/kretain.prom
+    """
+    from kretain.config import resolve
+    from kretain.system.signals import Ending
+    from retention_cli.policy.settings import OneOff
+    from retention_cli.trim.ceiling import Ceiling
+    from retention_cli.watch.board import Board
+    from retention_cli.watch.leader import Leadership
+    from retention_cli.watch.loop import Loop
+    from retention_cli.watch.one_pass import Passes, Setup
+    from retention_cli.watch.policy_file import PolicyFile
+
+    if interval < 1000:
+        raise UsageError("--interval: must be a second at least")
+    if not group or len(group) > 200 or not group.isprintable():
+        raise UsageError("--group: must be 1 to 200 printable characters")
+    if (max_records is not None or max_bytes is not None) and not trim:
+        raise UsageError("--max-records and --max-bytes limit what --trim trims: give it, too")
+    if max_bytes is not None and max_bytes < 1:
+        raise UsageError("--max-bytes: must be a byte at least")
+    where = _address(listen)
+    settings = resolve(common)
+    if settings.policy is None:
+        raise UsageError("watch needs a policy file: give -p FILE (KRETAIN_POLICY, or a context's)")
+    policy = PolicyFile(lambda: rules.selection(settings.policy, None, OneOff()))
+    policy.look()  # a broken policy ends it here, before anything else
+    settings.settings()
+
+    def code_for(result: TrimReport | BaseException) -> int:
+        return int(exit_code_for(result) if isinstance(result, BaseException) else code_of(result, fail_on_hold=False))
+
+    def inventory(selection: Selection) -> Any:
+        return InventoryOption(None, selection.policy).view()
+
+    ending, board = Ending(), Board(interval / 1000)
+    leadership = Leadership(group, _say)
+    passes = Passes(
+        Setup(
+            reader=settings.reader,
+            memories=settings.memories,
+            inventory=inventory,
+            policy=policy,
+            leadership=leadership,
+            state_dir=settings.state_dir,
+            clock_ms=now_ms,
+            trims=trim,
+            ceiling=Ceiling(max_records, max_bytes),
+            exit_code_for=code_for,
+            uninterrupted=ending.uninterrupted,
+            progress=board.tick,
+        )
+    )
+    with ExitStack() as stack:
+        stack.enter_context(ending.heard())
+        stack.enter_context(closing(leadership))
+        publish = _publisher(board, textfile)
+        publish()
+        if where is not None:
+            from retention_cli.watch.server import Server
+
+            server = stack.enter_context(closing(Server(*where, board)))
+            _say(f"metrics and health on http://{_shown(where[0])}:{server.port}/metrics, /healthz, /readyz")
+        _say(_first_line(trim=trim, interval_ms=interval))
+        loop = Loop(
+            make=passes.make,
+            board=board,
+            leadership=leadership,
+            interval_s=interval / 1000,
+            trims=trim,
+            ending=ending,
+            say=_quiet if common.quiet else _say,
+            publish=publish,
+            on_report=lambda report: _note(common.deeds, report),
+        )
+        loop.run()
+        _say("ends, as it was asked to")
+    return Exit.DONE
+
+
+def _first_line(*, trim: bool, interval_ms: int) -> str:
+    from retention_cli.core.units import format_duration
+
+    how = "plans and trims" if trim else "dry: plans, and trims nothing without --trim;"
+    return f"{how} every {format_duration(interval_ms)}"
+
+
+def _say(text: str) -> None:
+    """Print a line of the log, with its time."""
+    from retention_cli.core.units import timestamp
+
+    tell(f"{timestamp(now_ms())[:19]}Z {text}")
+
+
+def _quiet(text: str) -> None:
+    """Print errors alone."""
+    if text.startswith("failed: "):
+        _say(text)
+
+
+def _note(deeds: Deeds, report: TrimReport) -> None:
+    """Record once that something was deleted: a later failure must not exit with 1."""
+    if report.sent and not deeds:
+        deeds.note("its passes have trimmed records (kretain history)")
+
+
+def _publisher(board: Board, textfile: Path | None) -> Any:
+    """Return the function that writes the textfile, if there is one.
+
+    Raises:
+        MissingPartError: prometheus_client is not installed.
+    """
+    if textfile is None:
+        return lambda: None
+    if textfile.suffix != ".prom":
+        raise UsageError(f"--textfile {textfile}: node_exporter reads files called *.prom alone")
+    from kretain.system.files import write_whole
+    from retention_cli.watch.metrics import as_text, registry_of
+
+    registry = registry_of(board)
+    return lambda: write_whole(textfile, [as_text(registry)], 0o644)
+
+
+def _address(text: str) -> tuple[str, int] | None:
+    """Return the host and the port of ``--listen``, None where it is off.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text == OFF:
+        return None
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise UsageError(f"--listen {text!r}: is not HOST:PORT (127.0.0.1:9308, [::1]:9308), nor off")
+    return host, int(port)
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,263 @@
+"""Elect one of several instances through a Kafka group: the group's leader acts, the others stand by.
+
+The group has a protocol type of its own, as those of Connect and of schema registries have, and commits nothing: it is
+no consumer, and counts for no floor. The coordinator notices a member that died after :data:`SESSION_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any, Final
+
+from kafka.protocol.consumer.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+
+from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.groups import find_coordinators
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.wire.connections import Wire, error_named
+
+SESSION_S: Final = 8.0
+"""How long the coordinator waits for a member's heartbeat before it takes the member for dead."""
+HEARTBEAT_S: Final = 2.0
+REBALANCE_S: Final = 6.0
+"""How long the coordinator waits for members to join again, once one joined or left."""
+CONFIRM_S: Final = 5.0
+"""How long :meth:`Candidate.confirm` tries to learn whether this instance still leads."""
+PROTOCOL_TYPE: Final = "kretain"
+
+_REQUEST_S: Final = 4.0
+_AGAIN_S: Final = 1.0
+_REBALANCE_IN_PROGRESS: Final = 27
+_MEMBER_ID_REQUIRED: Final = 79
+_NOT_A_MEMBER: Final = (22, 25)
+"""ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID."""
+_OTHER_COORDINATOR: Final = (14, 15, 16)
+"""COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR."""
+
+
+class Candidate:
+    """A member of the group, which joins and sends heartbeats in a thread of its own until it is closed.
+
+    Args:
+        settings: the connection settings; the connections are this candidate's own, as a broker answers a JoinGroup
+            only once every member has joined, and whatever was sent after it waits that long.
+        group: the group's id.
+    """
+
+    def __init__(self, settings: ConnectionSettings, group: str) -> None:
+        self.group = group
+        self.problem: str | None = None
+        """Why it can't take part at the moment, None if it does."""
+        self._settings = settings
+        self._wire: Wire | None = None
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._coordinator: int | None = None
+        self._member, self._generation = "", -1
+        self._is_leader = False
+        self._term = 0
+        self._heard = -SESSION_S
+        self._thread = threading.Thread(target=self._serve, name="kretain-election", daemon=True)
+
+    def start(self) -> None:
+        """Begin to take part."""
+        self._thread.start()
+
+    @property
+    def joined(self) -> bool:
+        """Whether the coordinator knew this member within the last session time."""
+        return self._generation >= 0 and time.monotonic() - self._heard < SESSION_S
+
+    def term(self) -> int | None:
+        """Return the number of this instance's term of leadership; None if it does not lead, as far as it knows.
+
+        A term ends as soon as the coordinator has taken this member for dead, even if it is elected again.
+        """
+        return self._term if self._is_leader and self.joined else None
+
+    def confirm(self, term: int) -> str | None:
+        """Ask the coordinator whether this instance still leads, in the same term. Return why not, None if it does."""
+        deadline = time.monotonic() + CONFIRM_S
+        while True:
+            asked = time.monotonic()
+            if not self._lock.acquire(timeout=max(0.0, deadline - asked)):
+                return "the group's coordinator did not answer in time"
+            try:
+                self._step_safely()
+                if self._term != term or (self._generation >= 0 and not self._is_leader):
+                    return "another instance leads by now, or may"
+                if self._heard >= asked:
+                    return None
+                said = self.problem
+            finally:
+                self._lock.release()
+            if time.monotonic() >= deadline:
+                return said or "the group's coordinator did not confirm it in time"
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        """Leave the group, so that another instance leads at once. May be called repeatedly."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(REBALANCE_S + 2 * _REQUEST_S)
+        with self._lock:
+            if self._wire is not None:
+                if self._generation >= 0 and self._coordinator is not None:
+                    with contextlib.suppress(BrokerError):
+                        self._ask(_leave(self.group, self._member), _REQUEST_S)
+                self._disconnect()
+            self._drop_out()
+
+    def _serve(self) -> None:
+        while not self._ended.is_set():
+            with self._lock:
+                pause = self._step_safely()
+            self._ended.wait(pause)
+
+    def _step_safely(self) -> float:
+        """Join the group or send a heartbeat. Return how long to wait until the next time (s)."""
+        try:
+            self._step()
+        except BrokerError as error:
+            self.problem = f"group {self.group}: {error}"
+            self._coordinator = None
+            if isinstance(error, RequestFailedError) and error.answered and not error.retriable:
+                self._drop_out()
+            if time.monotonic() - self._heard > SESSION_S:  # begin anew: also the brokers may be others by now
+                self._drop_out()
+                self._disconnect()
+            return _AGAIN_S
+        return HEARTBEAT_S
+
+    def _step(self) -> None:
+        if self._wire is None:
+            wire = Wire(self._settings, REBALANCE_S + _REQUEST_S)
+            wire.open()
+            self._wire = wire
+        if self._coordinator is None:
+            self._coordinator = self._found()
+        if self._generation < 0:
+            self._join()
+        else:
+            self._heartbeat()
+        self.problem = None
+
+    def _heartbeat(self) -> None:
+        asked = time.monotonic()
+        reply = self._ask(_heartbeat(self.group, self._generation, self._member), _REQUEST_S)
+        if reply.error_code == _REBALANCE_IN_PROGRESS:
+            self._join()
+        elif reply.error_code in _NOT_A_MEMBER:
+            self._drop_out()
+            self._join()
+        else:
+            self._raise_if_failed(reply)
+            self._heard = asked
+
+    def _join(self) -> None:
+        """Join, or join again with the same member id, which keeps the leader where it is."""
+        for _ in range(3):
+            asked = time.monotonic()
+            reply = self._ask(_join(self.group, self._member), REBALANCE_S + _REQUEST_S)
+            if reply.error_code == _MEMBER_ID_REQUIRED:
+                self._member = reply.member_id
+                continue
+            if reply.error_code in _NOT_A_MEMBER:
+                self._drop_out()
+                continue
+            break
+        self._raise_if_failed(reply)
+        self._member, generation = reply.member_id, reply.generation_id
+        leads = reply.leader == reply.member_id
+        members = [one.member_id for one in reply.members] if leads else []
+        synced = self._ask(_sync(self.group, generation, self._member, members), REBALANCE_S + _REQUEST_S)
+        if synced.error_code in _NOT_A_MEMBER:
+            self._drop_out()
+        if synced.error_code != _REBALANCE_IN_PROGRESS:  # one more has joined meanwhile: the next heartbeat says so
+            self._raise_if_failed(synced)
+        self._generation, self._heard = generation, asked
+        self._lead(leads)
+
+    def _lead(self, leads: bool) -> None:
+        if leads and not self._is_leader:
+            self._term += 1
+        self._is_leader = leads
+
+    def _drop_out(self) -> None:
+        """Forget the membership. The term has ended, whatever comes next."""
+        self._member, self._generation = "", -1
+        if self._is_leader:
+            self._term += 1
+        self._is_leader = False
+
+    def _found(self) -> int:
+        wire = self._wire
+        if wire is None:
+            raise BrokerError("it is not connected")
+        found, errors = wire.run(find_coordinators, wire, [self.group], time.monotonic() + _REQUEST_S)
+        if self.group not in found:
+            raise errors.get(self.group) or RequestFailedError("its coordinator is not known", retriable=True)
+        return found[self.group]
+
+    def _ask(self, request: Any, timeout_s: float) -> Any:
+        wire = self._wire
+        if wire is None:
+            raise BrokerError("it is not connected")
+        return wire.run(wire.ask, request, self._coordinator, timeout_s, timeout_s=timeout_s + 1)
+
+    def _raise_if_failed(self, reply: Any) -> None:
+        if reply.error_code in _OTHER_COORDINATOR:
+            self._coordinator = None
+        if (failed := error_named(reply.error_code)) is not None:
+            raise failed
+
+    def _disconnect(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+
+def _join(group: str, member: str) -> Any:
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="leader", metadata=b"")
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=int(SESSION_S * 1000),
+        rebalance_timeout_ms=int(REBALANCE_S * 1000),
+        member_id=member,
+        group_instance_id=None,
+        protocol_type=PROTOCOL_TYPE,
+        protocols=[protocol],
+        reason=None,
+    )
+
+
+def _sync(group: str, generation: int, member: str, members: list[str]) -> Any:
+    assignments = [
+        SyncGroupRequest.SyncGroupRequestAssignment(member_id=one, assignment=b"leads" if one == member else b"")
+        for one in members
+    ]
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=generation,
+        member_id=member,
+        group_instance_id=None,
+        protocol_type=PROTOCOL_TYPE,
+        protocol_name="leader",
+        assignments=assignments,
+    )
+
+
+def _heartbeat(group: str, generation: int, member: str) -> Any:
+    return HeartbeatRequest(group_id=group, generation_id=generation, member_id=member, group_instance_id=None)
+
+
+def _leave(group: str, member: str) -> Any:
+    one = LeaveGroupRequest.MemberIdentity(member_id=member, group_instance_id=None, reason=None)
+    return LeaveGroupRequest(group_id=group, member_id=member, members=[one])

@@ -1,0 +1,1 @@
+"""The loop that runs unattended: passes, who of several instances acts, metrics and health."""

@@ -1,0 +1,85 @@
+"""Which of several instances acts: one elected through a Kafka group, or this one if there is nothing to elect by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from retention_cli.brokers.election import Candidate
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Reason
+from retention_cli.policy.live import POLICY_TOPIC
+from retention_cli.trim.batches import StopError
+
+ALONE = 0
+"""The term of an instance that is not elected."""
+
+
+@dataclass(slots=True)
+class Leadership:
+    """Whether this instance may trim.
+
+    A cluster that has the policy topic is one that several operators share, so instances are elected there. Without it
+    the lock in the state directory is all that keeps two apart. Once elected, always elected: the topic's end must not
+    let every instance act.
+
+    Args:
+        group: the group that instances are elected by.
+        say: prints a line for the log.
+    """
+
+    group: str
+    say: Callable[[str], None]
+    candidate: Candidate | None = field(default=None, init=False)
+    _told_alone: bool = field(default=False, init=False)
+
+    def look(self, reader: ClusterReader) -> None:
+        """Take part in the election if this cluster has one. Called in each pass.
+
+        Raises:
+            BrokerError: whether there is a policy topic can't be told.
+        """
+        if self.candidate is not None:
+            return
+        if POLICY_TOPIC in reader.metadata([POLICY_TOPIC]).topics:
+            self.candidate = Candidate(reader.settings, self.group)
+            self.candidate.start()
+            self.say(f"instances are elected through group {self.group}: one trims, the others stand by")
+        elif not self._told_alone:
+            self._told_alone = True
+            self.say(
+                f"no election: this cluster has no topic {POLICY_TOPIC} (kretain init makes it), so run one instance; "
+                f"the lock in the state directory keeps two on one machine apart"
+            )
+
+    def term(self) -> int | None:
+        """Return the term in which this instance leads; None if it does not."""
+        return ALONE if self.candidate is None else self.candidate.term()
+
+    @property
+    def problem(self) -> str | None:
+        """Why this instance can't take part in the election; None if it does, or if there is none."""
+        return None if self.candidate is None else self.candidate.problem
+
+    @property
+    def why_not(self) -> str:
+        """Why this instance does not lead."""
+        if self.problem is not None:
+            return f"does not lead: {self.problem}"
+        if self.candidate is not None and not self.candidate.joined:
+            return "is not elected yet"
+        return "stands by: another instance leads"
+
+    def check(self, term: int) -> None:
+        """Ask the brokers whether this instance still leads.
+
+        Raises:
+            StopError: it does not, or that can't be told.
+        """
+        if self.candidate is not None and (why := self.candidate.confirm(term)) is not None:
+            raise StopError(Reason("leader", f"this instance may not lead any more: {why}"))
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self.candidate is not None:
+            self.candidate.close()

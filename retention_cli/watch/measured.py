@@ -1,0 +1,134 @@
+"""What metrics tell of a plan: partitions, holds, lags, time to loss, disks. Pure.
+
+Groups and topics are named by whoever uses the cluster, so how many have series is bounded: those that matter most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from retention_cli.core.model import Decision, PartitionFacts, TopicPartition, Unknown
+from retention_cli.core.printable import printable
+from retention_cli.disks.solve.outcome import DiskOutcome
+from retention_cli.plan.value import Plan
+from retention_cli.policy.settings import Settings
+
+MOST_GROUPS: Final = 200
+"""This many groups have series: those with the largest lag, and those that lose records first."""
+MOST_PAIRS: Final = 1_000
+"""This many pairs of a group and a topic have a time to loss: the shortest."""
+_LABEL: Final = 200
+
+WrittenAfter = Callable[[TopicPartition, int], int | None]
+"""Returns a time (Unix ms) after which the record at an offset was written, None if there is none known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Per consumer that sets a floor: records behind it that are unread, and seconds until they may be deleted."""
+
+    lag: Mapping[str, int] = field(default_factory=dict)
+    loss: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Values of one plan. ``holds`` counts held partitions by reason code; a partition may have several.
+
+    ``disks`` is the share of each log dir's volume in use, by broker and dir; ``ceiling`` R6's, None if it is off.
+    """
+
+    actions: Mapping[str, int]
+    holds: Mapping[str, int]
+    groups: Groups
+    disks: Mapping[tuple[str, str], float]
+    ceiling: float | None
+
+
+def measured(plan: Plan, groups: Groups, percent: float | None) -> Measured:
+    """Return the values of a plan. ``percent`` is the policy's ceiling for disks."""
+    totals = plan.totals
+    holds: dict[str, int] = {}
+    for one in plan.decisions:
+        if one.action == "hold":
+            for code in {reason.code for reason in one.reasons}:
+                holds[code] = holds.get(code, 0) + 1
+    return Measured(
+        {"trim": totals.trim, "keep": totals.keep, "hold": totals.hold, "skip": totals.skip},
+        dict(sorted(holds.items())),
+        groups,
+        _usage(plan.disks),
+        None if percent is None else percent / 100,
+    )
+
+
+def groups_of(
+    facts: Mapping[TopicPartition, PartitionFacts],
+    settings: Mapping[str, Settings],
+    decisions: Sequence[Decision],
+    written_after: WrittenAfter,
+    now_ms: int,
+) -> Groups:
+    """Return lag and time to loss of the consumers that set floors.
+
+    What a consumer has not read is lost when the shorter of the topic's own retention and R4's reaches it. The record
+    at the floor was written after the last time that H was seen there, so it lives at least as long as told. Retention
+    by size, and the brokers' habit of deleting whole segments, are not reckoned with.
+    """
+    lag: dict[str, int] = {}
+    loss: dict[tuple[str, str], float] = {}
+    for one in decisions:
+        if one.min_commit is None or one.min_commit_by is None or one.high_watermark is None or one.log_start is None:
+            continue
+        name = label(one.min_commit_by)
+        unread = one.high_watermark - max(one.min_commit, one.log_start)
+        lag[name] = lag.get(name, 0) + max(0, unread)
+        left = _left_s(one, facts[one.tp], settings.get(one.topic), written_after, now_ms) if unread > 0 else None
+        if left is not None:
+            pair = (name, one.topic)
+            loss[pair] = min(left, loss.get(pair, left))
+    most = sorted(lag, key=lambda group: (-lag[group], group))[:MOST_GROUPS]
+    first = sorted(loss, key=lambda pair: (loss[pair], pair))[:MOST_PAIRS]
+    losers = list(dict.fromkeys(group for group, _topic in first))[:MOST_GROUPS]
+    return Groups(
+        {group: lag[group] for group in sorted({*most, *losers})},
+        {pair: loss[pair] for pair in sorted(first) if pair[0] in losers},
+        len(lag) - len({*most, *losers}),
+    )
+
+
+def label(text: str) -> str:
+    """Return a name as a label's value: one that is very long or does not print is cut or escaped, and has a hash."""
+    if len(text) <= _LABEL and text.isprintable():
+        return text
+    return f"{printable(text)[:_LABEL]}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+def _left_s(
+    one: Decision, facts: PartitionFacts, settings: Settings | None, written_after: WrittenAfter, now_ms: int
+) -> float | None:
+    """Return how many seconds the oldest unread record has at least; None if it is not deleted by age, or unknown."""
+    ages = []
+    if not isinstance(facts.topic.retention_ms, Unknown) and facts.topic.retention_ms >= 0:
+        ages.append(facts.topic.retention_ms)
+    if settings is not None and settings.forced_age_ms is not None and not settings.forced_age_guarded:
+        ages.append(settings.forced_age_ms)
+    if not ages or one.min_commit is None:
+        return None
+    if one.log_start is not None and one.min_commit < one.log_start:  # it is losing records already
+        return 0.0
+    written_ms = written_after(one.tp, one.min_commit)
+    return None if written_ms is None else max(0, written_ms + min(ages) - now_ms) / 1000
+
+
+def _usage(disks: Sequence[DiskOutcome]) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], float] = {}
+    for one in disks:
+        if not isinstance(one.disk.room, Unknown) and one.disk.room.total_bytes > 0:
+            for folder in one.disk.dirs:
+                found[str(one.disk.broker), label(folder)] = one.disk.room.used_bytes / one.disk.room.total_bytes
+    return found

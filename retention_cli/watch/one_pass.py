@@ -1,0 +1,209 @@
+"""One pass: plan as ``kretain plan`` does and, where it may, carry the plan out as ``kretain trim`` does.
+
+Nothing here decides or rechecks: it only says when a plan may be carried out, and how much of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.progress import Progress
+from retention_cli.memory.samples import not_seen_past
+from retention_cli.memory.stores import Kind, Memories
+from retention_cli.observe.request import Observation
+from retention_cli.plan.make import make_plan
+from retention_cli.plan.value import Plan
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.selection import Selection
+from retention_cli.trim.ceiling import Ceiling, Narrowed, narrowed
+from retention_cli.trim.history import past_day
+from retention_cli.trim.report import TrimReport
+from retention_cli.trim.run import ExitCodeFor, Orders, PlanRefusedError, run_trim
+from retention_cli.watch.leader import Leadership
+from retention_cli.watch.measured import Groups, Measured, groups_of, measured
+from retention_cli.watch.policy_file import Look, PolicyFile
+
+if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
+    from retention_cli.disks.batch_sizes import BatchSizes
+    from retention_cli.disks.solve.inventory_view import InventoryView
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What passes use.
+
+    Args:
+        reader: returns an unopened reader of the cluster.
+        memories: returns the ledgers, by the policy's ``state``.
+        inventory: returns the inventory that the policy names, None if it names none.
+        policy: the policy file.
+        leadership: says whether this instance may trim.
+        state_dir: the folder of the ledger, the audit log and the lock.
+        clock_ms: returns the current time, Unix ms.
+        trims: whether plans are carried out at all.
+        ceiling: the most that one pass trims.
+        exit_code_for: the exit code that a run's last line in the audit log has.
+        uninterrupted: entered around each batch; a signal waits until it is left.
+        progress: called often while something is read.
+    """
+
+    reader: Callable[[], ClusterReader]
+    memories: Callable[[ClusterReader, Kind], Memories]
+    inventory: Callable[[Selection], InventoryView | BatchSizes | None]
+    policy: PolicyFile
+    leadership: Leadership
+    state_dir: Path
+    clock_ms: Callable[[], int]
+    trims: bool
+    ceiling: Ceiling
+    exit_code_for: ExitCodeFor
+    uninterrupted: Callable[[], AbstractContextManager[None]]
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What a pass came to. ``hold`` is why nothing was trimmed of a plan; ``notes`` are what else to say.
+
+    ``refused``: the policy's limits refuse the whole plan. ``narrowed`` is the plan under the ceiling, if it was
+    carried out.
+    """
+
+    plan: Plan
+    measured: Measured
+    hold: Reason | None = None
+    refused: bool = False
+    broken: PolicyError | None = None
+    narrowed: Narrowed | None = None
+    report: TrimReport | None = None
+    notes: Sequence[Reason] = ()
+
+
+@dataclass(slots=True)
+class Passes:
+    """Makes passes, and remembers which cluster they are about and whose turn it is."""
+
+    setup: Setup
+    _cluster_id: str | None = field(default=None, init=False)
+    _after: TopicPartition | None = field(default=None, init=False)
+
+    def make(self) -> Passed:
+        """Make one pass.
+
+        Raises:
+            PolicyError, BrokerError, StateError, Refusal, NothingMatchesError: nothing was trimmed.
+        """
+        setup = self.setup
+        look = setup.policy.look()
+        with setup.reader() as reader:
+            self._check_cluster(reader)
+            if setup.trims:
+                setup.leadership.look(reader)
+            memories = setup.memories(reader, look.selection.policy.state)
+            try:
+                passed = self._with(reader, look, memories)
+                memories.save(setup.clock_ms())
+                return passed
+            finally:
+                memories.close()
+
+    def _with(self, reader: ClusterReader, look: Look, memories: Memories) -> Passed:
+        setup, selection = self.setup, look.selection
+        inventory = setup.inventory(selection)
+        now_ms = setup.clock_ms()
+        groups = Groups()
+
+        def observed(observation: Observation, decisions: Sequence[Decision]) -> None:
+            nonlocal groups
+            groups = _groups(observation, decisions, memories, now_ms)
+
+        plan = make_plan(
+            reader,
+            selection,
+            now_ms,
+            past_day=lambda cluster: past_day(setup.state_dir, cluster, now_ms, selection.policy.limits),
+            memories=memories,
+            inventory=inventory,
+            progress=setup.progress,
+            observed=observed,
+        )
+        self._pin(plan.cluster_id)
+        values = measured(plan, groups, selection.decided_alone.policy.disks.percent)
+        term = setup.leadership.term() if setup.trims else None
+        hold = self._hold(look, plan, term)
+        notes = list(plan.notes)
+        if hold is not None or term is None or not plan.totals.trim:
+            refused = bool(plan.refusals) and setup.trims
+            return Passed(plan, values, hold, refused, look.broken, notes=notes)
+        under = narrowed(plan, setup.ceiling, self._after, lambda topic: _whole(selection, topic))
+        orders = Orders(
+            selection=lambda: setup.policy.again(selection.policy.digest),
+            state_dir=setup.state_dir,
+            clock_ms=setup.clock_ms,
+            memories=memories,
+            inventory=inventory,
+            permit=lambda: self._permit(term),
+        )
+        told = len(memories.notes)
+        report = run_trim(reader, under.plan, orders, setup.exit_code_for, setup.progress)
+        self._after = under.last if under.cut or under.later else None
+        return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[told:]])
+
+    def _hold(self, look: Look, plan: Plan, term: int | None) -> Reason | None:
+        """Return why this plan must not be carried out, None if it may."""
+        if look.hold is not None:
+            return look.hold
+        if not self.setup.trims:
+            return Reason("dry", "dry: --trim would trim it")
+        if plan.refusals:  # the whole plan is past a limit, so no part of it may go, however small a pass's share is
+            return plan.refusals[0]
+        if term is None:
+            return Reason("leader", self.setup.leadership.why_not)
+        return None
+
+    @contextmanager
+    def _permit(self, term: int) -> Iterator[None]:
+        with self.setup.uninterrupted():
+            self.setup.leadership.check(term)
+            yield
+
+    def _check_cluster(self, reader: ClusterReader) -> None:
+        if self._cluster_id is not None:
+            self._pin(reader.metadata([]).cluster_id)
+
+    def _pin(self, cluster_id: str) -> None:
+        """Go on with this cluster alone: the policy was given for it, and an address may come to mean another one.
+
+        Raises:
+            PlanRefusedError: it is another cluster than before.
+        """
+        if self._cluster_id is not None and self._cluster_id != cluster_id:
+            raise PlanRefusedError(
+                f"the address leads to cluster {cluster_id} by now, and this was begun with {self._cluster_id}: "
+                f"start kretain watch anew if that is meant"
+            )
+        self._cluster_id = cluster_id
+
+
+def _whole(selection: Selection, topic: str) -> bool:
+    settings = selection.settings_for(topic)
+    return settings is not None and settings.whole_segments
+
+
+def _groups(observation: Observation, decisions: Sequence[Decision], memories: Memories, now_ms: int) -> Groups:
+    memory = memories(observation.cluster_id)
+    topic_ids = {one.topic: one.topic_id for one in decisions if one.topic_id is not None}
+
+    def written_after(tp: TopicPartition, offset: int) -> int | None:
+        topic_id = topic_ids.get(tp.topic)
+        if topic_id is None:
+            return None
+        return not_seen_past(memory.partition(tp.topic, topic_id, tp.partition).packed, offset)
+
+    return groups_of(observation.facts, observation.settings, decisions, written_after, now_ms)

@@ -1,0 +1,122 @@
+"""Serves ``/metrics``, ``/healthz`` and ``/readyz`` from a thread."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from retention_cli.watch.board import Board
+from retention_cli.watch.metrics import client, registry_of
+
+_TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
+
+
+class ListenError(Exception):
+    """The address can't be listened on."""
+
+
+class _Server(WSGIServer):
+    """One thread per request, so that a slow client does not keep health checks waiting; at most a few."""
+
+    daemon_threads = True
+    request_queue_size = 32
+
+    def __init__(self, address: tuple[str, int], family: int) -> None:
+        self.address_family = socket.AddressFamily(family)
+        self._places = threading.BoundedSemaphore(16)
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        """Bind without a name server's help, which WSGIServer asks for its own name."""
+        import socketserver
+
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own; refuse what comes while too many are under way."""
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+
+        def answer() -> None:
+            try:
+                self.finish_request(request, client_address)
+            except OSError:
+                pass  # the client is gone
+            finally:
+                self.shutdown_request(request)
+                self._places.release()
+
+        threading.Thread(target=answer, name="kretain-http", daemon=True).start()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: what a client does wrong is its own business."""
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = 10
+
+    def address_string(self) -> str:
+        return str(self.client_address[0])
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's name)
+        del format, args
+
+
+class Server:
+    """Listens from its creation until it is closed.
+
+    Args:
+        host: the address to bind to.
+        port: the port; 0: any free one.
+        board: what to show.
+
+    Raises:
+        ListenError: the address can't be bound.
+        MissingPartError: prometheus_client is not installed.
+    """
+
+    def __init__(self, host: str, port: int, board: Board) -> None:
+        app = _app(board)
+        try:
+            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self._server = _Server((str(address[0]), int(address[1])), family)
+        except (OSError, OverflowError) as error:
+            raise ListenError(
+                f"--listen {host}:{port}: {getattr(error, 'strerror', None) or error}; choose another with --listen"
+            ) from None
+        self._server.set_app(app)
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, name="kretain-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+def _app(board: Board) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
+    metrics = client().make_wsgi_app(registry_of(board))
+
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        match environ.get("PATH_INFO"):
+            case "/metrics":
+                return metrics(environ, start_response)  # type: ignore[no-any-return]
+            case "/healthz":
+                problem = None if board.alive else "the loop has not moved for too long"
+            case "/readyz":
+                problem = board.unready
+            case _:
+                start_response("404 Not Found", _TEXT)
+                return [b"/metrics, /healthz, /readyz\n"]
+        start_response("200 OK" if problem is None else "503 Service Unavailable", _TEXT)
+        return [f"{problem or 'ok'}\n".encode()]
+
+    return app
