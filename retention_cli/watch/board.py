@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,7 +26,6 @@ class Status:
     cluster: str = ""
     last_success_s: float | None = None
     pass_s: float | None = None
-    leads: bool = False
     policy_valid: bool = True
     measured: Measured | None = None
     trimmed_records: int = 0
@@ -39,10 +38,12 @@ class Board:
 
     Args:
         interval_s: the time between passes (s).
+        leads: returns whether this instance leads now.
     """
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float, leads: Callable[[], bool]) -> None:
         self.status = Status()
+        self.leads = leads
         self._interval_s = interval_s
         self._ticked = time.monotonic()
         self._succeeded: float | None = None

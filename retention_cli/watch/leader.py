@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from retention_cli.brokers.election import Candidate
 from retention_cli.brokers.reader import ClusterReader
@@ -11,8 +13,10 @@ from retention_cli.core.model import Reason
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.trim.batches import StopError
 
-ALONE = 0
+ALONE: Final = 0
 """The term of an instance that is not elected."""
+_SETTLES_S: Final = 6.0
+"""How long the first pass waits to learn who leads: a new group waits three seconds for more members."""
 
 
 @dataclass(slots=True)
@@ -45,6 +49,9 @@ class Leadership:
             self.candidate = Candidate(reader.settings, self.group)
             self.candidate.start()
             self.say(f"instances are elected through group {self.group}: one trims, the others stand by")
+            until = time.monotonic() + _SETTLES_S
+            while not self.candidate.joined and time.monotonic() < until:
+                time.sleep(0.05)
         elif not self._told_alone:
             self._told_alone = True
             self.say(

@@ -61,7 +61,7 @@ def _doing(passed: Passed) -> list[str]:
     if report is None:
         if not totals.trim:
             said = ["nothing to trim"]
-            return said if passed.broken is None or passed.hold is None else [*said, passed.hold.text]
+            return said if passed.hold is None or passed.hold.code == "dry" else [*said, passed.hold.text]
         if passed.hold is None or passed.hold.code == "dry":
             return [f"would trim {planned}"]
         return [f"did not trim {planned}: {passed.hold.text}"]

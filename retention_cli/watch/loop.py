@@ -40,7 +40,8 @@ class Ending(Protocol):
 def pause_s(interval_s: float, took_s: float, failures: int, chance: float) -> float:
     """Return how long to wait before the next pass (s).
 
-    After failures it is 10 s (a shorter interval: that), twice as long each time, up to the interval or a minute.
+    After passes that could not be made it is 10 s (a shorter interval: that), twice as long each time, up to the
+    interval or a minute.
 
     Args:
         interval_s: the time from one pass's beginning to the next one's.
@@ -111,8 +112,9 @@ class Loop:
             kind = kind_of(error)
             if kind is None:  # a defect: better that a supervisor sees it and starts us anew
                 raise
+            self._failures += 1
             self._failed(kind, " ".join(str(error).split()))
-            self.board.put(leads=self._leads(), pass_s=time.monotonic() - began)
+            self.board.put(pass_s=time.monotonic() - began)
             if kind == "policy":
                 self.board.put(policy_valid=False)
             return
@@ -125,7 +127,6 @@ class Loop:
             cluster=passed.plan.cluster_id,
             measured=passed.measured,
             pass_s=seconds,
-            leads=self._leads(),
             policy_valid=passed.broken is None,
         )
         if report is not None:
@@ -142,6 +143,7 @@ class Loop:
 
     def _judge(self, passed: Passed) -> None:
         """Count what went wrong in a pass that was made; where nothing did, it has succeeded."""
+        self._failures = 0
         report = passed.report
         if passed.broken is not None:
             self._failed("policy", str(passed.broken))
@@ -160,19 +162,14 @@ class Loop:
             if report.audit_problem is not None:
                 self._failed("state", f"the audit log is not whole: {report.audit_problem}")
                 return
-        self._failures = 0
         self.board.succeed(time.time())
         if (line := self._folded.good()) is not None:
             self.say(line)
 
     def _failed(self, kind: str, text: str) -> None:
-        self._failures += 1
         self.board.fail(kind)
         if (line := self._folded.error(text)) is not None:
             self.say(f"failed: {line}")
-
-    def _leads(self) -> bool:
-        return self.trims and self.leadership.term() is not None
 
     def _publish(self) -> None:
         try:
@@ -185,13 +182,12 @@ class Loop:
 
     def _wait(self, seconds: float) -> None:
         """Wait; end at once when asked to, or when this instance has just become the leader."""
-        led = self._leads()
+        led = self.board.leads()
         until = time.monotonic() + seconds
         while not self.ending.asked and (left := until - time.monotonic()) > 0:
             time.sleep(min(_LOOK_S, left))
             self.board.tick()
-            if (leads := self._leads()) != led:
-                self.board.put(leads=leads)
+            if (leads := self.board.leads()) != led:
                 self.say("leads now" if leads else "does not lead any more")
                 led = leads
                 if leads:

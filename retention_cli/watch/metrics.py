@@ -85,7 +85,7 @@ class _Collector:
             "last_success_timestamp_seconds", "When a pass last did all it should.", (), one(now.last_success_s)
         )
         yield gauge("pass_duration_seconds", "How long the last pass took.", (), one(now.pass_s))
-        yield gauge("leader", "Whether this instance is the one that trims.", (), one(float(now.leads)))
+        yield gauge("leader", "Whether this instance is the one that trims.", (), one(float(self._board.leads())))
         yield gauge("policy_valid", "Whether the policy file can be used as it is now.", (), one(now.policy_valid))
         yield counter("trimmed_records", "Records trimmed by this process.", (), one(now.trimmed_records))
         yield counter("trimmed_bytes", "Bytes trimmed by this process, as far as known.", (), one(now.trimmed_bytes))

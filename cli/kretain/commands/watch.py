@@ -115,8 +115,8 @@ def watch(
     def inventory(selection: Selection) -> Any:
         return InventoryOption(None, selection.policy).view()
 
-    ending, board = Ending(), Board(interval / 1000)
-    leadership = Leadership(group, _say)
+    ending, leadership = Ending(), Leadership(group, _say)
+    board = Board(interval / 1000, lambda: trim and leadership.term() is not None)
     passes = Passes(
         Setup(
             reader=settings.reader,

@@ -1,0 +1,103 @@
+"""``kretain watch`` as a process that tests start, look at and end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from tests.kafka.world import World, wait_until
+
+PLAIN = "from kretain.__main__ import main\nmain()\n"
+ONE_A_BATCH = f"import retention_cli.trim.wanted as wanted\nwanted.PARTITIONS_A_LEADER = 1\n{PLAIN}"
+"""Each partition is a batch of its own."""
+
+
+class Watcher:
+    """A running ``kretain watch``."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def passes(self) -> list[str]:
+        return re.findall(r"^\S+Z (pass .*)$", self.text, re.MULTILINE)
+
+    def wait_for(self, words: str, seconds: float = 30) -> None:
+        wait_until(
+            lambda: words in self.text or self.process.poll() is not None, f"{words!r} in:\n{self.text}", seconds
+        )
+        assert words in self.text, self.text
+
+    def wait_passes(self, more: int, seconds: float = 30) -> list[str]:
+        """Wait for so many more passes; return their lines."""
+        there = len(self.passes())
+        wait_until(lambda: len(self.passes()) >= there + more, f"{more} more passes in:\n{self.text}", seconds)
+        return self.passes()[there:]
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self, number: signal.Signals = signal.SIGTERM, seconds: float = 20) -> int:
+        self.send(number)
+        return self.process.wait(seconds)
+
+    def get(self, path: str, accept: str = "application/openmetrics-text") -> tuple[int, str]:
+        """Ask its HTTP server."""
+        self.wait_for("/healthz")
+        found = re.search(r"http://([^/]+)/metrics", self.text)
+        assert found is not None
+        request = urllib.request.Request(f"http://{found[1]}{path}", headers={"Accept": accept})
+        try:
+            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def metrics(self) -> dict[tuple[str, ...], float]:
+        """Return each sample's value by its name, and its labels' values but for the cluster."""
+        return samples(self.get("/metrics")[1])
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    found = {}
+    for family in text_string_to_metric_families(text):  # type: ignore[no-untyped-call]
+        for one in family.samples:
+            labels = [value for key, value in sorted(one.labels.items()) if key != "cluster"]
+            key = (one.name, *labels)
+            assert key not in found, "a series twice"
+            found[key] = one.value
+    return found
+
+
+@contextmanager
+def watching(
+    world: World, policy: Path, *arguments: str, code: str = PLAIN, state: Path | None = None
+) -> Iterator[Watcher]:
+    """Start it; kill it at the end if it still runs."""
+    where = state or world.state_dir
+    where.parent.mkdir(parents=True, exist_ok=True)
+    log = where.with_name(f"{where.name}-{len(list(where.parent.glob('*.log')))}.log")
+    command = [sys.executable, "-c", code, "watch", "-b", world.bootstrap, "-p", str(policy), "--state-dir", str(where)]
+    given = [*arguments] if "--listen" in arguments else [*arguments, "--listen", "127.0.0.1:0"]
+    with log.open("wb") as stream:
+        process = subprocess.Popen([*command, *given], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+    try:
+        yield Watcher(process, log)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(10)
