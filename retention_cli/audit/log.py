@@ -138,7 +138,7 @@ class AuditLog:
                 chain.take(number, line, event)
                 yield event
 
-        amount = total(run.trimmed(at) for run in _runs(events()).values())
+        amount = total(run.trimmed(at) for run in _one_by_one(events()))
         chain.end(*head)
         return amount, self.shown(chain.breaks[0]) if chain.breaks else None
 
@@ -257,18 +257,37 @@ def _named(told: object) -> NamedLedger | None:
 def _runs(events: Iterable[Event]) -> dict[str, Run]:
     runs: dict[str, Run] = {}
     for event in events:
-        name = event["run"]
-        if event["event"] == "run":
-            runs[name] = Run(name, event)
-            continue
-        match event["event"]:
-            case "batch":
-                runs[name].batches[event["batch"]] = event
-            case "result":
-                runs[name].results[event["batch"]] = event
-            case "end":
-                runs[name].end = event
+        _add(runs, event)
     return runs
+
+
+def _one_by_one(events: Iterable[Event]) -> Iterator[Run]:
+    """Yield each run at its end, and forget it: a log of years is read in the memory of one run.
+
+    Those that have no end are yielded last. What is added to a run after its end is yielded as a run of its own.
+    """
+    runs: dict[str, Run] = {}
+    for event in events:
+        if event["run"] not in runs and event["event"] != "run":
+            runs[event["run"]] = Run(event["run"], event)
+        run = _add(runs, event)
+        if run.end is not None:
+            yield runs.pop(run.run)
+    yield from runs.values()
+
+
+def _add(runs: dict[str, Run], event: Event) -> Run:
+    name = event["run"]
+    match event["event"]:
+        case "run":
+            runs[name] = Run(name, event)
+        case "batch":
+            runs[name].batches[event["batch"]] = event
+        case "result":
+            runs[name].results[event["batch"]] = event
+        case "end":
+            runs[name].end = event
+    return runs[name]
 
 
 def _drop_torn_line(handle: int) -> None:

@@ -1,0 +1,216 @@
+"""How often the loop works, what it says, and what it makes of a policy file that changes."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kretain.commands.watch import _address
+from kretain.errors import UsageError
+from kretain.system.signals import Ending
+from retention_cli.audit.lock import LockedError
+from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError, UnreachableError
+from retention_cli.core.model import Reason
+from retention_cli.core.state_dir import StateError
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.load import load_policy
+from retention_cli.policy.selection import NothingMatchesError, Selection
+from retention_cli.trim.batches import RefusedError, StopError
+from retention_cli.trim.run import PlanRefusedError
+from retention_cli.watch.board import Board
+from retention_cli.watch.failures import KINDS, kind_of
+from retention_cli.watch.lines import Folded
+from retention_cli.watch.loop import pause_s
+from retention_cli.watch.policy_file import PolicyFile
+
+GOOD = "version: 1\ntopics:\n  - {match: a, retention.ms: 1d}\n"
+HELD = GOOD + "  - {match: a, hold: legal}\n"
+BROKEN = GOOD + "  - {match: a, hold: [\n"
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "took_s", "failures", "expected"),
+    [
+        (300, 20, 0, 280),
+        (300, 299.9, 0, 1),
+        (300, 900, 0, 1),
+        (2, 5, 0, 0.2),
+        (300, 5, 1, 10),
+        (300, 5, 3, 40),
+        (300, 5, 10, 300),
+        (300, 5, 10_000, 300),
+        (2, 0, 1, 2),
+        (2, 0, 9, 60),
+    ],
+)
+def test_the_time_between_passes(interval_s: float, took_s: float, failures: int, expected: float) -> None:
+    assert pause_s(interval_s, took_s, failures, 0.5) == expected
+
+
+@given(st.floats(1, 1e6), st.floats(0, 1e6), st.integers(0, 100), st.floats(0, 1))
+def test_a_pause_is_bounded(interval_s: float, took_s: float, failures: int, chance: float) -> None:
+    assert 0 < pause_s(interval_s, took_s, failures, chance) <= 1.1 * max(interval_s, 60) + 1e-6
+
+
+def test_repeated_errors_are_folded() -> None:
+    folded = Folded()
+    assert [folded.error("a") for _ in range(5)] == ["a", "a (2 times in a row)", None, "a (4 times in a row)", None]
+    assert folded.error("b") == "b"
+    assert folded.good() is None
+    assert folded.error("b") == "b"
+    folded.error("b")
+    assert folded.good() == "well again, after 2 failures in a row"
+
+
+def test_a_note_is_told_once_while_it_lasts() -> None:
+    folded = Folded()
+    one, two = Reason("x", "one"), Reason("x", "two")
+    assert list(folded.notes([one])) == ["one"]
+    assert list(folded.notes([one, two, two])) == ["two"]
+    assert list(folded.notes([])) == []
+    assert list(folded.notes([one])) == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (UnreachableError("x"), "unreachable"),
+        (UnauthorizedError("x"), "unauthorized"),
+        (RequestFailedError("x", retriable=True), "broker"),
+        (BrokerError("x"), "broker"),
+        (PolicyError([]), "policy"),
+        (NothingMatchesError("x"), "policy"),
+        (LockedError("x"), "locked"),
+        (RefusedError([]), "refused"),
+        (PlanRefusedError("x"), "refused"),
+        (StateError("x"), "state"),
+        (OSError(28, "No space left"), "system"),
+        (StopError(Reason("x", "y")), "other"),
+        (ValueError("x"), None),
+        (RecursionError("x"), None),
+    ],
+)
+def test_each_error_has_a_kind_and_a_defect_has_none(error: Exception, kind: str | None) -> None:
+    assert kind_of(error) == kind
+    assert kind is None or kind in KINDS
+
+
+def policy_file(path: Path) -> PolicyFile:
+    return PolicyFile(lambda: Selection(load_policy(path)))
+
+
+@pytest.mark.parametrize(
+    ("texts", "held", "broken"),
+    [
+        ([GOOD, GOOD], [False, False], [False, False]),
+        ([GOOD, HELD, HELD, GOOD, GOOD], [False, True, False, True, False], [False] * 5),
+        ([GOOD, BROKEN, BROKEN, GOOD, GOOD], [False, True, True, True, False], [False, True, True, False, False]),
+        ([GOOD, None, GOOD, GOOD], [False, True, True, False], [False, True, False, False]),
+        ([GOOD, HELD, GOOD, HELD, HELD], [False, True, True, True, False], [False] * 5),
+    ],
+)
+def test_a_file_counts_once_it_stays_as_it_is(
+    tmp_path: Path, texts: list[str | None], held: list[bool], broken: list[bool]
+) -> None:
+    """What was broken may have been meant to hold; what has just changed may be half written. None: it is gone."""
+    path = tmp_path / "policy.yaml"
+    file = policy_file(path)
+    looks = []
+    for text in texts:
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+        looks.append(file.look())
+    assert [one.hold is not None for one in looks] == held
+    assert [one.broken is not None for one in looks] == broken
+
+
+def test_a_file_that_is_broken_from_the_start_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(BROKEN)
+    with pytest.raises(PolicyError):
+        policy_file(tmp_path / "policy.yaml").look()
+
+
+@pytest.mark.parametrize("text", [HELD, BROKEN, None])
+def test_a_file_that_changes_within_a_pass_stops_it_and_has_to_settle_again(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(GOOD)
+    file = policy_file(path)
+    digest = file.look().selection.policy.digest
+    assert file.again(digest).policy.digest == digest
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(StopError):
+        file.again(digest)
+    path.write_text(GOOD)
+    assert file.look().hold is not None, "it was another text in between"
+    assert file.look().hold is None
+
+
+def test_a_signal_waits_for_what_must_be_finished() -> None:
+    done = []
+
+    def work(ending: Ending, number: signal.Signals) -> None:
+        with ending.uninterrupted():
+            signal.raise_signal(number)
+            done.append("finished")
+
+    with Ending().heard() as ending:
+        with pytest.raises(KeyboardInterrupt):
+            work(ending, signal.SIGTERM)
+        assert done == ["finished"]
+        assert ending.asked
+        with pytest.raises(KeyboardInterrupt):  # a second one does not wait
+            work(ending, signal.SIGINT)
+    assert done == ["finished"]
+
+
+def test_a_signal_does_not_take_the_place_of_an_error() -> None:
+    def work(ending: Ending) -> None:
+        with ending.uninterrupted():
+            signal.raise_signal(signal.SIGTERM)
+            raise StateError("the audit log can't be written")
+
+    with Ending().heard() as ending, pytest.raises(StateError):
+        work(ending)
+
+
+def test_ready_is_who_has_succeeded_lately(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    board = Board(300, lambda: False)
+    assert board.unready == "no pass has succeeded yet"
+    board.succeed(5.0)
+    assert board.unready is None
+    now[0] += 950
+    assert board.unready is None
+    now[0] += 20
+    assert board.unready == "the last pass that succeeded was 970 s ago"
+    stuck = board.alive
+    board.tick()
+    assert (stuck, board.alive) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("127.0.0.1:9308", ("127.0.0.1", 9308)),
+        ("[::1]:9308", ("::1", 9308)),
+        ("localhost:0", ("localhost", 0)),
+        ("off", None),
+    ],
+)
+def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
+    assert _address(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "9308", ":9308", "host:", "host:x", "host:65536", "host:-1", "host:٣"])
+def test_no_addresses(text: str) -> None:
+    with pytest.raises((UsageError, typer.BadParameter)):
+        _address(text)
