@@ -22,6 +22,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.groups import find_coordinators
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire, error_named
+from retention_cli.core.printable import shell_word
 
 SESSION_S: Final = 8.0
 """How long the coordinator waits for a member's heartbeat before it takes the member for dead."""
@@ -53,8 +54,7 @@ class Candidate:
 
     def __init__(self, settings: ConnectionSettings, group: str) -> None:
         self.group = group
-        self.problem: str | None = None
-        """Why it can't take part at the moment, None if it does."""
+        self._problem: str | None = None
         self._settings = settings
         self._wire: Wire | None = None
         self._lock = threading.Lock()
@@ -69,6 +69,13 @@ class Candidate:
     def start(self) -> None:
         """Begin to take part."""
         self._thread.start()
+
+    @property
+    def problem(self) -> str | None:
+        """Why it can't take part at the moment; None if it does."""
+        if self._thread.ident is not None and not self._thread.is_alive() and not self._ended.is_set():
+            return f"group {self.group}: the thread that takes part in it has ended: start again"
+        return self._problem
 
     @property
     def joined(self) -> bool:
@@ -95,7 +102,7 @@ class Candidate:
                     return "another instance leads by now, or may"
                 if self._heard >= asked:
                     return None
-                said = self.problem
+                said = self._problem
             finally:
                 self._lock.release()
             if time.monotonic() >= deadline:
@@ -126,7 +133,7 @@ class Candidate:
         try:
             self._step()
         except BrokerError as error:
-            self.problem = f"group {self.group}: {error}"
+            self._problem = f"group {self.group}: {error}{_remedy(self.group, error)}"
             self._coordinator = None
             if isinstance(error, RequestFailedError) and error.answered and not error.retriable:
                 self._drop_out()
@@ -147,7 +154,7 @@ class Candidate:
             self._join()
         else:
             self._heartbeat()
-        self.problem = None
+        self._problem = None
 
     def _heartbeat(self) -> None:
         asked = time.monotonic()
@@ -222,6 +229,14 @@ class Candidate:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+
+
+def _remedy(group: str, error: BrokerError) -> str:
+    if "GROUP_AUTHORIZATION_FAILED" in str(error):
+        return f"; grant READ on it: kafka-acls.sh --add --operation Read --group {shell_word(group)}"
+    if "INCONSISTENT_GROUP_PROTOCOL" in str(error):
+        return ": it is a consumer's group; choose another"
+    return ""
 
 
 def _join(group: str, member: str) -> Any:

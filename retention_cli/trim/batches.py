@@ -205,11 +205,13 @@ class Trimmer:
         sent = False
         for batch in batches_of(targets, fresh.leaders):
             good_until = fresh.began + RECHECK_SECONDS
-            if good_until - self.reader.clock.monotonic() >= SEND_SECONDS:
-                with self.permit():
+            with self.permit():  # which may take some of the recheck's time
+                if in_time := good_until - self.reader.clock.monotonic() >= SEND_SECONDS:
                     self._send(batch, fresh.leaders, good_until)
-                sent = True
-            elif not sent:  # the recheck was too old for any batch; reported if that happens ATTEMPTS times
+                    sent = True
+            if (
+                not in_time and not sent
+            ):  # the recheck was too old for any batch; reported if that happens ATTEMPTS times
                 slow = Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time")
                 for tp in batch:
                     self._try_again(tp, row_of(tp, "failed", targets[tp].offset, reasons=(slow,)))

@@ -26,7 +26,6 @@ class Status:
     cluster: str = ""
     last_success_s: float | None = None
     pass_s: float | None = None
-    policy_valid: bool = True
     measured: Measured | None = None
     trimmed_records: int = 0
     trimmed_bytes: int = 0
@@ -39,11 +38,13 @@ class Board:
     Args:
         interval_s: the time between passes (s).
         leads: returns whether this instance leads now.
+        policy_valid: returns whether the policy file was right when it was last read.
     """
 
-    def __init__(self, interval_s: float, leads: Callable[[], bool]) -> None:
+    def __init__(self, interval_s: float, leads: Callable[[], bool], policy_valid: Callable[[], bool]) -> None:
         self.status = Status()
         self.leads = leads
+        self.policy_valid = policy_valid
         self._interval_s = interval_s
         self._ticked = time.monotonic()
         self._succeeded: float | None = None

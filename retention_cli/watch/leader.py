@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.election import Candidate
+from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Reason
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.trim.batches import StopError
@@ -17,6 +20,10 @@ ALONE: Final = 0
 """The term of an instance that is not elected."""
 _SETTLES_S: Final = 6.0
 """How long the first pass waits to learn who leads: a new group waits three seconds for more members."""
+
+
+class GroupTakenError(Refusal):
+    """The group that instances would be elected by is a consumer's, which could not join it any more."""
 
 
 @dataclass(slots=True)
@@ -41,11 +48,13 @@ class Leadership:
         """Take part in the election if this cluster has one. Called in each pass.
 
         Raises:
-            BrokerError: whether there is a policy topic can't be told.
+            BrokerError: whether there is a policy topic can't be told, or whether the group is a consumer's.
+            GroupTakenError: the group is a consumer's.
         """
         if self.candidate is not None:
             return
         if POLICY_TOPIC in reader.metadata([POLICY_TOPIC]).topics:
+            _check_group(reader, self.group)
             self.candidate = Candidate(reader.settings, self.group)
             self.candidate.start()
             self.say(f"instances are elected through group {self.group}: one trims, the others stand by")
@@ -90,3 +99,19 @@ class Leadership:
         """Leave the group."""
         if self.candidate is not None:
             self.candidate.close()
+
+
+def _check_group(reader: ClusterReader, group: str) -> None:
+    """Check that a group has no committed offsets. To join it would turn a consumer's group into one of another type.
+
+    Raises:
+        GroupTakenError: it has.
+        BrokerError: that can't be told.
+    """
+    told: list[GroupCommits | CommitsUnknown] = []
+    reader.read_commits([group], told.append)
+    for one in told:
+        if isinstance(one, CommitsUnknown):
+            raise BrokerError(f"whether group {group} is a consumer's can't be told: {one.text}")
+        if any(one.topics.values()):
+            raise GroupTakenError(f"group {group} has committed offsets, so it is a consumer's: --standby-group NAME")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from retention_cli.core.model import Decision, Reason
+from retention_cli.core.model import Decision
 from retention_cli.core.units import format_bytes
 from retention_cli.watch.one_pass import Passed
 
@@ -36,9 +36,9 @@ class Folded:
         times, self._last, self._times = self._times, None, 0
         return None if times < 2 else f"well again, after {times:,} failures in a row"
 
-    def notes(self, notes: Sequence[Reason]) -> Iterator[str]:
+    def notes(self, notes: Sequence[str]) -> Iterator[str]:
         """Yield the notes that the last pass did not have."""
-        texts = list(dict.fromkeys(note.text for note in notes))[:_KEPT]
+        texts = list(dict.fromkeys(notes))[:_KEPT]
         yield from (text for text in texts if text not in self._notes)
         self._notes = frozenset(texts)
 
@@ -50,6 +50,9 @@ def pass_line(number: int, passed: Passed, seconds: float, *, trims: bool) -> st
     rest = [f"{n:,} {word}" for n, word in ((totals.keep, "kept"), (totals.skip, "skipped")) if n]
     if totals.hold:
         rest.append(f"{totals.hold:,} on hold ({_by_code(plan.decisions)})")
+    if short := [one for one in plan.disks if one.short_bytes]:
+        missing = format_bytes(sum(one.short_bytes for one in short))
+        rest.append(f"{len(short):,} disk{'' if len(short) == 1 else 's'} above the ceiling, short by {missing}")
     if not trims:
         rest.append("dry")
     return f"pass {number:,}: {'; '.join([*_doing(passed), *rest])}; {seconds:.1f} s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Callable
@@ -115,10 +116,11 @@ class Loop:
             self._failures += 1
             self._failed(kind, " ".join(str(error).split()))
             self.board.put(pass_s=time.monotonic() - began)
-            if kind == "policy":
-                self.board.put(policy_valid=False)
             return
         self._took_note(passed, time.monotonic() - began)
+        gc.collect()  # the command line all but turns it off, for the sake of single runs
+        if self._number == 1:
+            gc.freeze()  # what was imported stays, and need not be looked through each time
 
     def _took_note(self, passed: Passed, seconds: float) -> None:
         board, report = self.board, passed.report
@@ -127,7 +129,6 @@ class Loop:
             cluster=passed.plan.cluster_id,
             measured=passed.measured,
             pass_s=seconds,
-            policy_valid=passed.broken is None,
         )
         if report is not None:
             gone = [row for row in report.rows if row.outcome == "trimmed"]
@@ -136,7 +137,7 @@ class Loop:
                 trimmed_bytes=board.status.trimmed_bytes + sum(row.size_bytes or 0 for row in gone),
             )
             self.on_report(report)
-        for text in self._folded.notes(passed.notes):
+        for text in self._folded.notes(_notes(passed)):
             self.say(text)
         self.say(pass_line(self._number, passed, seconds, trims=self.trims))
         self._judge(passed)
@@ -192,3 +193,9 @@ class Loop:
                 led = leads
                 if leads:
                     return
+
+
+def _notes(passed: Passed) -> list[str]:
+    broken = None if passed.report is None else passed.report.audit_broken
+    texts = [note.text for note in passed.notes]
+    return texts if broken is None else [*texts, f"the audit log is broken: {broken} (kretain history --verify)"]

@@ -86,7 +86,12 @@ class _Collector:
         )
         yield gauge("pass_duration_seconds", "How long the last pass took.", (), one(now.pass_s))
         yield gauge("leader", "Whether this instance is the one that trims.", (), one(float(self._board.leads())))
-        yield gauge("policy_valid", "Whether the policy file can be used as it is now.", (), one(now.policy_valid))
+        yield gauge(
+            "policy_valid",
+            "Whether the policy file can be used as it is now.",
+            (),
+            one(float(self._board.policy_valid())),
+        )
         yield counter("trimmed_records", "Records trimmed by this process.", (), one(now.trimmed_records))
         yield counter("trimmed_bytes", "Bytes trimmed by this process, as far as known.", (), one(now.trimmed_bytes))
         yield counter(

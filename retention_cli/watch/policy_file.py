@@ -37,6 +37,8 @@ class PolicyFile:
     """
 
     load: Callable[[], Selection]
+    valid: bool = True
+    """Whether the file was right when it was last read."""
     _good: Selection | None = None
     _before: str | None = field(default=None)
 
@@ -50,14 +52,14 @@ class PolicyFile:
         try:
             selection = self.load()
         except PolicyError as error:
-            self._before = None
+            self._before, self.valid = None, False
             if self._good is None:
                 raise
             hold = Reason("policy", "nothing is trimmed while the policy file is broken; planned by the last good one")
             return Look(self._good, error, hold)
         digest = selection.policy.digest
         settled = first or digest == self._before
-        self._good, self._before = selection, digest
+        self._good, self._before, self.valid = selection, digest, True
         if settled:
             return Look(selection)
         text = "the policy file has changed: planned by it now, trimmed by it from the next pass on"
@@ -72,7 +74,7 @@ class PolicyFile:
         try:
             selection = self.load()
         except PolicyError as error:
-            self._before = None
+            self._before, self.valid = None, False
             raise StopError(Reason("policy", f"the policy file was broken meanwhile: {error}")) from None
         if selection.policy.digest != digest:
             self._before = None

@@ -205,7 +205,7 @@ def two(
     world: World, policy: Path, group: str, *, interval: str = "1s", code: str = PLAIN
 ) -> Iterator[tuple[Watcher, Watcher]]:
     """Two instances, each with a state of its own; the first leads."""
-    arguments = ("--trim", "--interval", interval, "--group", group)
+    arguments = ("--trim", "--interval", interval, "--standby-group", group)
     with watching(world, policy, *arguments, code=code) as first:
         first.wait_for("instances are elected")
         wait_until(lambda: first.metrics().get(("kretain_leader",)) == 1, "a leader")
@@ -229,6 +229,17 @@ def test_a_leader_that_is_killed_is_replaced_within_15_seconds(electing: World) 
         assert standby.metrics()["kretain_leader",] == 1
         assert standby.end() == 0
     assert electing.ends(topic)[0] == 9
+
+
+@pytest.mark.thorough
+def test_a_leader_that_ends_is_replaced_at_once(electing: World) -> None:
+    topic = read_topic(electing)
+    policy = policy_of(electing, topic)
+    for leader, standby in two(electing, policy, topic, interval="60s"):
+        leader.wait_for("trimmed 7 records")
+        assert leader.end() == 0
+        standby.wait_for("leads now", 4)
+        assert standby.end() == 0
 
 
 @pytest.mark.thorough
@@ -259,7 +270,7 @@ def test_the_group_that_elects_counts_for_no_floor(electing: World) -> None:
     topic = electing.topic("alone")
     electing.produce(topic, OLD)
     policy = policy_of(electing, topic)
-    with watching(electing, policy, "--trim", "--interval", "1s", "--group", topic) as watcher:
+    with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
         watcher.wait_passes(2)
         groups = electing.cli("groups", "--group", topic, "-o", "json", check=0).json()["groups"]
         assert [(one["group"], one["counts"]) for one in groups] == [(topic, "listed only: it commits nothing")]
@@ -269,8 +280,22 @@ def test_the_group_that_elects_counts_for_no_floor(electing: World) -> None:
     assert electing.ends(topic)[0] == 0
 
 
+def test_a_consumers_group_is_not_joined(electing: World) -> None:
+    """An empty one would take our protocol, and its own consumers could not come back."""
+    topic = read_topic(electing)
+    policy = policy_of(electing, topic)
+    arguments = ("--trim", "--interval", "1s", "--standby-group", f"{topic}-group")
+    with watching(electing, policy, *arguments) as watcher:
+        watcher.wait_for(f"failed: group {topic}-group has committed offsets, so it is a consumer's")
+        watcher.wait_for("times in a row")
+        assert watcher.end() == 0
+    assert electing.ends(topic)[0] == 0
+    groups = electing.cli("groups", "--group", f"{topic}-group", "-o", "json", check=0).json()["groups"]
+    assert (groups[0]["state"], groups[0]["counts"]) == ("Empty", "counts")
+
+
 COUNTED = f"""
-import gc, json, os, signal, sys
+import json, os, signal, sys
 import retention_cli.watch.loop as loop
 wanted, out = int(os.environ["PASSES"]), os.environ["OUT"]
 loop.pause_s = lambda *_: 0.0
@@ -278,7 +303,6 @@ honest, seen = loop.Loop._publish, []
 def counted(self):
     honest(self)
     if self._number % 25 == 0:
-        gc.collect()
         with open("/proc/self/statm") as stream:
             rss = int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         seen.append((self._number, rss, len(os.listdir("/proc/self/fd"))))
@@ -308,7 +332,7 @@ def test_memory_and_descriptors_stay_flat(electing: World, passes: int, monkeypa
     monkeypatch.setenv("OUT", str(out))
     began = time.monotonic()
     textfile = str(electing.state_dir.parent / "x.prom")
-    arguments = ("--trim", "--max-records", "1", "--group", topic, "--textfile", textfile)
+    arguments = ("--trim", "--max-records", "1", "--standby-group", topic, "--textfile", textfile)
     with watching(electing, policy, *arguments, code=COUNTED) as watcher:
         assert watcher.process.wait(1700) == 0, watcher.text
     seconds = time.monotonic() - began

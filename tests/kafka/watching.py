@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.kafka.world import World, wait_until
 
-PLAIN = "from kretain.__main__ import main\nmain()\n"
+PLAIN = (
+    "import faulthandler, signal\nfaulthandler.register(signal.SIGUSR1)\nfrom kretain.__main__ import main\nmain()\n"
+)
 ONE_A_BATCH = f"import retention_cli.trim.wanted as wanted\nwanted.PARTITIONS_A_LEADER = 1\n{PLAIN}"
 """Each partition is a batch of its own."""
 
@@ -37,9 +40,12 @@ class Watcher:
         return re.findall(r"^\S+Z (pass .*)$", self.text, re.MULTILINE)
 
     def wait_for(self, words: str, seconds: float = 30) -> None:
-        wait_until(
-            lambda: words in self.text or self.process.poll() is not None, f"{words!r} in:\n{self.text}", seconds
-        )
+        deadline = time.monotonic() + seconds
+        while words not in self.text and self.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if words not in self.text and self.process.poll() is None:  # where does it hang?
+            self.send(signal.SIGUSR1)
+            time.sleep(0.5)
         assert words in self.text, self.text
 
     def wait_passes(self, more: int, seconds: float = 30) -> list[str]:

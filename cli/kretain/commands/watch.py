@@ -48,8 +48,13 @@ def watch(
             "--max-bytes", metavar="SIZE", parser=size_bytes, help="Trim at most about this much in a pass (50GiB)."
         ),
     ] = None,
-    group: Annotated[
-        str, option("--group", metavar="NAME", help="Instances of one name stand by for each other: one trims.")
+    standby_group: Annotated[
+        str,
+        option(
+            "--standby-group",
+            metavar="NAME",
+            help="The Kafka group that elects one instance of several: it trims, the others stand by.",
+        ),
     ] = "kretain-watch",
     listen: Annotated[
         str,
@@ -95,8 +100,8 @@ def watch(
 
     if interval < 1000:
         raise UsageError("--interval: must be a second at least")
-    if not group or len(group) > 200 or not group.isprintable():
-        raise UsageError("--group: must be 1 to 200 printable characters")
+    if not standby_group or len(standby_group) > 200 or not standby_group.isprintable():
+        raise UsageError("--standby-group: must be 1 to 200 printable characters")
     if (max_records is not None or max_bytes is not None) and not trim:
         raise UsageError("--max-records and --max-bytes limit what --trim trims: give it, too")
     if max_bytes is not None and max_bytes < 1:
@@ -115,8 +120,8 @@ def watch(
     def inventory(selection: Selection) -> Any:
         return InventoryOption(None, selection.policy).view()
 
-    ending, leadership = Ending(), Leadership(group, _say)
-    board = Board(interval / 1000, lambda: trim and leadership.term() is not None)
+    ending, leadership = Ending(), Leadership(standby_group, _say)
+    board = Board(interval / 1000, lambda: trim and leadership.term() is not None, lambda: policy.valid)
     passes = Passes(
         Setup(
             reader=settings.reader,

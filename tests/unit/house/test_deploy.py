@@ -28,7 +28,7 @@ BY_PROMETHEUS = {"instance", "job"}
 
 def labels() -> dict[str, set[str]]:
     """Return each metric's labels, as a full board shows them."""
-    board = Board(300, lambda: True)
+    board = Board(300, lambda: True, lambda: True)
     board.succeed(1.0)
     groups = Groups({"group:a": 3}, {("group:a", "t"): 60.0})
     board.put(cluster="c", pass_s=0.1, measured=Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8))

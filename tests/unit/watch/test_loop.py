@@ -69,7 +69,7 @@ def test_repeated_errors_are_folded() -> None:
 
 def test_a_note_is_told_once_while_it_lasts() -> None:
     folded = Folded()
-    one, two = Reason("x", "one"), Reason("x", "two")
+    one, two = "one", "two"
     assert list(folded.notes([one])) == ["one"]
     assert list(folded.notes([one, two, two])) == ["two"]
     assert list(folded.notes([])) == []
@@ -128,6 +128,7 @@ def test_a_file_counts_once_it_stays_as_it_is(
         looks.append(file.look())
     assert [one.hold is not None for one in looks] == held
     assert [one.broken is not None for one in looks] == broken
+    assert file.valid != broken[-1]
 
 
 def test_a_file_that_is_broken_from_the_start_is_an_error(tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_a_signal_does_not_take_the_place_of_an_error() -> None:
 def test_ready_is_who_has_succeeded_lately(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    board = Board(300, lambda: False)
+    board = Board(300, lambda: False, lambda: True)
     seen = [board.unready]
     board.succeed(5.0)
     for later in (0, 950, 20):

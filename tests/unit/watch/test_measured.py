@@ -19,7 +19,7 @@ NOW = 1_800_000_000_000
 
 
 def test_every_metric_of_the_design_is_there_and_series_of_what_is_gone_are_gone() -> None:
-    board = Board(300, lambda: True)
+    board = Board(300, lambda: True, lambda: True)
     registry = registry_of(board)
     few = {key[0] for key in _samples(registry)}
     assert few < set(NAMES)
