@@ -12,7 +12,7 @@ from retention_cli.watch.measured import Measured
 
 READY_INTERVALS: Final = 3
 """How many intervals old the last success may be."""
-_STUCK_S: Final = 900.0
+STUCK_S: Final = 900.0
 """How long a pass may make no progress before the loop counts as dead (s); at least three intervals."""
 
 
@@ -70,7 +70,7 @@ class Board:
     @property
     def alive(self) -> bool:
         """Whether the loop has moved lately."""
-        return time.monotonic() - self._ticked < max(_STUCK_S, READY_INTERVALS * self._interval_s)
+        return time.monotonic() - self._ticked < max(STUCK_S, READY_INTERVALS * self._interval_s)
 
     @property
     def unready(self) -> str | None:

@@ -11,7 +11,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from retention_cli.watch.board import Board
 from retention_cli.watch.metrics import client, registry_of
 
-_TEXT: Final = [("Content-Type", "text/plain; charset=utf-8")]
+_TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
 
 
 class ListenError(Exception):
@@ -114,9 +114,9 @@ def _app(board: Board) -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
             case "/readyz":
                 problem = board.unready
             case _:
-                start_response("404 Not Found", _TEXT)
+                start_response("404 Not Found", [_TEXT])  # a list of its own: the server adds to it
                 return [b"/metrics, /healthz, /readyz\n"]
-        start_response("200 OK" if problem is None else "503 Service Unavailable", _TEXT)
+        start_response("200 OK" if problem is None else "503 Service Unavailable", [_TEXT])
         return [f"{problem or 'ok'}\n".encode()]
 
     return app

@@ -174,6 +174,25 @@ def test_a_ceiling_takes_what_fits_in_turn_and_a_limit_refuses_the_whole_plan(he
     assert here.ends(other, 0)[0] == here.ends(other, 1)[0] == 0
 
 
+STUCK = f"""
+import threading
+import retention_cli.watch.board as board
+import retention_cli.watch.one_pass as one_pass
+board.STUCK_S = 3.0
+one_pass.Passes.make = lambda self: threading.Event().wait()
+{PLAIN}"""
+
+
+def test_a_loop_that_hangs_is_no_longer_healthy_and_ends(here: World) -> None:
+    """So that a supervisor starts it again."""
+    policy = policy_of(here, "any")
+    with watching(here, policy, "--interval", "1s", code=STUCK) as watcher:
+        assert watcher.get("/healthz")[0] == 200
+        assert watcher.get("/readyz") == (503, "no pass has succeeded yet\n")
+        assert watcher.process.wait(20) == 1
+    assert "it has not moved for too long" in watcher.text
+
+
 SLOW = f"""
 import time
 from retention_cli.brokers.deleter import Deleter
@@ -241,11 +260,11 @@ def test_a_leader_that_was_frozen_sends_one_batch_more_at_most(electing: World) 
         zombie.send(signal.SIGSTOP)
         sent = batches_of(state)
         try:
-            other.wait_for("leads now", 20)
-            other.wait_for("trimmed ", 20)
+            other.wait_for("leads now", 40)
+            other.wait_for("trimmed ", 40)
         finally:
             zombie.send(signal.SIGCONT)
-        zombie.wait_for("stopped: this instance may not lead any more", 20)
+        zombie.wait_for("stopped: this instance may not lead any more", 40)
         assert batches_of(state) <= sent + 1
         assert zombie.wait_passes(1)
         assert zombie.metrics()["kretain_leader",] == 0

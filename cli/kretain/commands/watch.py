@@ -89,7 +89,7 @@ def watch(
       kretain watch -p policy.yaml --listen off --textfile /var/lib/node_exporter/kretain.prom
     """
     from kretain.config import resolve
-    from kretain.system.signals import Ending
+    from kretain.system.signals import Ending, end_if_stuck
     from retention_cli.policy.settings import OneOff
     from retention_cli.trim.ceiling import Ceiling
     from retention_cli.watch.board import Board
@@ -149,6 +149,7 @@ def watch(
             server = stack.enter_context(closing(Server(*where, board)))
             _say(f"metrics and health on http://{_shown(where[0])}:{server.port}/metrics, /healthz, /readyz")
         _say(_first_line(trim=trim, interval_ms=interval))
+        end_if_stuck(lambda: board.alive, lambda: Exit.PARTIAL if common.deeds else Exit.FAILED)
         loop = Loop(
             make=passes.make,
             board=board,

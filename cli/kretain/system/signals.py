@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 
 from kretain.errors import tell
@@ -50,6 +53,21 @@ def stoppable() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def end_if_stuck(alive: Callable[[], bool], code: Callable[[], int], every_s: float = 5.0) -> None:
+    """End this process as by kill −9, from a thread, once it is not alive: a supervisor starts it anew.
+
+    What hangs can't be asked to stop, nor waited for.
+    """
+
+    def look() -> None:
+        while alive():
+            time.sleep(every_s)
+        tell("kretain: it has not moved for too long, and ends, so that it can be started anew")
+        os._exit(int(code()))
+
+    threading.Thread(target=look, name="kretain-watchdog", daemon=True).start()
 
 
 class Ending:
