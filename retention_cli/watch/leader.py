@@ -13,6 +13,7 @@ from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.errors import Refusal
 from retention_cli.core.model import Reason
+from retention_cli.memory.stores import Kind
 from retention_cli.policy.live import POLICY_TOPIC
 from retention_cli.trim.batches import StopError
 
@@ -44,8 +45,8 @@ class Leadership:
     candidate: Candidate | None = field(default=None, init=False)
     _told_alone: bool = field(default=False, init=False)
 
-    def look(self, reader: ClusterReader) -> None:
-        """Take part in the election if this cluster has one. Called in each pass.
+    def look(self, reader: ClusterReader, memory: Kind) -> None:
+        """Take part in the election if this cluster has one. Called in each pass; ``memory`` is where it is kept.
 
         Raises:
             BrokerError: whether there is a policy topic can't be told, or whether the group is a consumer's.
@@ -58,6 +59,8 @@ class Leadership:
             self.candidate = Candidate(reader.settings, self.group)
             self.candidate.start()
             self.say(f"instances are elected through group {self.group}: one trims, the others stand by")
+            if memory == "local":
+                self.say("each instance remembers what it has seen by itself: state: cluster in the policy shares that")
             until = time.monotonic() + _SETTLES_S
             while not self.candidate.joined and time.monotonic() < until:
                 time.sleep(0.05)

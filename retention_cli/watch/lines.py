@@ -89,7 +89,7 @@ def _doing(passed: Passed) -> list[str]:
 def _stopped(passed: Passed) -> str | None:
     """Return why a trim was stopped between batches (:class:`~retention_cli.trim.batches.StopError`)."""
     rows = () if passed.report is None else passed.report.rows
-    codes = ("leader", "policy")
+    codes = ("leader", "policy")  # of those that stop a trim, and not of a topic
     return next(
         (
             row.reasons[0].text

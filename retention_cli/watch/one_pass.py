@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.progress import Progress
@@ -87,10 +88,11 @@ class Passed:
 
 @dataclass(slots=True)
 class Passes:
-    """Makes passes, and remembers which cluster they are about and whose turn it is."""
+    """Makes passes, and remembers which cluster they are about, which ledger they use and whose turn it is."""
 
     setup: Setup
     _cluster_id: str | None = field(default=None, init=False)
+    _ledger: NamedLedger | None = field(default=None, init=False)
     _after: TopicPartition | None = field(default=None, init=False)
 
     def make(self) -> Passed:
@@ -104,7 +106,7 @@ class Passes:
         with setup.reader() as reader:
             self._check_cluster(reader)
             if setup.trims:
-                setup.leadership.look(reader)
+                setup.leadership.look(reader, look.selection.policy.state)
             memories = setup.memories(reader, look.selection.policy.state)
             try:
                 passed = self._with(reader, look, memories)
@@ -136,7 +138,7 @@ class Passes:
         self._pin(plan.cluster_id)
         values = measured(plan, groups, selection.decided_alone.policy.disks.percent)
         term = setup.leadership.term() if setup.trims else None
-        hold = self._hold(look, plan, term)
+        hold = self._hold(look, plan, term, self._other_ledger(memories, plan.cluster_id))
         notes = list(plan.notes)
         if hold is not None or term is None or not plan.totals.trim:
             refused = bool(plan.refusals) and setup.trims
@@ -155,17 +157,37 @@ class Passes:
         self._after = under.last if under.cut or under.later else None
         return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[told:]])
 
-    def _hold(self, look: Look, plan: Plan, term: int | None) -> Reason | None:
+    def _hold(self, look: Look, plan: Plan, term: int | None, ledger: Reason | None) -> Reason | None:
         """Return why this plan must not be carried out, None if it may."""
         if look.hold is not None:
             return look.hold
         if not self.setup.trims:
             return Reason("dry", "dry: --trim would trim it")
+        if ledger is not None:
+            return ledger
         if plan.refusals:  # the whole plan is past a limit, so no part of it may go, however small a pass's share is
             return plan.refusals[0]
         if term is None:
             return Reason("leader", self.setup.leadership.why_not)
         return None
+
+    def _other_ledger(self, memories: Memories, cluster_id: str) -> Reason | None:
+        """Return why the ledger is not to be trimmed by: it is not the one that earlier passes used, or older.
+
+        Groups that are gone count only as long as they are remembered (F6). Whoever starts over on purpose looks at
+        what goes then; nobody looks at this. What the cache of a shared ledger lacks is in the topic.
+        """
+        named = memories.named(cluster_id) if memories.kind == "local" else None
+        before = self._ledger
+        if before is None or (
+            named is not None and named.ledger_id == before.ledger_id and named.revision >= before.revision
+        ):
+            self._ledger = named
+            return None
+        if memories.kind != "local":
+            return None
+        text = "the ledger is not the one that this process began with, or older: start anew if that is meant"
+        return Reason("ledger", text)
 
     @contextmanager
     def _permit(self, term: int) -> Iterator[None]:
