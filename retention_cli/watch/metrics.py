@@ -38,7 +38,9 @@ def client() -> Any:
     try:
         import prometheus_client
     except ImportError as error:
-        raise MissingPartError(f"metrics need prometheus_client: pip install 'kretain[metrics]', or --listen off ({error})") from None
+        raise MissingPartError(
+            f"metrics need prometheus_client: pip install 'kretain[metrics]', or --listen off ({error})"
+        ) from None
     return prometheus_client
 
 
