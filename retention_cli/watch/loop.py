@@ -87,6 +87,7 @@ class Loop:
     _folded: Folded = field(default_factory=Folded)
     _failures: int = 0
     _number: int = 0
+    _led: bool | None = None  # as last told: it may change within a pass, too
 
     def run(self) -> None:
         """Run. A KeyboardInterrupt that was asked for ends it; another one is raised."""
@@ -183,14 +184,15 @@ class Loop:
 
     def _wait(self, seconds: float) -> None:
         """Wait; end at once when asked to, or when this instance has just become the leader."""
-        led = self.board.leads()
+        if self._led is None:
+            self._led = self.board.leads()
         until = time.monotonic() + seconds
         while not self.ending.asked and (left := until - time.monotonic()) > 0:
             time.sleep(min(_LOOK_S, left))
             self.board.tick()
-            if (leads := self.board.leads()) != led:
+            if (leads := self.board.leads()) != self._led:
                 self.say("leads now" if leads else "does not lead any more")
-                led = leads
+                self._led = leads
                 if leads:
                     return
 

@@ -312,7 +312,7 @@ def test_a_leader_that_was_frozen_sends_one_batch_more_at_most(electing: World) 
         assert zombie.wait_passes(1)
         assert zombie.metrics()["kretain_leader",] == 0
         assert other.end() == 0  # and leaves the group, so that it is replaced at once
-        zombie.wait_for("leads now", 4)
+        zombie.wait_for("leads now", 10)
         assert zombie.end() == 0
     assert {electing.ends(topic, one)[0] for one in range(60)} == {7}
 
