@@ -26,7 +26,7 @@ from retention_cli.brokers.errors import SettingsError
 from retention_cli.brokers.reader import DEFAULT_TIMEOUT_S, ClusterReader
 from retention_cli.brokers.security.client_files import Setting, masked, read_properties, translate
 from retention_cli.brokers.security.settings import ConnectionSettings
-from retention_cli.core.files import read_file
+from retention_cli.core.files import beside, read_file
 from retention_cli.core.state_dir import default_state_dir
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.memory.stores import Kind, Memories
@@ -230,7 +230,7 @@ def context_of(name: str | None) -> tuple[dict[str, Any], str]:
             raise ConfigError(f"{path}: contexts.{name}.{key}: unknown key; {hint}")
     for key in ("command-config", "policy", "state-dir"):
         if key in entry:
-            entry[key] = path.parent / Path(str(entry[key])).expanduser()
+            entry[key] = beside(path.parent, str(entry[key]))
     if not isinstance(entry.get("settings", {}), dict):
         raise ConfigError(f"{path}: contexts.{name}.settings: is not a mapping of keys to values")
     if entry.get("confirm", "name") != "name":

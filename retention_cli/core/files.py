@@ -14,6 +14,17 @@ SETTINGS_MAX_BYTES: Final = 16 * MIB
 PLAN_MAX_BYTES: Final = 1 << 30
 
 
+def beside(folder: Path, name: str) -> Path:
+    """Return the path that a file in ``folder`` names: relative to it, from the root, or from a home (``~``).
+
+    ``~NAME`` where there is no such user is a file of that name.
+    """
+    try:
+        return folder / Path(name).expanduser()
+    except RuntimeError:
+        return folder / name
+
+
 def read_file(path: Path, most_bytes: int = SETTINGS_MAX_BYTES, *, pipes: bool = False) -> bytes:
     """Return a file's content. Pipes and devices are refused, as they could block or never end.
 

@@ -26,7 +26,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
-from retention_cli.core.files import read_file
+from retention_cli.core.files import beside, read_file
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.plan.saved import StrictModel
 from retention_cli.policy.errors import PolicyError, PolicyProblem
@@ -182,7 +182,7 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
             values.setdefault("policy", model.policy)
         for key in _PATHS:
             if key in values:
-                values[key] = folder / Path(values[key]).expanduser()
+                values[key] = beside(folder, values[key])
         entries.append(FleetEntry(cluster.name, document.line_of(("clusters", index)), cluster.context, values))
     named = model.policy is not None or any(one.policy is not None for one in model.clusters)
     return FleetFile(source, digest, tuple(entries), named)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from retention_cli.core.files import SETTINGS_MAX_BYTES, read_file
+from retention_cli.core.files import SETTINGS_MAX_BYTES, beside, read_file
 from retention_cli.engines.fleet.file import FleetFileError, load_fleet
 from retention_cli.plan.saved import SavedPlanError, read_bytes
 from retention_cli.policy.errors import PolicyError
@@ -95,3 +95,17 @@ def test_no_name_makes_a_regular_expression_slow() -> None:
     """Anybody may name a group: a back-tracking engine would take years for this one."""
     assert not matches(["re:(a+)+!"], "a" * 249)
     assert matches(["re:(a+)+!"], "a" * 248 + "!")
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("p.yaml", "/etc/p.yaml"),
+        ("/p.yaml", "/p.yaml"),
+        ("~/p.yaml", f"{Path.home()}/p.yaml"),
+        ("~.yaml", "/etc/~.yaml"),
+        ("~nobody-of-that-name/p.yaml", "/etc/~nobody-of-that-name/p.yaml"),
+    ],
+)
+def test_a_path_is_beside_its_file_or_in_a_home_that_is_there(name: str, path: str) -> None:
+    assert beside(Path("/etc"), name) == Path(path)
