@@ -65,6 +65,7 @@ def within(span: Any, value: float, slack: float) -> None:
     assert span.low - slack <= value <= span.high + slack
 
 
+@pytest.mark.thorough
 def test_what_is_foretold_is_what_is_kept_later(world: World) -> None:
     """R4 keeps five seconds of one topic, brokers keep 256 KiB of another, a third grows without end."""
     aged, sized, endless = world.topic("aged"), world.topic("sized", retention_bytes="262144"), world.topic("endless")

@@ -226,6 +226,7 @@ one_pass.Passes.make = lambda self: threading.Event().wait()
 {PLAIN}"""
 
 
+@pytest.mark.thorough
 def test_a_loop_that_hangs_is_no_longer_healthy_and_ends(here: World) -> None:
     """So that a supervisor starts it again."""
     policy = policy_of(here, "any")
@@ -247,6 +248,7 @@ Deleter.delete = slowly
 {ONE_A_BATCH}"""
 
 
+@pytest.mark.thorough
 def test_sigterm_finishes_the_batch_under_way_and_exits_with_0(here: World) -> None:
     topic = read_topic(here, partitions=12)
     policy = policy_of(here, topic)
@@ -317,6 +319,7 @@ def test_a_leader_that_was_frozen_sends_one_batch_more_at_most(electing: World) 
     assert {electing.ends(topic, one)[0] for one in range(60)} == {7}
 
 
+@pytest.mark.thorough
 def test_the_group_that_elects_counts_for_no_floor(electing: World) -> None:
     """Not even while it is the only group there is (F4)."""
     topic = electing.topic("alone")
@@ -332,6 +335,7 @@ def test_the_group_that_elects_counts_for_no_floor(electing: World) -> None:
     assert electing.ends(topic)[0] == 0
 
 
+@pytest.mark.thorough
 def test_a_consumers_group_is_not_joined(electing: World) -> None:
     """An empty one would take our protocol, and its own consumers could not come back."""
     topic = read_topic(electing)

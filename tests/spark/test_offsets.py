@@ -117,7 +117,8 @@ def test_the_same_floors_and_positions(
     assert f"{topics[0]}-a" in said[7]
 
 
-@pytest.mark.parametrize("in_memory", [pytest.param(50_000, marks=pytest.mark.thorough), 0])
+@pytest.mark.thorough
+@pytest.mark.parametrize("in_memory", [50_000, 0])
 def test_the_same_is_unread(
     engines: Engines, topics: list[str], in_memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
