@@ -25,6 +25,7 @@ pytestmark = pytest.mark.thorough  # standalone and Connect
 
 __all__ = ["spark_connect", "spark_standalone"]
 SECRET = "hush-5f0c9a"
+STORE_KEY = "hush-s3-9c41"
 SMALL = tuple(
     word
     for setting in (
@@ -192,17 +193,20 @@ def test_a_password_goes_to_executors_in_a_file_and_nowhere_else(tmp_path: Path,
         told = command.run(
             *("-p", str(policy), "-c", str(client), "--spark", "--master", spark_standalone.url, *SMALL),
             *("--spark-conf", "spark.eventLog.enabled=true", "--spark-conf", f"spark.eventLog.dir={events.as_uri()}"),
+            *("--spark-conf", f"spark.executorEnv.AWS_SECRET_ACCESS_KEY={STORE_KEY}"),
             state="spark",
         )
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["totals"]["trim"] == 1
     assert SECRET not in told.stdout + told.stderr
+    assert STORE_KEY not in told.stdout + told.stderr
     written = [file for file in events.rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in written) > 10_000
     logs = [file for name in ("*.log", "stderr", "stdout") for file in spark_standalone.folder.rglob(name)]
     assert logs
     for file in (*written, *logs):
         assert SECRET.encode() not in file.read_bytes(), f"the password stands in {file}"
+        assert STORE_KEY.encode() not in file.read_bytes(), f"the store's key stands in {file}"
 
 
 class OneOutOfReach(EmbeddedKafka):
