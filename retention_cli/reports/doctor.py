@@ -57,6 +57,7 @@ class Diagnosis:
 _COMMANDS: Final = ("plan", "trim", "offsets", "explain", "groups")
 _ALL: Final = _COMMANDS
 _DECIDE: Final = ("plan", "trim", "explain")
+_FLOORS: Final = ("plan", "trim", "offsets", "explain")
 
 _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] = (
     (3, 10, "Metadata 10", _ALL, "missing", "topic ids: brokers before 2.8 can't tell a topic from its namesake"),
@@ -127,9 +128,9 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
     try:
         StateTopic(reader).check()
     except SharedTopicError as error:
-        yield Check("memory", "missing", f"{error}; every floor is unknown (F6)", ("plan", "trim", "offsets"))
+        yield Check("memory", "missing", f"{error}; every floor is unknown (F6)", _FLOORS)
         return
-    yield _may(allowed, STATE_TOPIC, "READ", "memory", "every floor is unknown (F6)", ("plan", "trim", "offsets"))
+    yield _may(allowed, STATE_TOPIC, "READ", "memory", "every floor is unknown (F6)", _FLOORS)
     yield _may(allowed, STATE_TOPIC, "WRITE", "clock", "the brokers' time can't be had, rules hold (G8)", ("trim",))
     yield _writers(reader, STATE_TOPIC, "memory", "make kretain forget groups (F6)")
 
@@ -208,7 +209,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
         text = (
             "no DESCRIBE on the cluster: brokers leave groups out, so every floor is unknown (F8) and sizes are missing"
         )
-        yield Check("groups", "missing", text, ("plan", "trim", "offsets", "groups"))
+        yield Check("groups", "missing", text, _ALL)
     offsets = metadata.topics.get(OFFSETS_TOPIC)
     if offsets is not None:
         offline = sorted(number for number, one in offsets.partitions.items() if one.leader is None)
@@ -216,17 +217,17 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
             text = (
                 f"{_count(len(offline), 'partition')} of {OFFSETS_TOPIC} without a leader: every floor is unknown (F9)"
             )
-            yield Check("groups", "missing", text, ("plan", "trim", "offsets", "groups"))
+            yield Check("groups", "missing", text, _ALL)
     try:
         listed = reader.list_groups(metadata.brokers)
     except BrokerError as error:
-        yield Check("groups", "missing", str(error), ("plan", "trim", "offsets", "groups"))
+        yield Check("groups", "missing", str(error), _ALL)
         return
     if listed and offsets is None:
         text = (
             f"{OFFSETS_TOPIC} can't be described: offline coordinators would go unnoticed, every floor is unknown (F9)"
         )
-        yield Check("groups", "missing", text, ("plan", "trim", "offsets"))
+        yield Check("groups", "missing", text, _FLOORS)
     unreadable: dict[str, str] = {}
 
     def on_commits(commits: GroupCommits | CommitsUnknown) -> None:
@@ -246,7 +247,7 @@ def _groups(reader: ClusterReader, metadata: ClusterMetadata) -> Iterable[Check]
             "groups",
             "missing",
             f"{name}{more}: offsets can't be read ({text}); what they may read holds (F3)",
-            ("plan", "trim", "offsets"),
+            _ALL,
         )
     else:
         yield Check("groups", "good", f"{_count(len(counted), 'group')}, and the offsets of all can be read")
@@ -262,14 +263,14 @@ def _sources(reader: ClusterReader, metadata: ClusterMetadata, policy: Policy | 
     for key, one in reading.consumers.items():
         for topic, why in one.unreadable.items():
             text = f"{plain_name(key)}: {why}; held: {topic} (F3)"
-            yield Check("floors", "missing", text, ("plan", "trim", "offsets"))
+            yield Check("floors", "missing", text, _FLOORS)
         some = _count(sum(map(len, one.rows.values())), "partition")
         text = f"{plain_name(key)} can be read: it stands on {some} of {_count(len(one.rows), 'topic')}"
         yield Check("floors", "good", text)
     for source, why in reading.failed.items():
         held = "every managed topic" if source.topics is None else ", ".join(source.topics)
         text = f"{describe(source)} can't be read: {why}; held: {held} (F3)"
-        yield Check("floors", "missing", text, ("plan", "trim", "offsets"))
+        yield Check("floors", "missing", text, _FLOORS)
 
 
 def _state(state_dir: Path, cluster_id: str) -> Iterable[Check]:

@@ -153,6 +153,12 @@ def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tupl
         if seen is None and not tried:
             made, tried = writer.create(spec), True
         if reader.clock.monotonic() > deadline:
+            if seen is None:  # it was made, by us or by others
+                raise RequestFailedError(
+                    f"topic {spec.name} is there and may not be described; grant it: kafka-acls.sh --add --topic "
+                    f"{spec.name} --operation DESCRIBE --allow-principal User:NAME",
+                    retriable=False,
+                )
             raise RequestFailedError(f"topic {spec.name} has no leader after {reader.timeout_s:g} s", retriable=True)
         reader.clock.sleep(0.1)
 
