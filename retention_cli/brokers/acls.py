@@ -1,10 +1,10 @@
-"""The principals that may write to a topic according to ACLs (DescribeAcls)."""
+"""What ACLs allow: who may write to a topic (DescribeAcls), and whether this user may create one."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
-from kafka.protocol.admin import DescribeAclsRequest
+from kafka.protocol.admin import CreateTopicsRequest, DescribeAclsRequest
 
 from retention_cli.brokers.wire.connections import Wire, error_named
 
@@ -16,6 +16,9 @@ _WRITES: Final = (2, 4)
 _DENY: Final = 2
 _ALLOW: Final = 3
 _SECURITY_DISABLED: Final = 54
+_REFUSED: Final = frozenset({29, 31})
+"""TOPIC_AUTHORIZATION_FAILED and CLUSTER_AUTHORIZATION_FAILED."""
+_EXISTS: Final = 36
 
 
 class Writers(NamedTuple):
@@ -60,3 +63,32 @@ async def writers(wire: Wire, topic: str, deadline: float) -> Writers:
 
 def _denied_everywhere(rule: Any) -> bool:
     return bool(rule.permission_type == _DENY and rule.host == "*")
+
+
+async def may_create(wire: Wire, topic: str, deadline: float) -> Literal["yes", "no", "there"]:
+    """Return whether this user may create a topic, or ``there`` if it exists. Only validates: nothing is created.
+
+    Raises:
+        BrokerError: the request failed, or was answered with another error.
+    """
+    response = await wire.ask_any(
+        lambda: CreateTopicsRequest(
+            topics=[
+                CreateTopicsRequest.CreatableTopic(
+                    name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+                )
+            ],
+            timeout_ms=1000,
+            validate_only=True,
+            min_version=1,
+        ),
+        deadline,
+    )
+    code = response.topics[0].error_code
+    if code in _REFUSED:
+        return "no"
+    if code == _EXISTS:
+        return "there"
+    if (error := error_named(code)) is not None:
+        raise error
+    return "yes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Self
+from typing import Literal, Self
 
 from retention_cli.brokers import (
     acls,
@@ -118,6 +118,14 @@ class ClusterReader:
             BrokerError: no broker answered within the time-out, or this user lacks DESCRIBE on the cluster.
         """
         return self._wire.run(acls.writers, self._wire, topic, self._deadline())
+
+    def may_create(self, topic: str) -> Literal["yes", "no", "there"]:
+        """Return whether this user may create a topic, or ``there`` if it exists. Creates nothing.
+
+        Raises:
+            BrokerError: no broker answered within the time-out, or the one that did can't tell.
+        """
+        return self._wire.run(acls.may_create, self._wire, topic, self._deadline())
 
     def list_groups(self, brokers: Iterable[int], patience_s: float | None = None) -> list[groups.ListedGroup]:
         """Return the groups of all types that these brokers list, sorted by name.

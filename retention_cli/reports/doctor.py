@@ -45,8 +45,9 @@ class Diagnosis:
     checks: Sequence[Check]
 
     def commands(self) -> dict[str, Verdict]:
-        """Return the worst verdict per command."""
-        worst: dict[str, Verdict] = dict.fromkeys(_COMMANDS, "good")
+        """Return the worst verdict per command; those that few policies need are there only if something is missing."""
+        named = [command for check in self.checks for command in check.commands if command not in _COMMANDS]
+        worst: dict[str, Verdict] = dict.fromkeys([*_COMMANDS, *named], "good")
         for check in self.checks:
             for command in check.commands:
                 if check.verdict == "missing" or worst[command] == "good":
@@ -57,6 +58,8 @@ class Diagnosis:
 _COMMANDS: Final = ("plan", "trim", "offsets", "explain", "groups")
 _ALL: Final = _COMMANDS
 _DECIDE: Final = ("plan", "trim", "explain")
+_MOVE: Final = ("policy set",)
+_LIVE: Final = (*_DECIDE, "policy list", *_MOVE)
 _FLOORS: Final = ("plan", "trim", "offsets", "explain")
 
 _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] = (
@@ -79,7 +82,12 @@ _CALLS: Final[tuple[tuple[int, int, str, tuple[str, ...], Verdict, str], ...]] =
 
 
 def diagnose(
-    reader: ClusterReader, state_dir: Path, topics: Callable[[str], bool], policy: Policy | None = None
+    reader: ClusterReader,
+    state_dir: Path,
+    topics: Callable[[str], bool],
+    policy: Policy | None = None,
+    *,
+    named: bool = False,
 ) -> Diagnosis:
     """Check everything, change nothing.
 
@@ -88,6 +96,7 @@ def diagnose(
         state_dir: the folder of the audit log and the lock.
         topics: returns whether a topic is of interest.
         policy: the policy, which says whether kretain's own topics are needed; None without one.
+        named: the caller asked for certain topics, so that it is a failure if there are none.
 
     Raises:
         BrokerError: not even metadata could be read.
@@ -101,7 +110,7 @@ def diagnose(
             f"{_count(len(metadata.topics), 'topic')} seen",
         ),
         *_versions(reader),
-        *_topics(reader, topics),
+        *_topics(reader, topics, named=named),
         *_groups(reader, metadata),
         *_sources(reader, metadata, policy),
         *_state(state_dir, metadata.cluster_id),
@@ -114,25 +123,48 @@ def _kretain_topics(reader: ClusterReader, policy: Policy | None) -> Iterable[Ch
     """Check kretain's own topics, if the policy needs them, and the clock, which one of them provides (G8)."""
     allowed = reader.topic_operations() if policy is not None else {}
     if policy is not None and policy.any_live:
+        held = "topics that ask for it are held"
         try:
             look_at(reader, POLICY_TOPIC)
         except BrokerError as error:
-            yield Check("live settings", "missing", f"{error}; topics that ask for it are held", _DECIDE)
+            yield Check("live settings", "missing", f"{error}; {held}", _LIVE)
         else:
-            yield _may(allowed, POLICY_TOPIC, "READ", "live settings", "topics that ask for it are held", _DECIDE)
+            yield _may(allowed, POLICY_TOPIC, "READ", "live settings", held, _LIVE)
+            yield _may(allowed, POLICY_TOPIC, "WRITE", "live settings", "nothing can be set there", _MOVE)
             yield _writers(reader, POLICY_TOPIC, "live settings", "set what the policy marks cluster")
+        yield _can_make(reader, allowed, POLICY_TOPIC)
     if policy is None or policy.state == "local":
         text = "unchecked: the brokers' time can't be had, so this machine's is trusted (G8); keep NTP running"
         yield Check("clock", "limited", text)
         return
+    yield _can_make(reader, allowed, STATE_TOPIC)
     try:
         StateTopic(reader).check()
     except SharedTopicError as error:
         yield Check("memory", "missing", f"{error}; every floor is unknown (F6)", _FLOORS)
         return
     yield _may(allowed, STATE_TOPIC, "READ", "memory", "every floor is unknown (F6)", _FLOORS)
+    unshared = "what a run learns stays on this machine"
+    yield _may(allowed, STATE_TOPIC, "WRITE", "memory", unshared, ("plan", "offsets", "explain"), "limited")
     yield _may(allowed, STATE_TOPIC, "WRITE", "clock", "the brokers' time can't be had, rules hold (G8)", ("trim",))
     yield _writers(reader, STATE_TOPIC, "memory", "make kretain forget groups (F6)")
+
+
+def _can_make(reader: ClusterReader, allowed: Mapping[str, frozenset[str]], topic: str) -> Check:
+    """Return a check of what ``kretain init`` needs for a topic that is there, or that it would have to make."""
+    if topic in allowed:
+        return _may(allowed, topic, "DESCRIBE_CONFIGS", "init", "its settings can't be checked", ("init",))
+    try:
+        may = reader.may_create(topic)
+    except BrokerError as error:
+        return Check("init", "limited", f"whether {topic} may be made could not be told: {error}", ("init",))
+    match may:
+        case "yes":
+            return Check("init", "good", f"CREATE on {topic}: kretain init can make it")
+        case "no":
+            return Check("init", "missing", f"no CREATE on {topic}: kretain init can't make it", ("init",))
+        case "there":
+            return Check("init", "missing", f"no DESCRIBE on {topic}, which is there", ("init", "policy set"))
 
 
 def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
@@ -152,11 +184,17 @@ def _writers(reader: ClusterReader, topic: str, name: str, power: str) -> Check:
 
 
 def _may(
-    allowed: Mapping[str, frozenset[str]], topic: str, operation: str, name: str, else_: str, commands: tuple[str, ...]
+    allowed: Mapping[str, frozenset[str]],
+    topic: str,
+    operation: str,
+    name: str,
+    without: str,
+    commands: tuple[str, ...],
+    verdict: Verdict = "missing",
 ) -> Check:
     if operation in allowed.get(topic, ()):
         return Check(name, "good", f"{operation} on {topic}")
-    return Check(name, "missing", f"no {operation} on {topic}: {else_}", commands)
+    return Check(name, verdict, f"no {operation} on {topic}: {without}", commands)
 
 
 def _versions(reader: ClusterReader) -> Iterable[Check]:
@@ -176,12 +214,14 @@ def _highest(versions: Mapping[int, tuple[int, int]], api_key: int) -> int:
     return versions[api_key][1] if api_key in versions else -1
 
 
-def _topics(reader: ClusterReader, wanted: Callable[[str], bool]) -> Iterable[Check]:
+def _topics(reader: ClusterReader, wanted: Callable[[str], bool], *, named: bool) -> Iterable[Check]:
     allowed = {
         name: ops for name, ops in reader.topic_operations().items() if wanted(name) and not name.startswith("__")
     }
     if not allowed:
-        yield Check("topics", "limited", "no topic of interest may be described, or there is none")
+        text = "no topic of interest may be described (DESCRIBE), or there is none"
+        yield Check("topics", "missing" if named else "limited", f"{text}: nothing matches", _FLOORS)
+        yield Check("topics", "limited", f"{text}: groups have no topics and no lag", ("groups",))
         return
     needs: tuple[tuple[str, tuple[str, ...], Verdict, str], ...] = (
         (

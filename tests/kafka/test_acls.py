@@ -171,8 +171,8 @@ class Guarded:
             f"sasl.username={case.user}\nsasl.password={SECRET}\n"
         )
         policy = folder / "policy.yaml"
-        forced = "cluster" if case.column in ("policy set", "policy list", "a key marked cluster") else "1000d"
-        state = "state: cluster\n" if case.column.startswith("state: cluster") else ""
+        forced = "cluster" if case.column in ("init", "policy set", "policy list", "a key marked cluster") else "1000d"
+        state = "state: cluster\n" if case.column == "init" or case.column.startswith("state: cluster") else ""
         policy.write_text(f"{state}{consumed(case.topic, '90m', retention__ms=forced)}\n")
         places = {"TOPIC": case.topic, "POLICY": str(policy)}
         connection = ("-b", self.cluster.secure_bootstrap, "-c", str(client), "--state-dir", str(folder / "state"))
@@ -202,6 +202,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             future.result(30)
         # The two topics come in the order of their names: the second one is refused to who made the first.
         for case in _MAKERS:
+            _expect_of_doctor(case, made.run(case, "doctor", "TOPIC", "-o", "json", "-p", "POLICY"))
             _expect(case, made.run(case, "init"))
         run_cli("init", "-b", cluster.bootstrap, check=0)
         yield made
@@ -225,6 +226,22 @@ def _expect(case: Case, done: Cli) -> None:
         assert '"outcome": "trimmed"' not in said
 
 
+def _expect_of_doctor(case: Case, done: Cli) -> None:
+    """It names the right that is missing, for this command."""
+    if case.column == "policy check":  # needs nothing that others do not
+        return
+    command = next((one for one in ("trim", "plan") if one in case.column), case.column)
+    command = "plan" if case.column == "a key marked cluster" else command
+    found = done.json()
+    if case.lacks is None:
+        assert found["commands"].get(command, "good") == "good", done.out
+        return
+    assert found["commands"][command] != "good", done.out
+    named = [one["text"] for one in found["checks"] if command in one["commands"]]
+    what = case.lacks.name if case.lacks.kind == ResourceType.TOPIC and case.lacks.name else ""
+    assert any(what in text for text in named), named
+
+
 def _said(sign: str, text: str) -> bool:
     return (
         f'"{sign}"' in text or f"({sign})" in text
@@ -238,3 +255,4 @@ def test_the_documented_rights_are_enough_and_each_of_them_is_needed(guarded: Gu
     """The docs' tables, row by row and column by column."""
     if case not in _MAKERS:  # these were tried before the topics were there
         _expect(case, guarded.run(case, *COMMANDS[case.column]))
+        _expect_of_doctor(case, guarded.run(case, "doctor", "TOPIC", "-o", "json", "-p", "POLICY"))

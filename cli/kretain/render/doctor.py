@@ -49,4 +49,4 @@ def print_diagnosis(found: Diagnosis, output: Output) -> None:
                     "limited": "works, and may hold more than it must",
                     "missing": "would hold or fail: see ✗ above",
                 }
-                screen.bullet(f"{sign} {command:8} {words[verdict]}", style)
+                screen.bullet(f"{sign} {command:11} {words[verdict]}", style)
