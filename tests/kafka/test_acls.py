@@ -120,7 +120,7 @@ class Case:
 
 
 def _cases() -> list[Case]:
-    cases = []
+    cases: list[Case] = []
     for column in COMMANDS:
         own = [one for one in RIGHTS if column in one.wanted_by]
         more = _ON_TOP.get(column, set())
@@ -138,7 +138,7 @@ CASES: Final = _cases()
 _MAKERS: Final = [one for one in CASES if one.column == "init" and one.lacks and "CREATE" in one.lacks.text]
 
 
-def _allow(world: World, user: str, topic: str, rights: Sequence[Right]) -> list[AclBinding]:
+def _allow(user: str, topic: str, rights: Sequence[Right]) -> list[AclBinding]:
     literal, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     return [
         AclBinding(one.kind, one.name or topic, literal, f"User:{user}", "*", AclOperation[one.operation], allow)
@@ -197,7 +197,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         for case in CASES:
             alone = COMMANDS[case.column] is _TRIM and case.lacks is None
             case.topic = made.ambiguous() if alone else shared
-            wanted += _allow(made.world, case.user, case.topic, case.rights)
+            wanted += _allow(case.user, case.topic, case.rights)
         for future in made.world.admin.create_acls(wanted).values():
             future.result(30)
         # The two topics come in the order of their names: the second one is refused to who made the first.
@@ -256,3 +256,19 @@ def test_the_documented_rights_are_enough_and_each_of_them_is_needed(guarded: Gu
     if case not in _MAKERS:  # these were tried before the topics were there
         _expect(case, guarded.run(case, *COMMANDS[case.column]))
         _expect_of_doctor(case, guarded.run(case, "doctor", "TOPIC", "-o", "json", "-p", "POLICY"))
+
+
+def test_a_trim_without_delete_on_one_topic_fails_for_that_one_alone(guarded: Guarded) -> None:
+    case = next(one for one in CASES if one.column == "trim" and one.lacks and one.lacks.operation == "DELETE")
+    refused, allowed = guarded.ambiguous(), guarded.ambiguous()
+    rights = [one for one in RIGHTS if "trim" in one.wanted_by and one.name is None]
+    for topic in (refused, allowed):
+        kept = [one for one in rights if topic == allowed or one.operation != "DELETE"]
+        for future in guarded.world.admin.create_acls(_allow(case.user, topic, kept)).values():
+            future.result(30)
+    done = guarded.run(case, "trim", refused, allowed, "--consumed-after", "90m", "--yes", "-o", "json")
+    assert done.code == 5
+    outcomes = {one["topic"]: (one["outcome"], one["reasons"]) for one in done.json()["partitions"]}
+    assert outcomes[allowed] == ("trimmed", [])
+    assert outcomes[refused] == ("failed", [{"code": "delete", "text": "TOPIC_AUTHORIZATION_FAILED"}])
+    assert (guarded.world.ends(refused)[0], guarded.world.ends(allowed)[0]) == (1, 12)

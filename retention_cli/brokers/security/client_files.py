@@ -60,9 +60,9 @@ _SUBSTITUTES: Final = {
     "sasl.kerberos.principal": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
     "sasl.kerberos.keytab": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
     "sasl.kerberos.kinit.cmd": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
-    "sasl.oauthbearer.config": "OAUTHBEARER is not supported: use SCRAM, PLAIN or a client certificate",
-    "sasl.oauthbearer.method": "OAUTHBEARER is not supported: use SCRAM, PLAIN or a client certificate",
-    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not supported: use SCRAM, PLAIN or a client certificate",
+    "sasl.oauthbearer.config": "OAUTHBEARER is not supported yet: use SCRAM, PLAIN or a client certificate",
+    "sasl.oauthbearer.method": "OAUTHBEARER is not supported yet: use SCRAM, PLAIN or a client certificate",
+    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not supported yet: use SCRAM, PLAIN or a client certificate",
     "sasl.login.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
     "sasl.client.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
     "sasl.login.class": "no Java runs here: write sasl.username and sasl.password",
@@ -160,6 +160,9 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
     Raises:
         SettingsError: a key can't be translated, is unknown, or contradicts another.
     """
+    for key in ("sasl.mechanism", "sasl.mechanisms"):  # before the keys that only a token or a ticket needs
+        if key in given and given[key].value.upper() == "OAUTHBEARER":
+            raise SettingsError(f"{given[key].origin}: {key}: {_SUBSTITUTES['sasl.oauthbearer.method']}")
     left_out = []
     for key, setting in given.items():
         if key in _UNDERSTOOD:

@@ -105,8 +105,17 @@ class ConnectionSettings:
                     pem.flush()
                     context.load_cert_chain(pem.name, password=self.key_password or "")
         except (ssl.SSLError, ValueError, OSError) as error:
-            raise SettingsError(f"the certificates or the key of the connection can't be used: {error}") from None
+            raise SettingsError(self._why_not(error)) from None
         return context
+
+    def _why_not(self, error: Exception) -> str:
+        """Return why the TLS library does not accept the certificates and the key: it says so in words of its own."""
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            return "the client certificate is not that of the key: see ssl.certificate.location and ssl.key.location"
+        if "ENCRYPTED" in (self.key_pem or ""):
+            wrong = "is missing" if not self.key_password else "is wrong, or the key is damaged"
+            return f"the client certificate's key can't be opened: ssl.key.password {wrong}"
+        return f"the certificates or the key of the connection can't be used: {error}"
 
 
 def is_secret(key: str) -> bool:

@@ -119,6 +119,10 @@ class Wire:
             said = self._heard.last or "no answer"
             if said == _NO_ANSWER:
                 said += f"; is it a listener for {self._settings.protocol}?"
+            if re.search(r"ALERT_\w*(CERT|UNKNOWN_CA)", said) is not None:  # only the broker sends alerts to us
+                given = self._settings.certificate_pem is not None
+                wants = "it wants a client certificate (ssl.certificate.location or ssl.keystore.location)"
+                said = f"{'the broker refused the client certificate' if given else wants}: {said}"
             if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
                 said += f"; is it a listener for {self._settings.protocol}"
                 said += ", and are name and password right?" if self._settings.mechanism else "?"
