@@ -152,7 +152,7 @@ MUTANTS: Final = (
     Mutant("F7: a commit of before a set back counts", _CHECKPOINT, "last.written_ms > committed_ms", "False"),
     Mutant("F7: a copy that is lost counts", _PROOF, "if not there.start <= sync.downstream < there.end:", "if False:"),
     Mutant("F7: any record is a copy", _PROOF, "return self[1:] == other[1:]", "return True"),
-    Mutant("F7: what is lost on the way is let be", _PROOF, "- (sync.upstream - first)", "- 0"),
+    Mutant("F7: what is lost on the way is let be", _PROOF, "    if matched < len(ours):", "    if False:"),
     Mutant("F7: a sync is a commit", _REPLICA, "return min(sync.upstream, committed) + 1", "return sync.upstream + 1"),
     Mutant("F7: of two rows the last counts", _POSITIONS, "        if partition in here:", "        if False:"),
 )

@@ -272,7 +272,7 @@ def read_messages(
 
 def open_consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> Any:
     """Return a consumer of committed records without a group; ``fetching`` are settings of how much it fetches."""
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, KafkaException
 
     quiet = logging.getLogger("retention_cli.brokers.records")
     quiet.addHandler(logging.NullHandler())
@@ -290,7 +290,10 @@ def open_consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> 
         "fetch.queue.backoff.ms": 5,  # by default a full queue pauses fetching for a second
         "log_level": 0,
     }
-    return Consumer(config, logger=quiet)
+    try:
+        return Consumer(config, logger=quiet)
+    except KafkaException as error:
+        raise RequestFailedError(error.args[0].str(), retriable=False) from None
 
 
 def _read_chunk(

@@ -42,6 +42,7 @@ class Memories:
     ) -> None:
         self.kind: Kind = "local" if topic is None else "cluster"
         self.notes: list[Reason] = []
+        self.unsaved: Reason | None = None  # why others, or a later run, do not know what this one has seen
         self._state_dir = state_dir
         self._topic = topic
         self._will_save = will_save
@@ -86,9 +87,9 @@ class Memories:
                 try:
                     memory.save(now_ms)
                 except NotSharedError as error:
-                    self.notes.append(Reason("ledger", f"this run is remembered on this machine alone: {error}"))
+                    self._forgets(f"this run is remembered on this machine alone: {error}")
                 except StateError as error:
-                    self.notes.append(Reason("ledger", f"nothing was remembered of this run: {error}"))
+                    self._forgets(f"nothing was remembered of this run: {error}")
         self._collect_notes()
 
     def close(self) -> None:
@@ -109,7 +110,7 @@ class Memories:
         except StateError as error:
             if there or self.kind == "cluster":  # others remember more than this machine does
                 return lost(str(error))
-            self.notes.append(Reason("ledger", f"nothing is remembered of this run: {error}"))
+            self._forgets(f"nothing is remembered of this run: {error}")
             return NoMemory()
 
     def _ledger(self, folder: Path) -> Ledger:
@@ -121,6 +122,10 @@ class Memories:
         from retention_cli.memory.cluster_ledger import ClusterLedger
 
         return ClusterLedger(folder, self._topic, self._clock_ms, known, will_save=self._will_save)
+
+    def _forgets(self, text: str) -> None:
+        self.unsaved = Reason("ledger", text)
+        self.notes.append(self.unsaved)
 
     def _collect_notes(self) -> None:
         for memory in self._open.values():

@@ -153,6 +153,9 @@ class Loop:
         if passed.refused:
             self._failed("refused", "; ".join(reason.text for reason in passed.plan.refusals))
             return
+        if passed.hold is not None and passed.hold.code in ("ledger", "audit"):
+            self._failed("state", passed.hold.text)
+            return
         if self.trims and (problem := self.leadership.problem) is not None:
             self._failed("election", problem)
             return

@@ -5,16 +5,20 @@ Nothing here decides or rechecks: it only says when a plan may be carried out, a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from retention_cli.audit.chain import Link
+from retention_cli.audit.head import HeadError, read_head
 from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.core.progress import Progress
+from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.memory.samples import not_seen_past
 from retention_cli.memory.stores import Kind, Memories
 from retention_cli.observe.request import Observation
@@ -22,6 +26,7 @@ from retention_cli.plan.make import make_plan
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import Selection
+from retention_cli.trim.batches import StopError
 from retention_cli.trim.ceiling import Ceiling, Narrowed, narrowed
 from retention_cli.trim.history import past_day
 from retention_cli.trim.report import TrimReport
@@ -33,6 +38,10 @@ from retention_cli.watch.policy_file import Look, PolicyFile
 if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
     from retention_cli.disks.batch_sizes import BatchSizes
     from retention_cli.disks.solve.inventory_view import InventoryView
+
+
+JUMP_S: Final = 60.0
+"""How much our clock may be set between two passes (s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,8 @@ class Passes:
 
     setup: Setup
     _cluster_id: str | None = field(default=None, init=False)
+    _clocks: tuple[int, float] | None = field(default=None, init=False)
+    _head: Link | None = field(default=None, init=False)
     _ledger: NamedLedger | None = field(default=None, init=False)
     _after: TopicPartition | None = field(default=None, init=False)
 
@@ -102,6 +113,9 @@ class Passes:
             PolicyError, BrokerError, StateError, Refusal, NothingMatchesError: nothing was trimmed.
         """
         setup = self.setup
+        if (jumped := self._jumped()) is not None:
+            raise StateError(jumped)
+        self._clocks = (setup.clock_ms(), _since_boot_s())
         look = setup.policy.look()
         with setup.reader() as reader:
             self._check_cluster(reader)
@@ -138,7 +152,8 @@ class Passes:
         self._pin(plan.cluster_id)
         values = measured(plan, groups, selection.decided_alone.policy.disks.percent)
         term = setup.leadership.term() if setup.trims else None
-        hold = self._hold(look, plan, term, self._other_ledger(memories, plan.cluster_id))
+        lost = self._other_ledger(memories, plan.cluster_id) or memories.unsaved or self._other_log(plan.cluster_id)
+        hold = self._hold(look, plan, term, lost)
         notes = list(plan.notes)
         if hold is not None or term is None or not plan.totals.trim:
             refused = bool(plan.refusals) and setup.trims
@@ -150,10 +165,13 @@ class Passes:
             clock_ms=setup.clock_ms,
             memories=memories,
             inventory=inventory,
-            permit=lambda: self._permit(term),
+            permit=lambda: self._permit(term, selection.policy.digest),
         )
         told = len(memories.notes)
-        report = run_trim(reader, under.plan, orders, setup.exit_code_for, setup.progress)
+        try:
+            report = run_trim(reader, under.plan, orders, setup.exit_code_for, setup.progress)
+        finally:
+            self._head = self._head_of_log(plan.cluster_id) or self._head
         self._after = under.last if under.cut or under.later else None
         return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[told:]])
 
@@ -190,10 +208,40 @@ class Passes:
         return Reason("ledger", text)
 
     @contextmanager
-    def _permit(self, term: int) -> Iterator[None]:
+    def _permit(self, term: int, digest: str) -> Iterator[None]:
         with self.setup.uninterrupted():
+            self.setup.policy.again(digest)
+            if (jumped := self._jumped()) is not None:
+                raise StopError(Reason("G8", jumped))
             self.setup.leadership.check(term)
             yield
+
+    def _jumped(self) -> str | None:
+        """Return why our clock is not to be trusted: it was set since the last pass. None if it was not."""
+        if self._clocks is None:
+            return None
+        wall_ms, since_boot_s = self._clocks
+        off_s = (self.setup.clock_ms() - wall_ms) / 1000 - (_since_boot_s() - since_boot_s)
+        if abs(off_s) <= JUMP_S:
+            return None
+        way = "ahead" if off_s > 0 else "back"
+        text = f"this machine's clock was set {way} by {abs(off_s):,.0f} s"
+        return f"{text}: nothing is planned until it is right again, or this is started anew"
+
+    def _other_log(self, cluster_id: str) -> Reason | None:
+        """Return why the audit log is not to be trusted: lines that this process saw are gone, and limits with them."""
+        text = "the audit log is not the one that this process knows, or older: start anew if that is meant"
+        try:
+            head = self._head_of_log(cluster_id)
+        except HeadError as error:
+            return Reason("audit", str(error))
+        if self._head is not None and (head is None or head.seq < self._head.seq):
+            return Reason("audit", text)
+        self._head = head
+        return None
+
+    def _head_of_log(self, cluster_id: str) -> Link | None:
+        return read_head(cluster_folder(self.setup.state_dir, cluster_id))
 
     def _check_cluster(self, reader: ClusterReader) -> None:
         if self._cluster_id is not None:
@@ -211,6 +259,11 @@ class Passes:
                 f"start kretain watch anew if that is meant"
             )
         self._cluster_id = cluster_id
+
+
+def _since_boot_s() -> float:
+    """Return a clock that nobody sets, and that goes on while the machine sleeps, where there is one (s)."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _whole(selection: Selection, topic: str) -> bool:

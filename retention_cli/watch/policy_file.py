@@ -2,18 +2,22 @@
 
 A text that does not parse may have been meant to stop deletes, and one that does may be half of what an editor is
 writing. So while the file is broken, the last good one is planned by, and nothing is trimmed; a changed one is planned
-by at once, but trimmed by only if the next pass finds it unchanged.
+by at once, but trimmed by only once it was found unchanged for some seconds.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from retention_cli.core.model import Reason
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import Selection
 from retention_cli.trim.batches import StopError
+
+SETTLES_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +38,15 @@ class PolicyFile:
 
     Args:
         load: reads and checks it.
+        settles_s: how long a changed file must stay as it is before it is trimmed by (s).
     """
 
     load: Callable[[], Selection]
+    settles_s: float = SETTLES_S
     valid: bool = True
     """Whether the file was right when it was last read."""
     _good: Selection | None = None
-    _before: str | None = field(default=None)
+    _before: tuple[str, float] | None = field(default=None)
 
     def look(self) -> Look:
         """Read the file at the beginning of a pass.
@@ -58,11 +64,15 @@ class PolicyFile:
             hold = Reason("policy", "nothing is trimmed while the policy file is broken; planned by the last good one")
             return Look(self._good, error, hold)
         digest = selection.policy.digest
-        settled = first or digest == self._before
-        self._good, self._before, self.valid = selection, digest, True
-        if settled:
+        now_s = time.monotonic()
+        if first:
+            self._before = (digest, now_s - self.settles_s)
+        elif self._before is None or self._before[0] != digest:
+            self._before = (digest, now_s)
+        self._good, self.valid = selection, True
+        if now_s - self._before[1] >= self.settles_s:
             return Look(selection)
-        text = "the policy file has changed: planned by it now, trimmed by it from the next pass on"
+        text = "the policy file has changed: planned by it now, trimmed by it once it has stayed as it is"
         return Look(selection, None, Reason("policy", text))
 
     def again(self, digest: str) -> Selection:

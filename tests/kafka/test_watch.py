@@ -146,7 +146,7 @@ def test_a_policy_that_breaks_or_changes_while_it_runs_trims_nothing_until_it_ha
         last = watcher.passes()
         at = next(n for n, line in enumerate(last) if "trimmed 2 records" in line)
         assert "did not trim 2 records" in last[at - 1]
-        assert "trimmed by it from the next pass on" in last[at - 1]
+        assert "trimmed by it once it has stayed as it is" in last[at - 1]
         assert watcher.metrics()["kretain_policy_valid",] == 1
         assert watcher.end() == 0
     assert here.ends(topic)[0] == 9

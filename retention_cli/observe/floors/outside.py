@@ -32,7 +32,7 @@ KINDS: Final[Mapping[str, ModuleType]] = {
 }
 """A source is a module with ``read(source, reach)``: its consumers, or a :class:`SourceError`."""
 _GRACE_S: Final = 1.0
-_OF_LIBRARIES: Final = (LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+_OF_LIBRARIES: Final = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
 Read = Consumers | SourceError
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import TopicPartition
 from retention_cli.observe.floors.sources.mirror_topics import Committed, Sync, parse_committed, parse_sync
-from retention_cli.observe.floors.sources.proof import Extent, Print, Run, out_of_range, spare_offsets
+from retention_cli.observe.floors.sources.proof import Extent, Print, Run, out_of_range, proven_to
 from retention_cli.observe.floors.sources.replica import position_of
 
 TP = TopicPartition("t", 1)
@@ -135,10 +135,22 @@ def test_a_sync_is_of_records_that_are_there(sync: Sync, there: Extent, said: st
     assert found is None if said is None else str(found).startswith(said)
 
 
-def test_records_that_were_copied_twice_add_and_lost_ones_subtract() -> None:
-    assert spare_offsets(Sync(19, 119), 10, 110) == 0
-    assert spare_offsets(Sync(19, 122), 10, 110) == 3
-    assert spare_offsets(Sync(19, 118), 10, 110) == -1
+@pytest.mark.parametrize(
+    ("offsets", "matched", "whole", "proven"),
+    [
+        ([0, 1, 4, 9], 4, True, 10),
+        ([0, 1, 4, 9], 4, False, 10),
+        ([0, 1, 4], 3, False, 5),
+        ([0, 1, 4], 2, True, 4),
+        ([3, 4], 0, True, 3),
+        ([], 0, False, 0),
+    ],
+)
+def test_a_copy_is_proven_up_to_the_first_record_that_it_lacks(
+    offsets: list[int], matched: int, whole: bool, proven: int
+) -> None:
+    run = Run(TP, Extent(0, 20), TP, Extent(0, 20), Sync(9, 9))
+    assert proven_to(run, [Print(one, 5, b"a") for one in offsets], matched, whole=whole) == proven
 
 
 def test_prints_are_equal_whatever_their_offsets() -> None:

@@ -18,7 +18,7 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError, Unauth
 from retention_cli.core.model import Reason
 from retention_cli.core.state_dir import StateError
 from retention_cli.policy.errors import PolicyError
-from retention_cli.policy.load import load_policy
+from retention_cli.policy.load import load_policy, parse_policy
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.trim.batches import RefusedError, StopError
 from retention_cli.trim.run import PlanRefusedError
@@ -101,7 +101,7 @@ def test_each_error_has_a_kind_and_a_defect_has_none(error: Exception, kind: str
 
 
 def policy_file(path: Path) -> PolicyFile:
-    return PolicyFile(lambda: Selection(load_policy(path)))
+    return PolicyFile(lambda: Selection(load_policy(path)), settles_s=1e-9)  # two looks in a row
 
 
 @pytest.mark.parametrize(
@@ -214,3 +214,17 @@ def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
 def test_no_addresses(text: str) -> None:
     with pytest.raises((UsageError, typer.BadParameter)):
         _address(text)
+
+
+def test_a_changed_file_is_not_trusted_at_once_however_soon_it_is_looked_at_again() -> None:
+    """An instance that has just become the leader looks again within a moment."""
+    texts = ["retention.ms: 7d", "retention.ms: 1d"]
+
+    def load() -> Selection:
+        text = f"version: 1\ntopics: [{{match: a, {texts[0]}}}]"
+        return Selection(parse_policy(text, "p.yaml", f"sha256:{texts[0]}"))
+
+    file = PolicyFile(load)
+    assert file.look().hold is None
+    del texts[0]
+    assert [file.look().hold is None for _ in range(3)] == [False] * 3

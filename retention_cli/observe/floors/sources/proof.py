@@ -1,15 +1,16 @@
 """Whether a copy in another cluster is one of the records that are there now: it begins and ends as they do.
 
-The last offset sync names a record and its copy: both must be there and be equal. So must the first record of the
-source and its copy, with no fewer offsets from one to the other than the source has; and where there are exactly as
-many, a few between them. A topic that was recreated on either side, or has lost records, fails one of these. What two
-logs do not show: records that were lost on the way and made up for by as many that were copied twice.
+The last offset sync names a record and its copy: both must be there and be equal, and so must the first record of the
+source and its copy. From there on, both logs are read side by side: each record of the source needs an equal one in the
+copy, in order; what the copy has beside them is passed over (records that were copied twice, or of other writers). So
+far as that goes, and no farther, the copy holds what the source has. Markers of transactions are no records.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -23,8 +24,10 @@ from retention_cli.policy.shown import plain
 
 _AHEAD: Final = 1_000
 """How many offsets are read for the first record, and for its copy."""
-_BETWEEN: Final = 3
-"""How many records between the first and the last are compared."""
+_SPARE_S: Final = 0.5
+"""How long before the deadline reading ends (s)."""
+_IN_ALL, _MOST, _LEAST = 500_000, 20_000, 200
+"""How many records are compared at a time: of all partitions, of each at the most, and at the least."""
 
 
 class Extent(NamedTuple):
@@ -72,12 +75,20 @@ def out_of_range(run: Run) -> str | None:
     return None
 
 
-def spare_offsets(sync: Sync, first: int, copy: int) -> int:
-    """Return how many offsets more the copy has than the source, from the first record to that of the sync.
+def proven_to(run: Run, ours: Sequence[Print], matched: int, *, whole: bool) -> int:
+    """Return up to where a partition was copied, exclusive.
 
-    ``copy`` is where the copy of the record at ``first`` is. Records that were copied twice add, lost ones subtract.
+    Args:
+        run: the partition.
+        ours: its first records, in order.
+        matched: how many of them, from the first on, have an equal one in the copy, in order.
+        whole: whether those are all up to the record of the sync.
     """
-    return (sync.downstream - copy) - (sync.upstream - first)
+    if matched < len(ours):
+        return ours[matched].offset
+    if whole:
+        return run.sync.upstream + 1
+    return ours[-1].offset + 1 if ours else run.extent.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,53 +97,68 @@ class Proof:
 
     here: ClusterReader
     there: ClusterReader
-    near: ClusterMetadata
     far: ClusterMetadata
     place: str
     deadline: float
 
-    def missing(self, runs: Sequence[Run]) -> Iterator[tuple[TopicPartition, str]]:
-        """Yield the partitions of which this is not proven, with the reason."""
-        sound = []
-        for run in runs:
-            if (text := out_of_range(run)) is not None:
-                yield run.tp, f"{self._name(run)}: {text}"
-            else:
-                sound.append(run)
+    def check(self, runs: Sequence[Run]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """Return up to where each partition was copied for certain; and why that is unknown, of those where it is."""
+        doubts = {run.tp: f"{self._name(run)}: {text}" for run in runs if (text := out_of_range(run)) is not None}
+        sound = [run for run in runs if run.tp not in doubts]
         last = self._equal({run.tp: (run.sync.upstream, run.copy, run.sync.downstream) for run in sound})
         firsts = self._first({run.tp: run.extent for run in sound})
-        proven = []
+        begun: dict[Run, Print] = {}
         for run in sound:
             first = firsts[run.tp]
             if (text := last[run.tp]) is not None:
-                yield run.tp, text
+                doubts[run.tp] = text
             elif isinstance(first, str):
-                yield run.tp, f"its first record: {first}"
+                doubts[run.tp] = f"its first record: {first}"
             else:
-                proven.append((run, first))
-        begun = self._copies_of(dict(proven))
-        even = []
-        for run, first in proven:
-            copy = begun[run.tp]
-            if copy is None:
-                yield run.tp, f"no copy of its first record, at offset {first.offset:,}, is found in {self._name(run)}"
-                continue
-            spare = spare_offsets(run.sync, first.offset, copy)
-            if spare < 0:
-                why = "records were lost or left out there, or transactions have markers here"
-                yield run.tp, f"{self._name(run)} is {-spare:,} short of offset {run.sync.upstream:,}: {why}"
-            elif spare == 0:
-                even.append((run, first))
-        for part in range(1, _BETWEEN + 1):
-            probes = {}
-            for run, first in even:
-                at = first.offset + (run.sync.upstream - first.offset) * part // (_BETWEEN + 1)
-                probes[run.tp] = (at, run.copy, at - run.sync.upstream + run.sync.downstream)
-            found = self._equal(probes)
-            for run, _ in even:
-                if (text := found[run.tp]) is not None:
-                    yield run.tp, text
-            even = [(run, first) for run, first in even if found[run.tp] is None]
+                begun[run] = first
+        copies = self._copies_of(begun)
+        starts: dict[Run, int] = {}
+        for run, first in begun.items():
+            if (copy := copies[run.tp]) is None:
+                name = self._name(run)
+                doubts[run.tp] = f"no copy of its first record, at offset {first.offset:,}, is found in {name}"
+            else:
+                starts[run] = copy
+        return self._side_by_side(starts), doubts
+
+    def _side_by_side(self, starts: Mapping[Run, int]) -> dict[TopicPartition, int]:
+        """Return up to where each record has its copy, behind that of the first one: as far as there is time for."""
+        limit = max(_LEAST, min(_MOST, _IN_ALL // max(1, len(starts))))
+        ours: dict[TopicPartition, list[Print]] = {run.tp: [] for run in starts}
+        matched = {run.copy: 0 for run in starts}
+        of_copy = {run.copy: run.tp for run in starts}
+        whole = set[TopicPartition]()
+
+        def note(tp: TopicPartition, message: Message) -> bool:
+            try:
+                ours[tp].append(_print(message))
+            except UnreadableHeadersError:
+                return True
+            return len(ours[tp]) >= limit
+
+        def compare(copy: TopicPartition, message: Message) -> bool:
+            wanted, at = ours[of_copy[copy]], matched[copy]
+            try:
+                if at < len(wanted) and _print(message).is_of(wanted[at]):
+                    matched[copy] += 1
+            except UnreadableHeadersError:
+                return True
+            return matched[copy] == len(wanted)
+
+        now = time.monotonic()
+        halfway = now + (self.deadline - now) / 2
+        ranges = {run.tp: Range(run.extent.start, run.sync.upstream + 1) for run in starts}
+        for tp, error in self.here.read_ranges(ranges, halfway, note, scan=True).items():
+            if error is None and len(ours[tp]) < limit:
+                whole.add(tp)
+        there = {run.copy: Range(at, run.sync.downstream + 1) for run, at in starts.items() if ours[run.tp]}
+        self.there.read_ranges(there, self.deadline - _SPARE_S, compare, scan=True)
+        return {run.tp: proven_to(run, ours[run.tp], matched[run.copy], whole=run.tp in whole) for run in starts}
 
     def _equal(
         self, pairs: Mapping[TopicPartition, tuple[int, TopicPartition, int]]

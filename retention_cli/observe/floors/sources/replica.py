@@ -2,7 +2,7 @@
 
 MirrorMaker 2 goes on where its connector has committed: that is a position, as a group's commit is. But offsets are
 names of records in a log, and either log may have been recreated, restored or cut since. So a position counts only
-where the copy is seen to begin and to end as the source does, with as many records between: see :mod:`.proof`.
+where the copy is seen to begin and to end as the source does, and as far as it has its records: see :mod:`.proof`.
 """
 
 from __future__ import annotations
@@ -112,9 +112,14 @@ class _Replica:
                 doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {told}")
             else:
                 positions.setdefault(tp.topic, []).append((tp.partition, told))
-        for tp, text in Proof(self.here, self.there, near, far, self.source.place, self.deadline).missing(runs):
+        proven, unproven = Proof(self.here, self.there, far, self.source.place, self.deadline).check(runs)
+        for tp, text in unproven.items():
             doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {text}")
-        sound = {topic: rows for topic, rows in positions.items() if topic not in doubts}
+        sound = {
+            topic: [(number, min(at, proven.get(TopicPartition(topic, number), at))) for number, at in rows]
+            for topic, rows in positions.items()
+            if topic not in doubts
+        }
         return Consumer(sound, unreadable={topic: _first(texts) for topic, texts in doubts.items()})
 
     def _wanted(self, told: Collection[str]) -> list[str]:
