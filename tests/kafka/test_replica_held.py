@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from kretain.embedded.cluster import EmbeddedKafka
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from tests.kafka.test_event_time import Raw, send_raw
 from tests.kafka.world import HOUR, World, consumed, now_ms
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(300)]
@@ -226,6 +227,16 @@ def test_records_go_up_to_the_first_that_the_copy_lacks(pair: Pair, make: Callab
     topic = both(pair)
     make(pair, topic)
     assert start_after_a_trim(pair, topic) == (4 if make is one_left_out else 8, "")
+
+
+def test_a_record_that_can_not_be_read_is_where_the_proof_ends(pair: Pair) -> None:
+    topic = both(pair)
+    for world, name in ((pair[0], topic), (pair[1], f"primary.{topic}")):
+        put(world, name, range(5))
+        send_raw(world, name, Raw("bad"))
+        put(world, name, range(6, 10))
+    tell(pair, topic, 9, 9)
+    assert start_after_a_trim(pair, topic)[0] == 5
 
 
 def test_transactions_here_need_no_copies_of_their_markers(pair: Pair) -> None:

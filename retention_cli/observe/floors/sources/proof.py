@@ -132,12 +132,13 @@ class Proof:
         ours: dict[TopicPartition, list[Print]] = {run.tp: [] for run in starts}
         matched = {run.copy: 0 for run in starts}
         of_copy = {run.copy: run.tp for run in starts}
-        whole = set[TopicPartition]()
+        whole, unreadable = set[TopicPartition](), set[TopicPartition]()
 
         def note(tp: TopicPartition, message: Message) -> bool:
             try:
                 ours[tp].append(_print(message))
             except UnreadableHeadersError:
+                unreadable.add(tp)
                 return True
             return len(ours[tp]) >= limit
 
@@ -154,7 +155,7 @@ class Proof:
         halfway = now + (self.deadline - now) / 2
         ranges = {run.tp: Range(run.extent.start, run.sync.upstream + 1) for run in starts}
         for tp, error in self.here.read_ranges(ranges, halfway, note, scan=True).items():
-            if error is None and len(ours[tp]) < limit:
+            if error is None and tp not in unreadable and len(ours[tp]) < limit:
                 whole.add(tp)
         there = {run.copy: Range(at, run.sync.downstream + 1) for run, at in starts.items() if ours[run.tp]}
         self.there.read_ranges(there, self.deadline - _SPARE_S, compare, scan=True)
