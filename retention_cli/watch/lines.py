@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from retention_cli.core.model import Decision
+from retention_cli.core.model import Decision, Reason
 from retention_cli.core.units import format_bytes
 from retention_cli.watch.one_pass import Passed
 
@@ -78,21 +78,21 @@ def _doing(passed: Passed) -> list[str]:
         said.append(f"{held:,} held at the recheck")
     if report.interrupted:
         said.append("interrupted, the rest is left")
-    elif (why := _stopped(passed)) is not None:
-        said.append(f"stopped: {why}")
+    elif (why := stopped(passed)) is not None:
+        said.append(f"stopped: {why.text}")
     if passed.narrowed is not None and (passed.narrowed.cut or passed.narrowed.later):
         said.append(f"{passed.narrowed.cut + passed.narrowed.later:,} at the pass's ceiling, left for later passes")
     said.append(f"run {report.run}")
     return said
 
 
-def _stopped(passed: Passed) -> str | None:
+def stopped(passed: Passed) -> Reason | None:
     """Return why a trim was stopped between batches (:class:`~retention_cli.trim.batches.StopError`)."""
     rows = () if passed.report is None else passed.report.rows
     codes = ("leader", "policy")  # of those that stop a trim, and not of a topic
     return next(
         (
-            row.reasons[0].text
+            row.reasons[0]
             for row in rows
             if row.outcome == "unchanged" and row.reasons[:1] and row.reasons[0].code in codes
         ),

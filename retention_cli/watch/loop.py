@@ -14,7 +14,7 @@ from retention_cli.trim.report import TrimReport
 from retention_cli.watch.board import Board
 from retention_cli.watch.failures import kind_of
 from retention_cli.watch.leader import Leadership
-from retention_cli.watch.lines import Folded, pass_line
+from retention_cli.watch.lines import Folded, pass_line, stopped
 from retention_cli.watch.one_pass import Passed
 
 JITTER: Final = 0.1
@@ -164,6 +164,9 @@ class Loop:
                 self.board.fail("partition", lost)
             if report.stopped_by is not None:
                 raise report.stopped_by
+            if not report.interrupted and (why := stopped(passed)) is not None:
+                self._failed("election" if why.code == "leader" else "policy", why.text)
+                return
             if report.audit_problem is not None:
                 self._failed("state", f"the audit log is not whole: {report.audit_problem}")
                 return

@@ -125,6 +125,8 @@ class Passes:
             try:
                 passed = self._with(reader, look, memories)
                 memories.save(setup.clock_ms())
+                if memories.kind == "local" and (passed.hold is None or passed.hold.code != "ledger"):
+                    self._ledger = memories.named(passed.plan.cluster_id) or self._ledger
                 return passed
             finally:
                 memories.close()
