@@ -146,7 +146,7 @@ def tell(line: str, *, end: str = "\n") -> None:
         import shutil
         import textwrap
 
-        width = shutil.get_terminal_size((100, 24)).columns
+        width = shutil.get_terminal_size((100, 24)).columns - (0 if end == "\n" else len("[y/N] no"))
         line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     print(line, end=end, file=sys.stderr, flush=True)
 

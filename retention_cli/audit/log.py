@@ -270,13 +270,14 @@ def _one_by_one(events: Iterable[Event]) -> Iterator[Run]:
     for event in events:
         if event["run"] not in runs and event["event"] != "run":
             runs[event["run"]] = Run(event["run"], event)
-        run = _add(runs, event)
-        if run.end is not None:
-            yield runs.pop(run.run)
+        _add(runs, event)
+        if runs[event["run"]].end is not None:
+            yield runs.pop(event["run"])
     yield from runs.values()
 
 
-def _add(runs: dict[str, Run], event: Event) -> Run:
+def _add(runs: dict[str, Run], event: Event) -> None:
+    """Add an event to its run. One of a kind that this version does not know changes nothing."""
     name = event["run"]
     match event["event"]:
         case "run":
@@ -287,7 +288,6 @@ def _add(runs: dict[str, Run], event: Event) -> Run:
             runs[name].results[event["batch"]] = event
         case "end":
             runs[name].end = event
-    return runs[name]
 
 
 def _drop_torn_line(handle: int) -> None:

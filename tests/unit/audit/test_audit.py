@@ -283,3 +283,11 @@ def test_runs_that_did_nothing_are_folded_in_a_table(log: AuditLog) -> None:
     assert "… 2 runs" not in run_cli("history", "--state-dir", state, "--all", check=0).out
     assert len(run_cli("history", "--state-dir", state, "-o", "csv", check=0).out.splitlines()) == 6
     assert "leave --run, --since" in run_cli("history", "--verify", "--limit", "1", "--state-dir", state, check=2).err
+
+
+def test_an_event_that_a_newer_version_wrote_is_passed_over(log: AuditLog) -> None:
+    """Also before any run has begun."""
+    unknown = {"event": "weighed", "run": "r9", "at": AT}
+    write(log, unknown, BEGUN, unknown, batch(1, 0), result(1, {0: "trimmed"}))
+    assert list(log.runs()) == ["r1"]
+    assert log.trimmed_since("")[0].records == 10
