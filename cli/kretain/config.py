@@ -174,15 +174,9 @@ def settings_of(context: str) -> ConnectionSettings:
         SettingsError: there is no such context, or it can't be used.
     """
     try:
-        entry, where = context_of(context)
+        return resolve(Common(context=context), policy_counts=False).settings()
     except ConfigError as error:
         raise SettingsError(str(error)) from None
-    connection = {str(key): Setting(str(value), where) for key, value in (entry.get("settings") or {}).items()}
-    if "command-config" in entry:
-        connection |= read_properties(Path(entry["command-config"]))
-    if "bootstrap-server" in entry and ("bootstrap.servers" not in connection or "command-config" in entry):
-        connection["bootstrap.servers"] = Setting(str(entry["bootstrap-server"]), where)
-    return translate(connection)
 
 
 def _timeout_ms(value: Any, origin: str) -> int:

@@ -16,10 +16,7 @@ def arrow(module: str = "pyarrow") -> Any:
     Raises:
         MissingPartError: it is not installed.
     """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingPartError(f"Parquet needs pyarrow: pip install 'kretain[parquet]' ({error})") from None
+    return _part(module, "Parquet needs pyarrow", "parquet")
 
 
 def numpy() -> Any:
@@ -28,10 +25,7 @@ def numpy() -> Any:
     Raises:
         MissingPartError: it is not installed.
     """
-    try:
-        return importlib.import_module("numpy")
-    except ImportError as error:
-        raise MissingPartError(f"records by time need numpy: pip install 'kretain[parquet]' ({error})") from None
+    return _part("numpy", "records by time need numpy", "parquet")
 
 
 def plots(module: str = "matplotlib.figure") -> Any:
@@ -40,7 +34,20 @@ def plots(module: str = "matplotlib.figure") -> Any:
     Raises:
         MissingPartError: it is not installed.
     """
+    return _part(module, "plots need matplotlib", "report")
+
+
+def prometheus() -> Any:
+    """Return prometheus_client.
+
+    Raises:
+        MissingPartError: it is not installed.
+    """
+    return _part("prometheus_client", "metrics need prometheus_client", "metrics", ", or --listen off")
+
+
+def _part(module: str, need: str, extra: str, otherwise: str = "") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingPartError(f"plots need matplotlib: pip install 'kretain[report]' ({error})") from None
+        raise MissingPartError(f"{need}: pip install 'kretain[{extra}]'{otherwise} ({error})") from None

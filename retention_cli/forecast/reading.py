@@ -29,7 +29,7 @@ from retention_cli.forecast.steady import BrokerLimits
 from retention_cli.forecast.value import DiskForecast, Forecast, GroupForecast
 from retention_cli.memory.disk import Growth, Look, growth
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.interface import NoMemory
+from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.stores import Memories
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import Observation, Request
@@ -62,8 +62,7 @@ def read_forecast(
     """
     selection = with_live(reader, selection)
     policy = selection.policy
-    metadata = reader.metadata()
-    before = groups_before(memories, metadata.cluster_id) if before is None else before
+    before = groups_before(memories, reader.metadata([]).cluster_id) if before is None else before
     request = Request(selection.settings_for, policy.groups, now_ms, memory_for=memories, clock_ms=clock_ms)
     commits: list[GroupCommits] = []
     try:
@@ -82,7 +81,7 @@ def read_forecast(
         parts |= {one.facts.tp: part for one, part in zip(of_topic, found, strict=True)}
         topics.append(forecast_topic(name, of_topic, found))
     progress("disks")
-    disks, told = _disks(reader, selection, memories, parts, now_ms)
+    disks, told = _disks(reader, selection, memories(observation.cluster_id), parts, now_ms)
     groups = _groups(commits, observation, seen, parts, limits, _ceilings(disks), before, least_ms)
     return Forecast(
         created_at_ms=now_ms,
@@ -171,14 +170,13 @@ def groups_before(memories: Memories, cluster_id: str) -> Mapping[str, GroupMemo
 def _disks(
     reader: ClusterReader,
     selection: Selection,
-    memories: Memories,
+    memory: Memory,
     parts: Mapping[TopicPartition, PartitionForecast],
     now_ms: int,
 ) -> tuple[list[DiskForecast], list[Reason]]:
     """Return the disks' forecasts. Their usage is compared with the ledger's looks, and not added to them."""
     rules = selection.decided_alone.policy.disks
     outcomes, notes = look(reader, rules, NoMemory(), now_ms)
-    memory = memories(reader.metadata([]).cluster_id)
     found = []
     for one in outcomes:
         room = one.disk.room

@@ -209,9 +209,7 @@ class Trimmer:
                 if in_time := good_until - self.reader.clock.monotonic() >= SEND_SECONDS:
                     self._send(batch, fresh.leaders, good_until)
                     sent = True
-            if (
-                not in_time and not sent
-            ):  # the recheck was too old for any batch; reported if that happens ATTEMPTS times
+            if not in_time and not sent:  # too old a recheck for any batch; reported if that happens ATTEMPTS times
                 slow = Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time")
                 for tp in batch:
                     self._try_again(tp, row_of(tp, "failed", targets[tp].offset, reasons=(slow,)))

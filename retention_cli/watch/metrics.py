@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from retention_cli.core.extras import MissingPartError
+from retention_cli.core.extras import prometheus
 from retention_cli.core.printable import printable
 
 if TYPE_CHECKING:
@@ -29,31 +29,16 @@ NAMES: Final = (
 """Every metric, as it is called in a query."""
 
 
-def client() -> Any:
-    """Return prometheus_client.
-
-    Raises:
-        MissingPartError: it is not installed.
-    """
-    try:
-        import prometheus_client
-    except ImportError as error:
-        raise MissingPartError(
-            f"metrics need prometheus_client: pip install 'kretain[metrics]', or --listen off ({error})"
-        ) from None
-    return prometheus_client
-
-
 def registry_of(board: Board) -> Any:
     """Return a registry of its own, whose only collector reads the board."""
-    registry = client().CollectorRegistry()
+    registry = prometheus().CollectorRegistry()
     registry.register(_Collector(board))
     return registry
 
 
 def as_text(registry: Any) -> str:
     """Return the metrics in Prometheus' text format, as node_exporter's textfile collector reads it."""
-    return str(client().generate_latest(registry).decode("utf-8"))
+    return str(prometheus().generate_latest(registry).decode("utf-8"))
 
 
 class _Collector:

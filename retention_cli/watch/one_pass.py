@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -173,7 +173,8 @@ class Passes:
         try:
             report = run_trim(reader, under.plan, orders, setup.exit_code_for, setup.progress)
         finally:
-            self._head = self._head_of_log(plan.cluster_id) or self._head
+            with suppress(HeadError):  # the next pass says so, and this one's own error counts
+                self._head = self._head_of_log(plan.cluster_id) or self._head
         self._after = under.last if under.cut or under.later else None
         return Passed(plan, values, None, narrowed=under, report=report, notes=[*notes, *memories.notes[told:]])
 

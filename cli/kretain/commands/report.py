@@ -54,15 +54,13 @@ def report(
     if plan is not None:
         from kretain.render.page.plan_page import plan_page
         from retention_cli.core.state_dir import cluster_folder
-        from retention_cli.plan.load import read_plan
+        from retention_cli.engines.fleet.saved import read_any
         from retention_cli.plan.saved import SavedPlanError
+        from retention_cli.plan.value import Plan
 
-        try:
-            saved = read_plan(plan)
-        except SavedPlanError as error:
-            if "the plan of a fleet" in str(error):  # whose remedy is another command's
-                raise SavedPlanError(f"{plan} is the plan of a fleet: a page is of one cluster's plan") from None
-            raise
+        saved = read_any(plan)
+        if not isinstance(saved, Plan):
+            raise SavedPlanError(f"{plan} is the plan of a fleet: a page is of one cluster's plan")
         disks, notes = _disks([cluster_folder(settings.state_dir, saved.cluster_id)])
         more = [] if forecast is None else [forecast_section(read_forecast_file(forecast, saved.cluster_id))]
         text = plan_page(saved, disks, notes, more)

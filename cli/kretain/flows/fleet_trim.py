@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +67,7 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     # All of a saved plan is read and validated before the first request; rows are not kept.
     shares = [fleet_share(name, plan(), flags.max_partitions) for name, plan in chosen.plans.items()]
     if not flags.dry_run and not flags.yes and any(share.partitions for share in shares):
-        _leave_out_exceeding(members, chosen, flags)
+        _leave_out_exceeding(members, chosen, flags, {one.name for one in shares if one.partitions})
         shares = [one for one in shares if one.name not in chosen.failures]
         typed = [name for member in members for name in fleet.clusters[member.name].typed]
         confirm(lambda: fleet_question(shares, list(chosen.failures)), chosen.show, typed)
@@ -82,8 +82,8 @@ def trim_fleet(fleet: Fleet, topics: list[str] | None, one_off: OneOff, flags: T
     return of_many(codes)
 
 
-def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, flags: TrimFlags) -> None:
-    """Refuse what exceeds a cluster's limits before the user is asked (G6).
+def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, flags: TrimFlags, going: Collection[str]) -> None:
+    """Refuse what exceeds a cluster's limits before the user is asked (G6). ``going`` are those with something to trim.
 
     Raises:
         RefusedError: that is every cluster that would be trimmed; nothing was.
@@ -95,13 +95,13 @@ def _leave_out_exceeding(members: list[Member], chosen: FleetPlans, flags: TrimF
 
     refused: dict[str, Failure] = {}
     for member in members:
-        if member.name not in chosen.plans:
+        if member.name not in going:
             continue
         plan, limits = chosen.plans[member.name](), member.selection().policy.limits
         day = past_day(member.state_dir, plan.cluster_id, now_ms(), limits)
         if over := exceeded(plan, asked_for(plan, flags.max_partitions), day, limits):
             refused[member.name] = Failure(str(LimitsError(over)), LimitsError(over))
-    if refused and len(refused) == sum(1 for give in chosen.plans.values() if give().totals.trim):
+    if refused.keys() == set(going):
         raise RefusedError("; ".join(f"{name}: {one.error}" for name, one in refused.items()))
     for name, failure in refused.items():
         tell(f"kretain: {name} is left alone: {failure.error}")

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.log_offsets import Found
-from retention_cli.brokers.metadata import TopicMetadata
+from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.brokers.topic_configs import TopicConfig
@@ -121,8 +121,7 @@ def initialize(
     Raises:
         BrokerError: a topic could not be created, or can't be described.
     """
-    metadata = reader.metadata()
-    copies = min(_REPLICAS, len(metadata.brokers)) if replication_factor is None else replication_factor
+    copies = _copies(reader.metadata(), replication_factor)
     for topic in OWN_TOPICS:
         config = {**_CONFIGS[topic], "min.insync.replicas": str(_IN_SYNC if copies >= _REPLICAS else 1)}
         seen, made = _made(reader, writer, TopicSpec(topic, copies, config))
@@ -136,10 +135,14 @@ def look(reader: ClusterReader, replication_factor: int | None = None) -> Iterat
         BrokerError: the cluster or a topic's settings can't be read.
     """
     metadata = reader.metadata()
-    copies = min(_REPLICAS, len(metadata.brokers)) if replication_factor is None else replication_factor
+    copies = _copies(metadata, replication_factor)
     for topic in OWN_TOPICS:
         seen = metadata.topics.get(topic)
         yield Initialized(topic, "missing", 1, copies) if seen is None else _looked_at(reader, seen, made=False)
+
+
+def _copies(metadata: ClusterMetadata, replication_factor: int | None) -> int:
+    return min(_REPLICAS, len(metadata.brokers)) if replication_factor is None else replication_factor
 
 
 def _made(reader: ClusterReader, writer: ClusterWriter, spec: TopicSpec) -> tuple[TopicMetadata, bool]:

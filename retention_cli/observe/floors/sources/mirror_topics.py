@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import Found, Spec
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Range
 from retention_cli.core.model import TopicPartition
+from retention_cli.observe.floors.sources.extents import read_extents
 from retention_cli.observe.floors.sources.interface import MAX_OFFSET, MAX_PARTITION, SourceError
 from retention_cli.policy.shown import plain
 
@@ -153,9 +153,6 @@ def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, 
     if name not in cluster.topics:
         where = reader.settings.bootstrap
         raise SourceError(f"{where} has no topic {name}, or this user may not describe it: write {key}")
-    leaders = cluster.places([name])
-    specs: tuple[Spec, ...] = ("earliest", "last-stable")
-    starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
     odd: list[int] = []
 
     def checked(record: Record) -> None:
@@ -166,14 +163,13 @@ def _read(reader: ClusterReader, cluster: ClusterMetadata, name: str, key: str, 
         except ValueError:
             odd.append(record.offset)
 
-    for tp in leaders:
-        start, end = starts[tp], ends[tp]
-        if not isinstance(start, Found) or not isinstance(end, Found):
-            raise SourceError(f"{tp}: its ends can't be read: {plain(str(end))}")
-        if start.offset == end.offset:
+    for tp, extent in read_extents(reader, cluster, [name], "last-stable").items():
+        if isinstance(extent, str):
+            raise SourceError(f"{tp} {extent}")
+        if extent.start == extent.end:
             continue
-        reached = reader.read_whole(tp, Range(start.offset, end.offset), checked)
-        if isinstance(reached, RequestFailedError) or reached < end.offset:
+        reached = reader.read_whole(tp, Range(*extent), checked)
+        if isinstance(reached, RequestFailedError) or reached < extent.end:
             raise SourceError(f"{tp} can't be read to its end: {plain(str(reached))}")
         if odd:
             raise SourceError(f"{tp}: the message at offset {odd[0]:,} is not what MirrorMaker 2 writes there")

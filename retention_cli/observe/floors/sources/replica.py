@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from retention_cli.brokers.errors import BrokerError, RequestFailedError, SettingsError
-from retention_cli.brokers.log_offsets import Found, Spec
+from retention_cli.brokers.errors import BrokerError, SettingsError
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.printable import printable
+from retention_cli.observe.floors.sources.extents import Extent, read_extents
 from retention_cli.observe.floors.sources.interface import Consumer, Consumers, Position, Reach, SourceError
 from retention_cli.observe.floors.sources.mirror_topics import Sync, read_committed, read_syncs
-from retention_cli.observe.floors.sources.proof import Extent, Proof, Run
+from retention_cli.observe.floors.sources.proof import Proof, Run
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
@@ -94,32 +94,36 @@ class _Replica:
         doubts = {topic: [text] for topic in wanted if (text := _differs(topic, planned, near)) is not None}
         names = self.source.remote_topics or f"{alias}.{{topic}}"
         copies = {topic: names.replace("{topic}", topic) for topic in wanted if topic not in doubts}
-        extents = _extents(self.here, near, copies)
-        remote = _extents(self.there, far, (one for one in copies.values() if one in far.topics))
+        extents = read_extents(self.here, near, copies)
+        remote = read_extents(self.there, far, (one for one in copies.values() if one in far.topics))
         positions: dict[str, list[Position]] = {}
+        told_of: dict[TopicPartition, int] = {}
         runs: list[Run] = []
+
+        def doubt(tp: TopicPartition, text: str) -> None:
+            doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {text}")
+
         for tp, extent in extents.items():
             copy = TopicPartition(copies[tp.topic], tp.partition)
-            told = extent if isinstance(extent, str) else position_of(extent, syncs.get(tp), committed.get(tp))
-            if isinstance(told, int) and not isinstance(extent, str) and extent.start < told and tp in syncs:
-                if extent.start == extent.end:
-                    pass
-                elif isinstance(there := remote.get(copy, "is not there, or this user may not describe it"), str):
-                    told = f"its copy {plain(str(copy))} in {self.source.place} {there}"
-                else:
-                    runs.append(Run(tp, extent, copy, there, syncs[tp]))
+            sync = syncs.get(tp)
+            told = extent if isinstance(extent, str) else position_of(extent, sync, committed.get(tp))
+            there = remote.get(copy, "is not there, or this user may not describe it")
             if isinstance(told, str):
-                doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {told}")
-            else:
+                doubt(tp, told)
+            elif isinstance(extent, str) or sync is None or told <= extent.start:  # of what is still there: nothing
                 positions.setdefault(tp.topic, []).append((tp.partition, told))
+            elif isinstance(there, str):
+                doubt(tp, f"its copy {plain(str(copy))} in {self.source.place} {there}")
+            else:
+                told_of[tp] = told
+                runs.append(Run(tp, extent, copy, there, sync))
         proven, unproven = Proof(self.here, self.there, far, self.source.place, self.deadline).check(runs)
-        for tp, text in unproven.items():
-            doubts.setdefault(tp.topic, []).append(f"partition {tp.partition}: {text}")
-        sound = {
-            topic: [(number, min(at, proven.get(TopicPartition(topic, number), at))) for number, at in rows]
-            for topic, rows in positions.items()
-            if topic not in doubts
-        }
+        for tp, told in told_of.items():
+            if tp in proven:
+                positions.setdefault(tp.topic, []).append((tp.partition, min(told, proven[tp])))
+            else:
+                doubt(tp, unproven[tp])
+        sound = {topic: rows for topic, rows in positions.items() if topic not in doubts}
         return Consumer(sound, unreadable={topic: _first(texts) for topic, texts in doubts.items()})
 
     def _wanted(self, told: Collection[str]) -> list[str]:
@@ -151,24 +155,6 @@ def _differs(topic: str, planned: ClusterMetadata, near: ClusterMetadata) -> str
     ):
         return "brokers don't agree on it: it was made or changed just now"
     return None
-
-
-def _extents(
-    reader: ClusterReader, metadata: ClusterMetadata, topics: Iterable[str]
-) -> dict[TopicPartition, Extent | str]:
-    """Return S and H of each partition of these topics, or why one can't be read."""
-    leaders = metadata.places(sorted(set(topics)))
-    specs: tuple[Spec, ...] = ("earliest", "latest")
-    starts, ends = reader.list_offsets([dict.fromkeys(leaders, spec) for spec in specs], leaders)
-    found: dict[TopicPartition, Extent | str] = {}
-    for tp in leaders:
-        start, end = starts[tp], ends[tp]
-        if isinstance(start, Found) and isinstance(end, Found):
-            found[tp] = Extent(start.offset, end.offset)
-        else:
-            failed = next((one for one in (start, end) if isinstance(one, RequestFailedError)), "it names no end")
-            found[tp] = f"can't be read: {failed}"
-    return found
 
 
 def _first(texts: list[str]) -> str:
