@@ -58,6 +58,7 @@ class Orders:
         dry_run: send nothing, and create no object that could.
         max_partitions: trim at most this many partitions, the first ones.
         wait_lock_s: how long to wait for another trim of this cluster to end.
+        max_age_ms: how old the plan may be once the wait is over; None: any age.
         source: the plan's file, None if the plan was made in this run.
         memories: the ledgers of clusters.
         inventory: the inventory of segments, or the reader of batch sizes for R5; None if neither was given.
@@ -74,6 +75,7 @@ class Orders:
     dry_run: bool = False
     max_partitions: int | None = None
     wait_lock_s: float = 0.0
+    max_age_ms: int | None = None
     source: str | None = None
     memories: Memories | None = None
     inventory: InventoryView | BatchSizes | None = None
@@ -90,12 +92,8 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
     Raises:
         PlanRefusedError: the plan is too old or from the future, or its flags or TOPICs differ.
     """
-    age = now_ms - plan.created_at_ms
-    if age > max_age_ms:
-        raise PlanRefusedError(
-            f"the plan is {format_age(age)} old (limit {format_age(max_age_ms)}): run kretain plan again"
-        )
-    if age < -_CLOCK_SLACK_MS:
+    _check_age(plan, now_ms, max_age_ms)
+    if now_ms - plan.created_at_ms < -_CLOCK_SLACK_MS:
         raise PlanRefusedError(
             f"the plan is from the future ({timestamp(plan.created_at_ms)}): check this machine's clock"
         )
@@ -105,6 +103,14 @@ def check_saved(plan: Plan, selection: Selection, now_ms: int, max_age_ms: int) 
         raise PlanRefusedError(f"the plan was made with other one-off rules ({made_with}): give the same ones again")
     if plan.flags and tuple(plan.topics) != selection.topics:
         raise PlanRefusedError(f"the plan's one-off rules were for TOPIC {' '.join(plan.topics)}: give the same again")
+
+
+def _check_age(plan: Plan, now_ms: int, max_age_ms: int) -> None:
+    age = now_ms - plan.created_at_ms
+    if age > max_age_ms:
+        raise PlanRefusedError(
+            f"the plan is {format_age(age)} old (limit {format_age(max_age_ms)}): run kretain plan again"
+        )
 
 
 def check_cluster(plan: Plan, cluster_id: str) -> None:
@@ -124,6 +130,7 @@ def run_trim(
 
     Raises:
         trim.RefusedError: a limit of the policy would be exceeded; nothing was trimmed.
+        PlanRefusedError: the plan has become too old while the lock was waited for.
         LockedError: another trim of this cluster is running.
         StateError: the audit log can't be read or written, or the policy has limits per day and the log's chain is
             broken; nothing was trimmed. A failure after the first batch is in the report instead, and ends the trim.
@@ -140,6 +147,8 @@ def run_trim(
         trim_lock(folder, timestamp(now_ms), orders.wait_lock_s),
         orders.broker_clock_for(reader, orders.clock_ms) as clock,
     ):
+        if orders.max_age_ms is not None:
+            _check_age(plan, orders.clock_ms(), orders.max_age_ms)
         journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
         past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
         trimmer = _trimmer(reader, plan, orders, run, past, orders.deleter_for(reader), journal, progress, clock)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.plan.value import Plan
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.report import TrimReport, TrimRow
+from retention_cli.trim.run import PlanRefusedError
 from tests.kafka.world import HOUR, World, consumed
 
 OLD = [30 * HOUR] * 10
@@ -353,6 +357,23 @@ def test_one_trim_at_a_time(world: World, topic: str) -> None:
     with trim_lock(world.state_dir / plan.cluster_id, "then"), pytest.raises(LockedError, match="since then"):
         world.trim(plan, consumed(topic))
     assert world.ends(topic) == (0, 10)
+
+
+def test_a_saved_plan_does_not_grow_too_old_behind_the_lock(world: World, topic: str) -> None:
+    plan = world.plan(consumed(topic))
+    with (
+        ThreadPoolExecutor(1) as other,
+        contextlib.ExitStack() as held,
+        pytest.raises(PlanRefusedError, match="run kretain plan again"),
+    ):
+        held.enter_context(trim_lock(world.state_dir / plan.cluster_id, "then"))
+        waiting = other.submit(world.trim, plan, consumed(topic), wait_lock_s=30.0, max_age_ms=500)
+        time.sleep(0.8)
+        held.close()
+        waiting.result(30)
+    assert world.ends(topic) == (0, 10)
+    done = world.trim(plan, consumed(topic), max_age_ms=600_000)
+    assert done.count("trimmed") == 1
 
 
 def test_a_partition_that_the_broker_refuses_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,7 @@ def trim(
             dry_run=dry_run,
             max_partitions=max_partitions,
             wait_lock_s=wait_lock / 1000,
+            max_age_ms=max_age if saved is not None and wait_lock else None,
             source=None if plan is None else str(plan),
             memories=memories,
             inventory=given.view(),

@@ -165,6 +165,7 @@ def trim_one(member: Member, plan: Plan, flags: TrimFlags, sent: list[TrimReport
             dry_run=flags.dry_run,
             max_partitions=flags.max_partitions,
             wait_lock_s=flags.wait_lock_ms / 1000,
+            max_age_ms=flags.max_age_ms if flags.plan is not None and flags.wait_lock_ms else None,
             source=None if flags.plan is None else str(flags.plan),
             archiver=flags.spark.archiver(),
             progress=progress,
