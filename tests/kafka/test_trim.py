@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import time
@@ -361,16 +360,12 @@ def test_one_trim_at_a_time(world: World, topic: str) -> None:
 
 def test_a_saved_plan_does_not_grow_too_old_behind_the_lock(world: World, topic: str) -> None:
     plan = world.plan(consumed(topic))
-    with (
-        ThreadPoolExecutor(1) as other,
-        contextlib.ExitStack() as held,
-        pytest.raises(PlanRefusedError, match="run kretain plan again"),
-    ):
-        held.enter_context(trim_lock(world.state_dir / plan.cluster_id, "then"))
-        waiting = other.submit(world.trim, plan, consumed(topic), wait_lock_s=30.0, max_age_ms=500)
-        time.sleep(0.8)
-        held.close()
-        waiting.result(30)
+    with ThreadPoolExecutor(1) as other:
+        with trim_lock(world.state_dir / plan.cluster_id, "then"):
+            waiting = other.submit(world.trim, plan, consumed(topic), wait_lock_s=30.0, max_age_ms=500)
+            time.sleep(0.8)
+        with pytest.raises(PlanRefusedError, match="run kretain plan again"):
+            waiting.result(30)
     assert world.ends(topic) == (0, 10)
     done = world.trim(plan, consumed(topic), max_age_ms=600_000)
     assert done.count("trimmed") == 1
