@@ -193,7 +193,7 @@ def test_a_log_that_is_all_read_is_believed_after_others_have_led_it(tmp_path: P
             one.kafka.wait_until_ready()
             one.world.await_leaders(read, 1)
             one.world.await_leaders(old, 1)
-        wait_until(lambda: len(list(Path(node.log_dirs[0]).glob(f"{read}-0/*.log"))) == 1, "what is dead is swept")
+        wait_until(lambda: len(list(Path(node.log_dirs[0]).glob(f"{read}-0/*.log*"))) == 1, "what is dead is removed")
         made = one.plan(one.policy(percent_of(one, 4 * MIB)), "--inventory", one.scan("read"), fresh="fresh")
         assert trimmed(made).keys() == {old}
         assert disk_in(made)["doubtful_bytes"] < 50_000, "indexes, and no active segment"
