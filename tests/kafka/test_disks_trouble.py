@@ -186,14 +186,16 @@ def test_a_log_that_is_all_read_is_believed_after_others_have_led_it(tmp_path: P
     with filled(tmp_path) as one:
         read, old = one.topic("read", 3, 40), one.topic("old", 14, 30)
         [node] = one.kafka.nodes
+        folder = Path(node.log_dirs[0]) / f"{read}-0"
         one.world.delete_records(read, one.world.ends(read)[1])
-        for _ in range(2):
+        wait_until(lambda: len(list(folder.glob("*.log"))) == 1, "what is dead is swept")
+        for _ in range(2):  # which also removes what was swept
             node.terminate()
             one.kafka.start_node(node)
             one.kafka.wait_until_ready()
             one.world.await_leaders(read, 1)
             one.world.await_leaders(old, 1)
-        wait_until(lambda: len(list(Path(node.log_dirs[0]).glob(f"{read}-0/*.log*"))) == 1, "what is dead is removed")
+        wait_until(lambda: len(list(folder.glob("*.log*"))) == 1, "what is dead is removed")
         made = one.plan(one.policy(percent_of(one, 4 * MIB)), "--inventory", one.scan("read"), fresh="fresh")
         assert trimmed(made).keys() == {old}
         assert disk_in(made)["doubtful_bytes"] < 50_000, "indexes, and no active segment"
