@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "init": ("Set up", "init", "Make the topics that live settings and state: cluster need."),
     "spark": ("Set up", "spark", "What --spark needs on its executors, as an archive to ship."),
     "doctor": ("Set up", "doctor", "Check permissions, broker versions and the clock."),
+    "completion": ("Set up", "completion", "A shell's completion script."),
     "demo": ("Set up", "demo", "A real Kafka on this machine, and a guided first plan and trim."),
 }
 """Panel of the overview, module in ``kretain.commands``, and one line for the overview."""

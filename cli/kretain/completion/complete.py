@@ -73,7 +73,7 @@ def complete_contexts(incomplete: str) -> list[str]:
     try:
         from kretain.config import contexts
 
-        return sorted(name for name in contexts() if name.startswith(incomplete))
+        return sorted(name for name in contexts() if name.startswith(incomplete) and name.isprintable())
     except Exception:  # noqa: BLE001  (completion must never answer with an error)
         return []
 

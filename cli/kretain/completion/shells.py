@@ -9,7 +9,7 @@ All three ask in Typer's format for fish: the line up to the cursor in, ``value<
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 _ASK: Final = "env _KRETAIN_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS="
 
@@ -79,19 +79,27 @@ complete --command kretain --no-files --arguments '(__kretain_complete)'
 """.replace("ASK", _ASK)
 
 
+SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+"""The script of each shell."""
+
+
 def use_ours() -> None:
     """Make ``--install-completion``, ``--show-completion`` and ``completions/`` use these scripts."""
     # Typer has no public way to do this; its version is pinned, and the tests type into real shells.
     from typer import _completion_classes as classes
     from typer import _completion_shared as shared
 
-    ours = (
-        ("bash", BASH, classes.BashComplete),
-        ("zsh", ZSH, classes.ZshComplete),
-        ("fish", FISH, classes.FishComplete),
-    )
-    for shell, script, its_class in ours:
-        template = script.replace("%", "%%")  # Typer fills names in
+    ours = {"bash": classes.BashComplete, "zsh": classes.ZshComplete, "fish": classes.FishComplete}
+    for shell, its_class in ours.items():
+        template = SCRIPTS[shell].replace("%", "%%")  # Typer fills names in
         shared._completion_scripts[shell] = template  # noqa: SLF001
         its_class.source_template = template
+    in_lines = classes.FishComplete.format_completion
+
+    def in_one_line(self: Any, item: Any) -> str:
+        """Return one candidate and its help; Typer's own wraps the help, and its second line became a candidate."""
+        value, tab, text = in_lines(self, item).partition("\t")
+        return f"{value}{tab}{' '.join(text.split())}"
+
+    classes.FishComplete.format_completion = in_one_line  # type: ignore[method-assign]
     classes.completion_init()

@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from kretain.completion.complete import complete_contexts
 from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell, worst
 from kretain.system import stdio
 from kretain.system.signals import ended_after
@@ -130,6 +131,7 @@ class _Shared:
             metavar="NAME",
             panel=CONNECTION,
             help="A cluster from the configuration file; for plan and trim a glob is several.",
+            autocompletion=complete_contexts,
         ),
     ] = None
     timeout: Annotated[

@@ -68,5 +68,6 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"'{printable(value)}" if value.startswith(_FORMULA) else printable(value)
+        shown = stdio.escaped(printable(value), getattr(sys.stdout, "encoding", None) or "utf-8")  # a name stays unique
+        return f"'{shown}" if value.startswith(_FORMULA) else shown
     return "" if value is None else value

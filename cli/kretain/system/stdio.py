@@ -13,9 +13,35 @@ import os
 import select
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+PLAIN: Final = {
+    **dict.fromkeys("–—−‑─━┄┈╌╴╶╸╺", "-"),  # noqa: RUF001
+    **dict.fromkeys("│┃┆┊╎╵╷╹╻", "|"),
+    **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋", "+"),
+    **dict.fromkeys("█▉▊▋▌▍▎▏▐▁▂▃▄▅▆▇▀▓▒■", "#"),
+    **dict.fromkeys("·•░", "."),
+    **dict.fromkeys("‘’", "'"),  # noqa: RUF001
+    **dict.fromkeys("“”„", '"'),
+    **dict.fromkeys("→▶►", ">"),
+    **dict.fromkeys("←◀◄", "<"),
+    **dict.fromkeys("↑▲", "^"),
+    **dict.fromkeys("↓▼", "v"),
+    **dict.fromkeys("×✗✘", "x"),
+    **dict.fromkeys("●○◆◇✓✔", "*"),
+    "\N{NO-BREAK SPACE}": " ",
+    "…": "...",
+    "≤": "<=",
+    "≥": ">=",
+    "≠": "!=",
+    "≈": "~",
+    "±": "+-",
+    "§": "section ",
+    "°": " degrees",
+}
+"""What stands for our own signs on a terminal whose encoding lacks them: one character for one where tables align."""
 
 
 class _Channel(io.FileIO):
@@ -40,7 +66,8 @@ def prepare() -> None:
     """Install these streams, once, before any other file is opened.
 
     If the parent process has closed a descriptor, its number is occupied: otherwise a ledger could get the number 2,
-    and a library's output would overwrite it. A character that an encoding lacks is written as its escape.
+    and a library's output would overwrite it. A character that an encoding lacks is written as in :data:`PLAIN`, else
+    as its escape.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -58,10 +85,26 @@ def stream_of(number: int, was: Any) -> io.TextIOWrapper:
     return io.TextIOWrapper(
         io.BufferedWriter(_Channel(number, "w", closefd=False)),
         encoding="utf-8" if was is None else was.encoding,
-        errors="backslashreplace",
+        errors="kretain",
         line_buffering=number == 2 or (was is not None and was.line_buffering),
         write_through=was is not None and was.write_through,
     )
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Replace what an encoding lacks (:func:`codecs.register_error`)."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(PLAIN.get(one) or escaped(one) for one in lacking), error.end
+
+
+codecs.register_error("kretain", _plain)
+
+
+def escaped(text: str, encoding: str = "ascii") -> str:
+    """Return a text with the escape of each character that an encoding lacks."""
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _failure() -> OSError | None:

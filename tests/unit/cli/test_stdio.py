@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import os
@@ -9,6 +10,7 @@ import select
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,7 @@ def test_a_closed_descriptor_is_never_that_of_a_file_of_ours(tmp_path: Path) -> 
     assert int((tmp_path / "n").read_text()) > 2
 
 
+ROOT = Path(__file__).parents[3]
 POLICY = """
 version: 1
 topics:
@@ -105,6 +108,36 @@ def test_a_character_that_an_encoding_lacks_is_no_failure_and_json_stays_json(
     for output in ("table", "csv"):
         text = shown(output).decode("latin-1" if "latin-1" in environ.values() else "utf-8")
         assert wanted in text or "\\u26a0" in text
+
+
+def literals() -> Iterator[str]:
+    """Yield each text in the sources that may be printed: every string but docstrings and patterns."""
+    for file in [*(ROOT / "cli").rglob("*.py"), *(ROOT / "retention_cli").rglob("*.py")]:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+                yield node.value
+
+
+def test_each_sign_that_kretain_prints_has_an_ascii_one() -> None:
+    assert all(one.isascii() for one in stdio.PLAIN.values())
+    signs = {sign for text in literals() if text.isprintable() for sign in text if not sign.isascii()}
+    assert len(signs) > 10
+    assert signs <= stdio.PLAIN.keys()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_our_signs_gets_ascii_and_names_their_escapes(encoding: str) -> None:
+    code = "from kretain.system import stdio; stdio.prepare(); print('3 → 5 … ≤ – “x” │─█▏ ⚠ 😀')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == b'3 > 5 ... <= - "x" |-## \\u26a0 \\U0001f600\n'
 
 
 def test_half_a_surrogate_of_a_path_is_written_as_its_escape() -> None:
