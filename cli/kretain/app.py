@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from typing import Annotated, Any
+import sys
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -59,6 +60,19 @@ class LazyGroup(QuickGroup):
         command.name = cmd_name
         return command
 
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run a command, and report a usage error in our words; where stderr is no terminal, in one line."""
+        try:
+            code = super().main(*args, **{**more, "standalone_mode": False})
+        except typer.Abort:
+            print("kretain: no answer", file=sys.stderr)
+            sys.exit(1)
+        except Exception as error:
+            if not hasattr(error, "format_message"):  # Typer does not export the class of its usage errors
+                raise
+            _report_usage(error)
+        sys.exit(code or 0)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Take ``--context NAME`` before the command as if it stood behind it."""
         return super().parse_args(ctx, _behind(args))
@@ -78,6 +92,22 @@ class LazyGroup(QuickGroup):
         from kretain.completion.overview import print_overview
 
         print_overview(ctx.get_usage(), COMMANDS, EPILOG)
+
+
+def _report_usage(error: Any) -> NoReturn:
+    """Print a usage error, in one line unless in a terminal, and exit with its code."""
+    error.message = error.message.replace("Value error, ", "")  # pydantic's, by which Typer reads enumerations
+    if sys.stderr.isatty():
+        from typer.rich_utils import rich_format_error
+
+        rich_format_error(error)
+    elif type(error).__name__ != "NoArgsIsHelpError":  # which has printed the help
+        from kretain.errors import tell
+
+        ctx = getattr(error, "ctx", None)
+        text = " ".join(error.format_message().split()).removeprefix("Invalid value: ").rstrip(".")
+        tell(f"kretain: {text}; see {'kretain' if ctx is None else ctx.command_path} --help")
+    sys.exit(error.exit_code)
 
 
 def _behind(args: list[str]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from kretain.completion.complete import complete_runs
 from kretain.errors import Exit, UsageError, tell
 from kretain.options.common import COMMON, Common, Output, command, duration_ms, option
 
@@ -28,7 +29,10 @@ app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 @command(app)
 def history(
     common: Common,
-    run: Annotated[str | None, option("--run", metavar="ID", help="One run, partition by partition.")] = None,
+    run: Annotated[
+        str | None,
+        option("--run", metavar="ID", help="One run, partition by partition.", autocompletion=complete_runs),
+    ] = None,
     since: Annotated[
         int | None,
         option("--since", metavar="DURATION", parser=duration_ms, help="The runs of this last while, such as 7d."),

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from kretain.completion.complete import complete_topics
+from kretain.completion.complete import complete_live_keys, complete_live_pairs, complete_topics
 from kretain.completion.quick import QuickGroup
 from kretain.errors import Exit, UsageError
 from kretain.options.common import COMMON, Common, Output, command, option
@@ -116,7 +116,13 @@ def set_(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     settings: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE", help="What to set, as in the policy file.", show_default=False)
+        list[str],
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="What to set, as in the policy file.",
+            show_default=False,
+            autocompletion=complete_live_pairs,
+        ),
     ],
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
 ) -> Exit:
@@ -158,7 +164,13 @@ def unset(
     common: Common,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.", autocompletion=complete_topics)],
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY", help="What to take back; default: all.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY",
+            help="What to take back; default: all.",
+            show_default=False,
+            autocompletion=complete_live_keys,
+        ),
     ] = None,
     output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
 ) -> Exit:

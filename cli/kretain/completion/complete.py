@@ -78,6 +78,29 @@ def complete_contexts(incomplete: str) -> list[str]:
         return []
 
 
+def complete_runs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the runs in this machine's audit logs, the newest first."""
+    try:
+        from retention_cli.trim.history import read_history
+
+        names = [one.run for one in reversed(read_history(_resolved(ctx).state_dir))]
+        return [name for name in names if name.startswith(incomplete) and name.isprintable()]
+    except Exception:  # noqa: BLE001  (see above)
+        return []
+
+
+def complete_live_keys(incomplete: str) -> list[str]:
+    """Return the keys that the policy topic may set."""
+    from retention_cli.policy.schema import LIVE_KEYS
+
+    return sorted(key for key in LIVE_KEYS if key.startswith(incomplete))
+
+
+def complete_live_pairs(incomplete: str) -> list[str]:
+    """Return those keys, each with the ``=`` behind which its value stands."""
+    return [f"{key}=" for key in complete_live_keys(incomplete)]
+
+
 def complete_clusters(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the clusters of the fleet file on the command line."""
     try:

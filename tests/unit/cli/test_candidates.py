@@ -14,6 +14,10 @@ import typer
 from kretain import config
 from kretain.app import app
 from kretain.completion.generated import COMPLETIONS
+from retention_cli.audit.log import AuditLog
+from retention_cli.policy.schema import LIVE_KEYS
+from tests.kafka.world import run_cli
+from tests.unit.audit.test_audit import BEGUN
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,3 +63,44 @@ def test_contexts_are_candidates_of_their_option_but_not_one_that_would_write_to
     [option] = [one for one in its.params if one.name == "context"]
     with its.make_context(command, [], resilient_parsing=True) as ctx:
         assert [one.value for one in option.shell_complete(ctx, "pr")] == ["prod"]
+
+
+def test_runs_are_candidates_the_newest_first(tmp_path: Path) -> None:
+    for cluster, run in (("one", "20261121T030000Z-aaaa"), ("two", "20261122T030000Z-bbbb")):
+        (tmp_path / cluster).mkdir()
+        moment = f"{run[:4]}-{run[4:6]}-{run[6:8]}T03:00:00.000Z"
+        AuditLog(tmp_path / cluster).append({**BEGUN, "run": run, "at": moment})
+    found = candidates(f"kretain history --state-dir {tmp_path} --run 2026")
+    assert [line.partition("\t")[0] for line in found] == ["20261122T030000Z-bbbb", "20261121T030000Z-aaaa"]
+
+
+def test_live_keys_are_candidates_and_no_other_key() -> None:
+    names = [line.partition("\t")[0] for line in candidates("kretain policy unset orders ret")]
+    assert "retention.ms" in names
+    assert set(names) <= LIVE_KEYS
+    assert "retention.ms=" in [line.partition("\t")[0] for line in candidates("kretain policy set orders retention.m")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["plan", "--bogus"], "kretain: No such option: --bogus"),
+        (["plan", "-o", "xml"], "kretain: Invalid value for '--output' / '-o': 'xml' is not one of"),
+        (["explain"], "kretain: Missing argument 'TOPIC[:PARTITION]'; see kretain explain --help"),
+        (["plam"], "kretain: No such command 'plam'; did you mean plan?"),
+        (["history", "--verify", "--limit", "3"], "kretain: --verify looks at whole logs"),
+        (["policy", "sow"], "kretain: No such command 'sow'"),
+    ],
+    ids=str,
+)
+def test_a_usage_error_is_one_line_in_a_pipe(arguments: list[str], wanted: str) -> None:
+    done = run_cli(*arguments, check=2)
+    assert done.out == ""
+    assert done.err.startswith(wanted)
+    assert done.err.count("\n") == 1
+    assert "--help" in done.err
+
+
+def test_no_arguments_print_the_help() -> None:
+    done = run_cli("policy")
+    assert "Usage: kretain policy" in done.out + done.err
