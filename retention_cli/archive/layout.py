@@ -3,12 +3,13 @@
 Below an archive's URL::
 
     cluster=ID/topic=NAME/topic_id=ID/
-        day=2026-11-21/partition=3/00000000000000000000-00000000000000120000.parquet
+        partition=3/00000000000000000000-00000000000000120000.parquet
         _manifests/partition=3/00000000000000000000-00000000000000120000.json
 
-A segment holds the data records of one partition from one offset to another (exclusive), in one file per day (UTC) of
-their timestamps. File names are derived from the partition and the two offsets, so writing a segment again writes the
-same files. The manifest is written last; a file that no manifest lists does not count.
+A segment holds the data records of one partition from one offset to another (exclusive), in one file. Its name is
+derived from the partition and the two offsets, so writing a segment again writes the same file. The manifest is
+written last; a file that no manifest lists does not count. Older versions wrote a file for each day (UTC) of the
+records' timestamps, in folders ``day=2026-11-21``: those are still read.
 """
 
 from __future__ import annotations
@@ -68,6 +69,15 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A segment that was joined to a larger one: its range, and a checksum of its manifest (:func:`checksum_of`)."""
+
+    start: int
+    end: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """A segment's contents: every data record of its partition from ``start`` to ``end`` (exclusive).
 
@@ -75,6 +85,7 @@ class Manifest:
     there is no record, or no epoch. ``leader_epoch`` is the partition's when the log was read: between the last record
     and ``end``, only it identifies the log (M1). None if an older version wrote the manifest.
     ``min_ms`` and ``max_ms`` are the smallest and largest timestamp (Unix ms).
+    ``parts`` are the segments that this one was joined from, and ``inner`` their marks.
     """
 
     source: Source
@@ -90,6 +101,8 @@ class Manifest:
     last_epoch: int | None = None
     leader_epoch: int | None = None
     files: tuple[FileEntry, ...] = field(default=())
+    parts: tuple[Part, ...] = ()
+    inner: tuple[tuple[int, int], ...] = ()
 
     @property
     def path(self) -> str:
@@ -103,9 +116,11 @@ class Manifest:
 
     @property
     def marks(self) -> tuple[tuple[int, int], ...]:
-        """The (offset, leader epoch) pairs that identify the log: it must still have all of them."""
+        """The (offset, leader epoch) pairs that identify the log: it must still have all of them. By offset."""
         found = [(self.last_offset, self.last_epoch), (self.end - 1, self.leader_epoch)]
-        return tuple((offset, epoch) for offset, epoch in found if offset is not None and epoch is not None)
+        return self.inner + tuple(
+            (offset, epoch) for offset, epoch in found if offset is not None and epoch is not None
+        )
 
     @property
     def is_marked(self) -> bool:
@@ -124,9 +139,15 @@ class Place:
     path: str
 
 
-def data_path(partition: int, day: str, start: int, end: int) -> str:
+def data_path(partition: int, start: int, end: int) -> str:
     """Return a data file's path, relative to its topic's folder."""
-    return f"day={day}/partition={partition}/{_span(start, end)}.parquet"
+    return f"partition={partition}/{_span(start, end)}.parquet"
+
+
+def stored_day(path: str) -> str | None:
+    """Return the day of a file's records as its path has it, None if they may be of any day. Pure."""
+    folder = path.partition("/")[0]
+    return folder.removeprefix("day=") if folder.startswith("day=") else None
 
 
 def day_of(timestamp_ms: int | None) -> str:
@@ -154,6 +175,11 @@ def place_of(path: str) -> Place | None:
 def place_at(source: Source, start: int, end: int) -> Place:
     """Return the place of a segment's manifest."""
     return Place(source, start, end, f"{source.manifests}/{_span(start, end)}.json")
+
+
+def checksum_of(manifest: Manifest) -> str:
+    """Return the checksum that the manifest's text includes."""
+    return _checksum(_body(manifest))
 
 
 def manifest_text(manifest: Manifest) -> str:
@@ -213,7 +239,16 @@ def _body(one: Manifest) -> dict[str, Any]:
             {"path": file.path, "bytes": file.size_bytes, "records": file.records, "checksum": file.checksum}
             for file in one.files
         ],
+        **_joined(one),
     }
+
+
+def _joined(one: Manifest) -> dict[str, Any]:
+    """Return the keys that only a joined segment has."""
+    if not one.parts:
+        return {}
+    parts = [{"from": part.start, "to": part.end, "checksum": part.checksum} for part in one.parts]
+    return {"parts": parts, "marks": [list(mark) for mark in one.inner]}
 
 
 def _manifest(data: Mapping[str, Any]) -> Manifest:
@@ -235,6 +270,10 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
             FileEntry(_below(file["path"]), _count(file["bytes"]), _count(file["records"]), _text(file["checksum"]))
             for file in data["files"]
         ),
+        parts=tuple(
+            Part(_count(part["from"]), _count(part["to"]), _text(part["checksum"])) for part in data.get("parts", ())
+        ),
+        inner=tuple((_count(offset), _count(epoch)) for offset, epoch in data.get("marks", ())),
     )
 
 

@@ -1,8 +1,9 @@
-"""One segment of an archive: its files are written, then read back, and only then its manifest is written."""
+"""One segment of an archive: its file is written, then read back, and only then its manifest is written."""
 
 from __future__ import annotations
 
 import heapq
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -19,6 +20,7 @@ from retention_cli.archive.layout import (
     manifest_text,
     place_at,
     read_manifest,
+    stored_day,
     with_files,
 )
 from retention_cli.archive.parquet import as_batch, as_file, read_file
@@ -30,22 +32,12 @@ SEGMENT_BYTES: Final = 64 * 2**20
 SEGMENT_RECORDS: Final = 200_000
 _WAITING_BYTES: Final = 8 * 2**20
 _WAITING_RECORDS: Final = 20_000
-"""At most this many records, over all days, are held as Python objects before they are converted to Arrow."""
-
-
-@dataclass(slots=True)
-class _Day:
-    """The records of one day: Arrow batches, records not yet converted, and a checksum in the order received."""
-
-    digest: Digest = field(default_factory=Digest)
-    batches: list[Any] = field(default_factory=list)
-    waiting: list[Record] = field(default_factory=list)
-    content_bytes: int = 0
+"""At most this many records are held as Python objects before they are converted to Arrow."""
 
 
 @dataclass(slots=True)
 class SegmentBuilder:
-    """Collects the records of one segment, day by day.
+    """Collects the records of one segment.
 
     ``start`` is the segment's first offset; ``last`` is the last record's offset and leader epoch; ``epochs`` maps
     each leader epoch to its last offset.
@@ -59,8 +51,9 @@ class SegmentBuilder:
     max_ms: int | None = None
     last: tuple[int, int | None] | None = None
     epochs: dict[int, int] = field(default_factory=dict)
-    _days: dict[str, _Day] = field(default_factory=dict)
-    _waiting: int = 0
+    _digest: Digest = field(default_factory=Digest)
+    _batches: list[Any] = field(default_factory=list)
+    _waiting: list[Record] = field(default_factory=list)
     _waiting_bytes: int = 0
 
     def add(self, record: Record) -> None:
@@ -71,19 +64,11 @@ class SegmentBuilder:
         """
         if record.offset < self.start or (self.last is not None and record.offset <= self.last[0]):
             raise ArchiveError(f"offset {record.offset:,} came out of order")
-        name = day_of(record.timestamp)
-        day = self._days.get(name)
-        if day is None:
-            day = self._days[name] = _Day()
-        size = day.digest.add(record)
-        day.waiting.append(record)
-        day.content_bytes += size
-        self._waiting += 1
+        size = self._digest.add(record)
+        self._waiting.append(record)
         self._waiting_bytes += size
-        if self._waiting_bytes >= _WAITING_BYTES or self._waiting >= _WAITING_RECORDS:
-            for one in self._days.values():
-                self._pack(one)
-            self._waiting = self._waiting_bytes = 0
+        if self._waiting_bytes >= _WAITING_BYTES or len(self._waiting) >= _WAITING_RECORDS:
+            self._pack()
         self.records += 1
         self.content_bytes += size
         if record.timestamp is not None:
@@ -96,20 +81,19 @@ class SegmentBuilder:
     def write(
         self, store: Store, end: int, partitions: int, written_at: str, leader_epoch: int | None = None
     ) -> Manifest:
-        """Write the files, read them back, and return their manifest, which is not yet written.
+        """Write the file, read it back, and return its manifest, which is not yet written. No records, no file.
 
         Raises:
-            ArchiveError: a file can't be written, or differs when read back.
+            ArchiveError: the file can't be written, or differs when read back.
         """
         files = []
-        for name in sorted(self._days):
-            day = self._days[name]
-            self._pack(day)
-            path = data_path(self.source.partition, name, self.start, end)
-            content = as_file(day.batches, day.content_bytes)
-            day.batches.clear()
+        self._pack()
+        if self._batches:
+            path = data_path(self.source.partition, self.start, end)
+            content = as_file(self._batches, self.content_bytes)
+            self._batches.clear()
             store.write(f"{self.source.folder}/{path}", content)
-            files.append(FileEntry(path, len(content), day.digest.records, day.digest.text))
+            files.append(FileEntry(path, len(content), self._digest.records, self._digest.text))
             del content
         manifest = Manifest(
             source=self.source,
@@ -130,10 +114,11 @@ class SegmentBuilder:
         verify_files(store, manifest)
         return manifest
 
-    def _pack(self, day: _Day) -> None:
-        if day.waiting:
-            day.batches.append(as_batch(day.waiting, self.source))
-            day.waiting = []
+    def _pack(self) -> None:
+        if self._waiting:
+            self._batches.append(as_batch(self._waiting, self.source))
+            self._waiting = []
+            self._waiting_bytes = 0
 
 
 def commit(store: Store, manifest: Manifest) -> None:
@@ -167,7 +152,7 @@ def load(store: Store, place: Place) -> Manifest:
 def verify_files(
     store: Store, manifest: Manifest, on_records: Callable[[int], None] | None = None, *, only: FileEntry | None = None
 ) -> None:
-    """Read all of a segment's files (or one), and check sizes, counts, checksums, and each record's offset and day.
+    """Read all of a segment's files (or one), and check sizes, counts, checksums, and each record's offset (and day).
 
     Raises:
         DamagedError: a file differs; the text names the first such file and the difference.
@@ -203,16 +188,16 @@ def _checked(
     if size != file.size_bytes:
         raise DamagedError(f"{shown} has {size:,} bytes, its manifest says {file.size_bytes:,}")
     digest = Digest()
-    day = file.path.partition("/")[0].removeprefix("day=")
+    day = stored_day(file.path)
     position = manifest.start
     for record in read_file(store, path):
-        if not position <= record.offset < manifest.end or day_of(record.timestamp) != day:
+        if not position <= record.offset < manifest.end or (day is not None and day_of(record.timestamp) != day):
             raise DamagedError(f"{shown}: offset {record.offset:,} does not belong there")
         position = record.offset + 1
         try:
             digest.add(record)
-        except (KeyError, OverflowError) as error:
-            raise DamagedError(f"{shown}: offset {record.offset:,} is no record: {error}") from None
+        except (KeyError, OverflowError, AttributeError, TypeError, ValueError, struct.error):
+            raise DamagedError(f"{shown}: offset {record.offset:,} is no record: the file is damaged") from None
         if on_records is not None and digest.records % 10_000 == 0:
             on_records(10_000)
         yield record

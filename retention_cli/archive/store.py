@@ -1,8 +1,8 @@
 """The files of an archive on any of pyarrow's file systems, and how each writes a file atomically.
 
 On a local disk a file is written under a temporary name, synced and renamed, so that a file under its final name is
-complete. HDFS renames, too. An object store shows an object only when it is complete. Nothing here deletes a file
-that a manifest may list.
+complete. HDFS renames, too. An object store shows an object only when it is complete. A file that a manifest may list
+is deleted by :meth:`Store.delete` alone, which only compaction calls.
 
 Several processes may write the same file at once (a Spark task presumed lost, and its replacement): each first writes
 to a temporary name of its own, ``.NAME.TOKEN.tmp``. The next writer in the folder deletes the leftovers of dead ones;
@@ -107,6 +107,16 @@ class Store:
             else:
                 with self._fs.open_output_stream(at, compression=None) as stream:
                     stream.write(content)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; one that is not there is none to delete.
+
+        Raises:
+            ArchiveError: it can't be deleted.
+        """
+        with self._said(path, "deleted"), contextlib.suppress(FileNotFoundError):
+            if self._info(self._at(path)).is_file:
+                self._fs.delete_file(self._at(path))
 
     def files(self, folder: str = "") -> list[str]:
         """Return the paths of all files below a folder, in order; none if there is no such folder.

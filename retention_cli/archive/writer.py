@@ -44,6 +44,9 @@ class SegmentSize:
     records: int = SEGMENT_RECORDS
 
 
+DEFAULT_SIZE: Final = SegmentSize()
+
+
 @dataclass(frozen=True, slots=True)
 class Archived:
     """Every data record from ``start`` to ``end`` (exclusive) is in the archive, and was read back.

@@ -1,4 +1,4 @@
-"""``kretain archive list`` and ``verify``."""
+"""``kretain archive list``, ``verify`` and ``compact``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from kretain.options.rules import patterns
 
 if TYPE_CHECKING:
     from retention_cli.archive.catalog import ArchivedPartition
+    from retention_cli.archive.compact import Work
+    from retention_cli.archive.store import Store
 
 app = typer.Typer(
     rich_markup_mode="rich",
@@ -72,6 +74,72 @@ def verify(
     """
     damaged = _show(common, where, output, verify=True)
     return Exit.PARTIAL if damaged else Exit.DONE
+
+
+@command(app)
+def compact(
+    common: Common,
+    where: Where = None,
+    dry_run: Annotated[bool, option("--dry-run", help="Say what would be joined, and change nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Don't ask.")] = False,
+    output: Annotated[Output, option("--output", "-o", panel=COMMON, help="How to print it.")] = Output.table,
+) -> Exit:
+    """Join small segments of archives into larger ones: the same records in fewer files.
+
+    What is joined is read and compared first. The small files are deleted only when the large one was read back. No
+    segment gets larger than those that a trim writes. Exits with 5 if something is damaged: that is left as it is.
+
+    [bold]Examples[/bold]
+
+      kretain archive compact s3://backup/kafka --dry-run
+
+      kretain archive compact ./archive orders --yes
+    """
+    from kretain.config import resolve
+    from kretain.flows.archives import split
+    from kretain.flows.trims import must_confirm, now_ms
+    from kretain.render.archive import print_compacted
+    from kretain.render.kit.progress import shown
+    from kretain.render.kit.text import count
+    from retention_cli.archive.catalog import read_catalog
+    from retention_cli.archive.compact import Compacted, plan_compaction
+    from retention_cli.archive.compact import compact as run_compaction
+    from retention_cli.archive.store import Store
+    from retention_cli.core.units import format_time
+
+    urls, topics = split(where or (), resolve(common).policy)
+    found: list[tuple[Store, ArchivedPartition, Work]] = []
+    with shown(quiet=common.quiet) as progress:
+        for url in urls:
+            store = Store(url)
+            partitions, _loose = read_catalog(store, topics, progress)
+            found += [(store, one, plan_compaction(one.segments)) for one in partitions]
+    work = [row for row in found if row[2].removed]
+    done = [(store.url, Compacted(one, problems=list(one.problems)), planned) for store, one, planned in found]
+    if work and not dry_run:
+        segments = count(sum(len(planned.removed) for _store, _one, planned in work), "small segment")
+        must_confirm(
+            lambda: f"Join {segments} of {count(len(work), 'partition')}, and delete them when that is read back?",
+            "compact",
+            "nothing was changed",
+            yes=yes,
+        )
+        whole = sum(one.records for _store, _one, planned in work for join in planned.joins for one in join)
+        told = 0
+        with shown(quiet=common.quiet) as progress:
+
+            def on_records(more: int) -> None:
+                nonlocal told
+                told += more
+                progress("joining", told, whole)
+
+            done = []
+            for store, one, planned in found:
+                row = run_compaction(store, one, planned, lambda: format_time(now_ms()), on_records)
+                row.problems[:0] = one.problems
+                done.append((store.url, row, planned))
+    print_compacted(done, output, dry_run=dry_run)
+    return Exit.PARTIAL if any(one.problems for _url, one, _planned in done) else Exit.DONE
 
 
 def _show(common: Common, where: list[str] | None, output: Output, *, verify: bool) -> bool:

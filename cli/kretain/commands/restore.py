@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kretain.completion.complete import complete_topics
-from kretain.errors import Exit, RefusedError, tell
+from kretain.errors import Exit, tell
 from kretain.options.common import COMMON, Common, Output, command, option, time_ms
-
-if TYPE_CHECKING:
-    from retention_cli.archive.restore import Job
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -76,7 +72,8 @@ def restore(
     """
     from kretain.config import resolve
     from kretain.flows.archives import archive_url, in_policy
-    from kretain.render.archive import print_restored
+    from kretain.flows.trims import must_confirm
+    from kretain.render.archive import print_restored, question
     from kretain.render.kit.progress import shown
     from kretain.render.kit.screen import warn
     from retention_cli.archive.errors import ArchiveError
@@ -96,7 +93,7 @@ def restore(
             job = prepare(reader, store, wanted, time.time_ns() // 1_000_000, progress)
         for warning in job.warnings:
             warn(warning)
-        _confirm(job, reader.settings.bootstrap, yes=yes)
+        must_confirm(lambda: question(job, reader.settings.bootstrap), "restore", "nothing was written", yes=yes)
         try:
             with shown(quiet=common.quiet) as progress:
                 done = run_restore(reader, store, job, progress)
@@ -109,18 +106,3 @@ def restore(
                 forget(memories.ledger(reader.metadata([]).cluster_id), [job.group])
     print_restored(done, output)
     return Exit.INTERRUPTED if done.interrupted else Exit.DONE
-
-
-def _confirm(job: Job, bootstrap: str, *, yes: bool) -> None:
-    """Ask the user to confirm; refuse if stdin or stderr is not a terminal."""
-    from kretain.render.archive import question
-
-    if yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise RefusedError("there is no terminal to ask on: give --yes to restore; nothing was written")
-    tell(f"{question(job, bootstrap)} [y/N] ", end=" ")
-    answer = sys.stdin.readline().strip().lower()
-    print(file=sys.stderr)
-    if answer not in ("y", "yes"):
-        raise RefusedError("not confirmed; nothing was written")

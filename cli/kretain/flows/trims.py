@@ -67,6 +67,23 @@ def sure(question: str, *, yes: bool) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def must_confirm(question: Callable[[], str], what: str, nothing: str, *, yes: bool) -> None:
+    """Ask before something is written that a script must allow by ``--yes``. The question is made only if it is asked.
+
+    Raises:
+        RefusedError: the answer is not yes, or stdin or stderr is not a terminal: ``--yes`` is needed to ``what``.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise RefusedError(f"there is no terminal to ask on: give --yes to {what}; {nothing}")
+    tell(f"{question()} [y/N] ", end=" ")
+    answer = sys.stdin.readline().strip().lower()
+    print(file=sys.stderr)
+    if answer not in ("y", "yes"):
+        raise RefusedError(f"not confirmed; {nothing}")
+
+
 def _type(name: str) -> bool:
     tell(f"Type the name of the cluster to go on, {name}:", end=" ")
     return sys.stdin.readline().strip() == name

@@ -11,6 +11,7 @@ from kretain.render.kit import screen
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number, size
 from retention_cli.archive.catalog import ArchivedPartition
+from retention_cli.archive.compact import Compacted, Work
 from retention_cli.archive.restore import Job, Restored
 from retention_cli.core.units import format_time
 
@@ -30,6 +31,19 @@ COLUMNS = (
     "min_timestamp",
     "max_timestamp",
     "gaps",
+    "problems",
+)
+COMPACTION_FORMAT = "kretain.compaction/v1"
+COMPACTION_COLUMNS = (
+    "url",
+    "cluster",
+    "topic",
+    "topic_id",
+    "partition",
+    "segments",
+    "files",
+    "joined",
+    "into",
     "problems",
 )
 RESTORE_FORMAT = "kretain.restore/v1"
@@ -98,6 +112,67 @@ def _print_table(found: Sequence[tuple[str, ArchivedPartition]], *, verified: bo
         for _url, one in found:
             for problem in one.problems:
                 screen.bullet(f"{one.source.topic}-{one.source.partition}: {problem}", "bold red")
+
+
+def print_compacted(done: Sequence[tuple[str, Compacted, Work]], output: Output, *, dry_run: bool) -> None:
+    """Print a row per partition whose segments were joined, or would be, or are damaged."""
+    rows: list[dict[str, Any]] = [
+        {
+            "url": url,
+            "cluster": one.partition.source.cluster_id,
+            "topic": one.partition.source.topic,
+            "topic_id": one.partition.source.topic_id,
+            "partition": one.partition.source.partition,
+            "segments": len(one.partition.segments),
+            "files": one.partition.files,
+            "joined": len(work.removed) if dry_run else len(one.deleted),
+            "into": len(work.joins) if dry_run else len(one.written),
+            "problems": one.problems,
+        }
+        for url, one, work in done
+    ]
+    match output:
+        case Output.json:
+            data.print_json({"format": COMPACTION_FORMAT, "dry_run": dry_run}, "partitions", rows)
+        case Output.yaml:
+            data.print_yaml({"format": COMPACTION_FORMAT, "dry_run": dry_run, "partitions": rows})
+        case Output.csv:
+            data.print_csv(COMPACTION_COLUMNS, rows)
+        case Output.table:
+            shown = [row for row in rows if row["joined"] or row["problems"]]
+            if shown:
+                screen.print_table(
+                    (
+                        Column("partition"),
+                        Column("segments", "right"),
+                        Column("files", "right"),
+                        Column("to join" if dry_run else "joined", "right"),
+                        Column("into", "right"),
+                    ),
+                    [
+                        (
+                            f"{row['topic']}-{row['partition']}",
+                            number(row["segments"]),
+                            number(row["files"]),
+                            number(row["joined"]),
+                            number(row["into"]),
+                        )
+                        for row in shown
+                    ],
+                    ["bold red" if row["problems"] else None for row in shown],
+                )
+                screen.say()
+            joined, into = sum(row["joined"] for row in rows), sum(row["into"] for row in rows)
+            if not joined:
+                screen.say("Nothing to join.", "bold")
+            else:
+                said = "would become" if dry_run else "became"
+                screen.say(f"{count(joined, 'small segment')} {said} {into:,}.", "bold")
+            problems = [(row, problem) for row in rows for problem in row["problems"]]
+            if problems:
+                screen.heading("Damaged")
+                for row, problem in problems:
+                    screen.bullet(f"{row['topic']}-{row['partition']}: {problem}", "bold red")
 
 
 def print_restored(done: Restored, output: Output) -> None:

@@ -15,6 +15,7 @@ from retention_cli.archive import layout
 from retention_cli.archive.digest import Digest, encoded
 from retention_cli.archive.errors import ArchiveError, DamagedError
 from retention_cli.archive.layout import Manifest, Place, Source, day_of, manifest_text, place_of, read_manifest
+from retention_cli.archive.parquet import as_batch, as_file
 from retention_cli.archive.segment import SegmentBuilder, commit, load, records_of, verify_files
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
@@ -123,13 +124,13 @@ def test_digests_are_equal_where_the_records_are(one: list[Record], other: list[
     assert (first.text == second.text) == (one == other)
 
 
-def test_the_layout_is_by_topic_id_day_and_partition(tmp_path: Path) -> None:
+def test_the_layout_is_by_topic_id_and_partition(tmp_path: Path) -> None:
     written(Store(str(tmp_path)), sample(), end=40)
     span = f"{0:020d}-{40:020d}"
     top = f"cluster={SOURCE.cluster_id}/topic=orders.eu/topic_id={SOURCE.topic_id}"
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == [
         f"{top}/_manifests/partition=3/{span}.json",
-        *(f"{top}/day=1970-01-0{day}/partition=3/{span}.parquet" for day in (1, 2, 3)),
+        f"{top}/partition=3/{span}.parquet",
     ]
 
 
@@ -137,9 +138,8 @@ def test_other_tools_read_the_files_as_a_partitioned_table(tmp_path: Path) -> No
     written(Store(str(tmp_path)), sample(), end=40)
     table = arrow("pyarrow.dataset").dataset(tmp_path, partitioning="hive").to_table()
     assert table.num_rows == 30
-    assert {"cluster", "topic", "topic_id", "day", "partition", "offset", "headers"} <= set(table.column_names)
+    assert {"cluster", "topic", "topic_id", "partition", "offset", "headers"} <= set(table.column_names)
     assert set(table["partition"].to_pylist()) == {3}
-    assert set(table["day"].to_pylist()) == {"1970-01-01", "1970-01-02", "1970-01-03"}
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,40 @@ def test_other_tools_read_the_files_as_a_partitioned_table(tmp_path: Path) -> No
 )
 def test_a_records_day_is_that_of_its_timestamp_in_utc(stamp: int | None, day: str) -> None:
     assert day_of(stamp) == day
+
+
+def by_day(folder: Path, manifest: Manifest) -> Manifest:
+    """Make a segment look as older versions wrote it: a file for each day of its records' timestamps."""
+    store = Store(str(folder))
+    records = list(records_of(store, manifest))
+    files = []
+    for day in sorted({day_of(one.timestamp) for one in records}):
+        of_day = [one for one in records if day_of(one.timestamp) == day]
+        path = f"day={day}/partition=3/{manifest.start:020d}-{manifest.end:020d}.parquet"
+        content = as_file([as_batch(of_day, SOURCE)], 1)
+        store.write(f"{SOURCE.folder}/{path}", content)
+        digest = Digest()
+        for one in of_day:
+            digest.add(one)
+        files.append(layout.FileEntry(path, len(content), len(of_day), digest.text))
+    for file in manifest.files:
+        store.delete(f"{SOURCE.folder}/{file.path}")
+    old = layout.with_files(manifest, files)
+    commit(store, old)
+    return old
+
+
+def test_files_by_day_of_older_versions_are_read(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    old = by_day(tmp_path, written(store, sample()))
+    assert [layout.stored_day(one.path) for one in old.files] == ["1970-01-01", "1970-01-02", "1970-01-03"]
+    verify_files(store, old)
+    assert list(records_of(store, old)) == sample()
+    first = old.files[0]
+    moved = replace(first, path=first.path.replace("day=1970-01-01", "day=1970-02-01"))
+    store.write(f"{SOURCE.folder}/{moved.path}", store.read(f"{SOURCE.folder}/{first.path}"))
+    with pytest.raises(DamagedError, match="does not belong there"):
+        verify_files(store, layout.with_files(old, [moved, *old.files[1:]]))
 
 
 def test_a_segment_without_records_says_so(tmp_path: Path) -> None:
@@ -208,7 +242,9 @@ def test_every_flipped_byte_of_a_file_is_noticed(segment: tuple[Path, Store, Man
 @pytest.mark.parametrize("harm", ["missing", "torn", "empty", "text", "longer", "another's"])
 def test_a_damaged_file_is_named(segment: tuple[Path, Store, Manifest], harm: str) -> None:
     folder, store, manifest = segment
-    path, other = files(folder)[1], files(folder)[0]
+    path = files(folder)[0]
+    written(store, sample(31)[30:], start=30)
+    other = files(folder)[1]
     match harm:
         case "missing":
             path.unlink()
@@ -236,7 +272,7 @@ def test_a_file_that_lost_a_record_is_noticed_though_its_size_is_right(segment: 
             replace(one, size_bytes=(folder / SOURCE.folder / one.path).stat().st_size) for one in manifest.files
         ),
     )
-    with pytest.raises(DamagedError, match=r"9 of 10 records"):
+    with pytest.raises(DamagedError, match=r"29 of 30 records"):
         verify_files(store, told)
     assert path.exists()
 
@@ -246,7 +282,7 @@ def test_a_file_that_lost_a_record_is_noticed_though_its_size_is_right(segment: 
     [
         lambda text: text.replace(b'"to": 30', b'"to": 31'),
         lambda text: text.replace(b'"records": 30', b'"records": 29'),
-        lambda text: text.replace(b"day=1970", b"day=1971"),
+        lambda text: text.replace(b"partition=3/", b"partition=4/"),
         lambda text: text[:-20],
         lambda _: b"",
         lambda _: b"[]",
@@ -316,8 +352,7 @@ def test_an_object_store_gets_whole_objects_and_no_renames() -> None:
     """A file system in memory stands in for one; a segment is the same there."""
     mock = arrow("pyarrow.fs")._MockFileSystem()
     mock.create_dir("bucket")
-    for day in (1, 2, 3):
-        mock.create_dir(f"bucket/top/{SOURCE.folder}/day=1970-01-0{day}/partition=3")
+    mock.create_dir(f"bucket/top/{SOURCE.folder}/partition=3")
     mock.create_dir(f"bucket/top/{SOURCE.manifests}")
     store = Store("s3://bucket/top", mock, "bucket/top")
     manifest = written(store, sample())

@@ -28,7 +28,7 @@ from tests.unit.archive.test_archive import AT, SOURCE, sample
 
 
 def segments(store: Store, *spans: tuple[int, int]) -> list[Manifest]:
-    """Archive 30 records of three days, those of each span in a segment."""
+    """Archive 30 records, those of each span in a segment."""
     found = []
     for start, end in spans:
         building = SegmentBuilder(SOURCE, start)
@@ -90,7 +90,7 @@ def other_records(folder: Path) -> None:
         (missing("*.json"), "No such file"),
         (missing("*.parquet"), "No such file"),
         (cut, "bytes, its manifest says"),
-        (flipped, "CRC checksum|damaged"),
+        (flipped, "CRC checksum|damaged|can't be read"),
         (other_records, "is another one than was written"),
         (lambda folder: folder.rename(folder.with_name("gone")), "No such file"),
     ],
@@ -185,7 +185,7 @@ def test_many_attempts_at_once_leave_one_whole_segment(tmp_path: Path) -> None:
     assert not failed
     store = Store(str(tmp_path))
     verify_files(store, load(store, place_at(SOURCE, 0, 30)))
-    assert len(list(tmp_path.rglob("*.parquet"))) == 3
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
     assert not list(tmp_path.rglob("*.tmp"))
 
 

@@ -11,6 +11,7 @@ COMMANDS = (
     ("advise",),
     ("archive", "list"),
     ("archive", "verify"),
+    ("archive", "compact"),
     ("doctor",),
     ("groups", "--group"),
     ("offsets",),

@@ -1,0 +1,306 @@
+"""Compaction of an archive: fewer files, the same records, whatever it is killed at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retention_cli.archive.catalog import ArchivedPartition, read_catalog, stitched, verify_catalog
+from retention_cli.archive.compact import compact, plan_compaction
+from retention_cli.archive.errors import ArchiveError
+from retention_cli.archive.layout import Manifest, Source, checksum_of, manifest_text
+from retention_cli.archive.segment import SegmentBuilder, commit, records_of
+from retention_cli.archive.store import Store
+from retention_cli.archive.writer import DEFAULT_SIZE, SegmentSize
+from retention_cli.brokers.content import Record
+
+SOURCE = Source("C", "orders", "id", 3)
+AT = "2026-11-24T03:00:00.000Z"
+DAY = 86_400_000
+
+
+def log(start: int, end: int, epoch: int | None = 0, mark: str = "v") -> list[Record]:
+    return [
+        Record(n, epoch, n * DAY // 4, "CreateTime", b"k%d" % n, f"{mark}{n}".encode(), ()) for n in range(start, end)
+    ]
+
+
+def write(store: Store, records: Sequence[Record], start: int, end: int, leader_epoch: int | None = 0) -> Manifest:
+    building = SegmentBuilder(SOURCE, start)
+    for record in records:
+        building.add(record)
+    manifest = building.write(store, end, 4, AT, leader_epoch)
+    commit(store, manifest)
+    return manifest
+
+
+def segments(store: Store, *spans: tuple[int, int, int]) -> list[Manifest]:
+    """Write a segment of records for each (start, end, leader epoch)."""
+    return [write(store, log(start, end, epoch), start, end, epoch) for start, end, epoch in spans]
+
+
+def catalog(store: Store) -> ArchivedPartition:
+    [one], loose = read_catalog(store)
+    assert loose == []
+    return one
+
+
+def content(store: Store) -> list[Record]:
+    """What a restore would republish."""
+    pieces, _gaps = stitched(catalog(store).segments)
+    return [
+        record
+        for piece in pieces
+        for record in records_of(store, piece.manifest, piece.start)
+        if record.offset < piece.end
+    ]
+
+
+def run(store: Store, size: SegmentSize = DEFAULT_SIZE) -> list[str]:
+    """Compact as the command does; return the problems."""
+    one = catalog(store)
+    done = compact(store, one, plan_compaction(one.segments, size), lambda: AT)
+    again = catalog(store)
+    verify_catalog(store, [again])
+    assert again.problems == [] or done.problems
+    return done.problems
+
+
+def spans(found: Sequence[Manifest]) -> list[tuple[int, int]]:
+    return sorted((one.start, one.end) for one in found)
+
+
+def test_small_segments_become_one_with_the_same_records(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    parts = segments(store, (0, 10, 0), (10, 25, 0), (25, 30, 1))
+    before = content(store)
+    assert run(store) == []
+    [joined] = catalog(store).segments
+    assert (joined.start, joined.end, joined.records, len(joined.files)) == (0, 30, 30, 1)
+    assert content(store) == before == log(0, 25) + log(25, 30, 1)
+    assert [part.checksum for part in joined.parts] == [checksum_of(one) for one in parts]
+    assert len(store.files()) == 2
+    assert run(store) == []  # there is nothing more to do
+    assert catalog(store).segments == [joined]
+
+
+def test_no_mark_of_a_part_is_lost(tmp_path: Path) -> None:
+    """A joined segment is of a log only where that has each of its parts (M1)."""
+    store = Store(str(tmp_path))
+    write(store, log(0, 8, 1), 0, 10, 2)
+    write(store, [], 10, 14, 2)
+    write(store, log(14, 20, 4), 14, 20, 5)
+    run(store)
+    [joined] = catalog(store).segments
+    assert sorted(set(joined.marks)) == [(7, 1), (13, 2), (19, 4), (19, 5)]
+    assert joined.is_marked
+    write(store, log(20, 22, 6), 20, 22, 6)  # and joined once more
+    run(store)
+    [joined] = catalog(store).segments
+    assert sorted(set(joined.marks)) == [(7, 1), (13, 2), (19, 4), (19, 5), (21, 6)]
+
+
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [
+        ([(0, 10, 0), (12, 20, 0)], "a gap"),
+        ([(0, 10, 0), (5, 20, 0)], "overlapping"),
+        ([(0, 20, 0), (5, 10, 0), (20, 25, 0)], "one within another"),
+        ([(0, 10, 3), (10, 20, 2)], "an epoch that falls: another log"),
+        ([(0, 10, 0)], "one alone"),
+    ],
+)
+def test_what_is_not_a_run_of_one_log_is_left_as_it_is(
+    tmp_path: Path, made: list[tuple[int, int, int]], kept: str
+) -> None:
+    store = Store(str(tmp_path))
+    segments(store, *made)
+    if kept == "one within another":
+        made = [*made[:2], (20, 25, 0)]
+    before = {path: store.read(path) for path in store.files()}
+    assert run(store) == []
+    assert {path: store.read(path) for path in store.files()} == before
+    assert spans(catalog(store).segments) == sorted((start, end) for start, end, _epoch in made)
+
+
+def test_a_segment_that_does_not_say_of_which_log_it_is_is_not_joined(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    write(store, log(0, 9), 0, 10, None)  # nothing identifies the log at offset 9
+    segments(store, (10, 20, 0))
+    run(store)
+    assert spans(catalog(store).segments) == [(0, 10), (10, 20)]
+
+
+def test_sizes_are_kept(tmp_path: Path) -> None:
+    """A segment that is half full stays, and none gets larger than what a trim writes."""
+    store = Store(str(tmp_path))
+    segments(store, *((at, at + 4, 0) for at in range(0, 40, 4)), (40, 52, 0), (52, 55, 0), (55, 58, 0))
+    run(store, SegmentSize(records=20))
+    assert spans(catalog(store).segments) == [(0, 20), (20, 40), (40, 52), (52, 58)]
+
+
+@pytest.mark.parametrize("harm", ["gone", "flipped", "cut"])
+def test_a_damaged_part_keeps_its_run_and_the_others_are_joined(tmp_path: Path, harm: str) -> None:
+    store = Store(str(tmp_path))
+    parts = segments(store, (0, 10, 0), (10, 20, 0), (30, 40, 0), (40, 50, 0))
+    path = tmp_path / SOURCE.folder / parts[1].files[0].path
+    whole = path.read_bytes()
+    match harm:
+        case "gone":
+            path.unlink()
+        case "flipped":
+            path.write_bytes(whole[: len(whole) // 3] + bytes(20) + whole[len(whole) // 3 + 20 :])
+        case "cut":
+            path.write_bytes(whole[:-1])
+    one = catalog(store)
+    done = compact(store, one, plan_compaction(one.segments), lambda: AT)
+    [problem] = done.problems
+    assert str(path.name) in problem
+    assert "left as it is" in problem
+    assert spans(read_catalog(store)[0][0].segments) == [(0, 10), (10, 20), (30, 50)]
+    assert list(records_of(store, parts[0])) == log(0, 10)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Dying(Store):
+    """A store whose process is killed before its ``last``-th change."""
+
+    def __init__(self, url: str, last: int) -> None:
+        super().__init__(url)
+        self.last = last
+
+    def _count(self) -> None:
+        if self.last == 0:
+            raise Killed
+        self.last -= 1
+
+    def write(self, path: str, content: object) -> None:
+        self._count()
+        super().write(path, content)
+
+    def delete(self, path: str) -> None:
+        self._count()
+        super().delete(path)
+
+
+@pytest.mark.parametrize("step", range(9))
+def test_killed_at_any_step_nothing_is_lost_and_the_next_run_finishes(tmp_path: Path, step: int) -> None:
+    store = Store(str(tmp_path))
+    segments(store, (0, 10, 0), (10, 20, 1), (20, 30, 1))
+    before = content(store)
+    dying = Dying(str(tmp_path), step)
+    one = catalog(store)
+    try:
+        compact(dying, one, plan_compaction(one.segments), lambda: AT)
+        assert step == 8
+    except Killed:
+        assert step < 8
+    [partition], _loose = read_catalog(store)
+    pieces, gaps = stitched(partition.segments)
+    found = [
+        record
+        for piece in pieces
+        for record in records_of(store, piece.manifest, piece.start)
+        if record.offset < piece.end
+    ]
+    assert (found, gaps) == (before, [])
+    [partition], _loose = read_catalog(store)
+    done = compact(store, partition, plan_compaction(partition.segments), lambda: AT)
+    assert done.problems == []
+    assert content(store) == before
+    assert spans(catalog(store).segments) == [(0, 30)]
+    assert len(store.files()) == 2
+
+
+def test_leftovers_stay_where_the_joined_segment_is_damaged(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    segments(store, (0, 10, 0), (10, 20, 0))
+    one = catalog(store)
+    with pytest.raises(Killed):
+        compact(Dying(str(tmp_path), 2), one, plan_compaction(one.segments), lambda: AT)
+    [joined] = [one for one in catalog(store).segments if one.parts]
+    (tmp_path / SOURCE.folder / joined.files[0].path).unlink()
+    one = catalog(store)
+    done = compact(store, one, plan_compaction(one.segments), lambda: AT)
+    assert len(done.problems) == 2
+    assert spans(catalog(store).segments) == [(0, 10), (0, 20), (10, 20)]
+
+
+def test_another_segment_of_a_parts_range_is_no_leftover(tmp_path: Path) -> None:
+    """What was archived again of a replaced log has other records: a part is what its checksum says."""
+    store = Store(str(tmp_path))
+    segments(store, (0, 10, 0), (10, 20, 0))
+    run(store)
+    write(store, log(10, 20, 0, "another"), 10, 20, 0)
+    assert plan_compaction(catalog(store).segments).leftovers == ()
+    run(store)
+    assert spans(catalog(store).segments) == [(0, 20), (10, 20)]
+
+
+def test_no_file_of_another_segment_is_deleted_because_a_manifest_names_it(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    first, second = segments(store, (0, 10, 0), (10, 20, 0))
+    third = write(store, log(30, 40), 30, 40)
+    # A manifest of no records of its own that claims the third's file: its records do not belong there.
+    store.write(second.path, manifest_text(replace(second, files=third.files)).encode())
+    one = catalog_of(store)
+    done = compact(store, one, plan_compaction(one.segments), lambda: AT)
+    assert len(done.problems) == 1
+    assert list(records_of(store, third)) == log(30, 40)
+    assert list(records_of(store, first)) == log(0, 10)
+
+
+def catalog_of(store: Store) -> ArchivedPartition:
+    return read_catalog(store)[0][0]
+
+
+def test_an_archive_that_can_not_be_written_loses_nothing(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    segments(store, (0, 10, 0), (10, 20, 0))
+    before = content(store)
+
+    class Full(Store):
+        def write(self, path: str, _content: object) -> None:
+            raise ArchiveError(f"{path} can't be written: No space left on device")
+
+    one = catalog(store)
+    with pytest.raises(ArchiveError, match="No space"):
+        compact(Full(str(tmp_path)), one, plan_compaction(one.segments), lambda: AT)
+    assert content(store) == before
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> list[tuple[int, int, int]]:
+    """Segments of any places, overlapping or not."""
+    found = draw(
+        st.lists(
+            st.tuples(st.integers(0, 12), st.integers(1, 5), st.integers(0, 2)), max_size=6, unique_by=lambda x: x[:2]
+        )
+    )
+    return [(start, start + length, epoch) for start, length, epoch in found]
+
+
+@given(layouts(), st.integers(2, 30))
+@settings(deadline=None, max_examples=60)
+def test_whatever_the_segments_a_compaction_keeps_every_record(
+    tmp_path_factory: pytest.TempPathFactory, made: list[tuple[int, int, int]], records: int
+) -> None:
+    store = Store(str(tmp_path_factory.mktemp("archive")))
+    if not made:
+        return
+    segments(store, *made)
+    offsets = {one.offset for part in catalog(store).segments for one in records_of(store, part)}
+    count = len(catalog(store).segments)
+    assert run(store, SegmentSize(records=records)) == []
+    after = catalog(store)
+    assert {one.offset for part in after.segments for one in records_of(store, part)} == offsets
+    assert len(after.segments) <= count
+    assert all(one.records <= max(records, 5) for one in after.segments)
