@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from retention_cli.archive.archiver import PartitionArchiver
 from retention_cli.archive.catalog import read_catalog, verify_catalog
-from retention_cli.archive.layout import Source
+from retention_cli.archive.layout import Source, manifest_text
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import archive_range
 from retention_cli.brokers.content import Record
@@ -468,3 +469,49 @@ def test_killed_at_any_step_and_run_again_nothing_is_lost_and_nothing_twice(
     manifests = {path: content for path, content in left.items() if path.endswith(".json")}
     assert {path: after[path] for path in manifests} == manifests, "what counted is not written again"
     assert whole_and_tidy(place)
+
+
+# -- compaction -------------------------------------------------------------------
+
+
+def test_small_segments_are_joined_and_a_trim_believes_what_they_became(world: World, topic: str, place: Path) -> None:
+    """12 segments become one, by the command; a trim then writes nothing anew, and a damaged one is left alone."""
+    before = whole(world, topic)
+    archive(world, topic, place, segment=100)
+    assert len(files(place)) == 24
+    said = world.cli("archive", "compact", f"{place}/", "--dry-run", check=0)
+    assert "12 small segments would become 1." in said.out
+    refused = world.cli("archive", "compact", f"{place}/", topic, check=6)
+    assert "give --yes to compact; nothing was changed" in refused.err
+    assert len(files(place)) == 24
+    done = world.cli("archive", "compact", f"{place}/", topic, "--yes", "-o", "json", check=0).json()
+    [row_] = done["partitions"]
+    assert (row_["segments"], row_["joined"], row_["into"], row_["problems"]) == (12, 12, 1, [])
+    joined = files(place)
+    assert len(joined) == 2
+    assert archived(place, topic) == before
+    assert whole_and_tidy(place)
+    assert "Nothing to join." in world.cli("archive", "compact", f"{place}/", "--yes", check=0).out
+    text = policy(topic, place)
+    assert row(world.trim(world.plan(text), text)).outcome == "trimmed"
+    assert world.ends(topic)[0] == 1_200
+    assert files(place) == joined, "it was believed, so nothing was written again"
+
+
+def test_a_joined_segment_of_a_log_that_lost_its_tail_is_not_believed(world: World, topic: str, place: Path) -> None:
+    """Each part's leader epoch is asked about: one that the leader does not know holds the partition."""
+    archive(world, topic, place, segment=300)
+    store = Store(str(place))
+    [one], _loose = read_catalog(store)
+    first = min(one.segments, key=lambda part: part.start)
+    claimed = replace(first, last_epoch=7, leader_epoch=7)  # as if a leader of epoch 7 had written it
+    store.write(first.path, manifest_text(claimed).encode())
+    for part in one.segments:
+        if part.start > 0:
+            store.write(part.path, manifest_text(replace(part, last_epoch=8, leader_epoch=8)).encode())
+    world.cli("archive", "compact", f"{place}/", "--yes", check=0)
+    [joined] = read_catalog(store)[0][0].segments
+    assert {7, 8} <= {epoch for _offset, epoch in joined.marks}
+    text = policy(topic, place)
+    got = row(world.trim(world.plan(text), text))
+    assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
