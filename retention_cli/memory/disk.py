@@ -14,8 +14,8 @@ LOOKS_AT_MOST: Final = 64
 _THINNED_TO: Final = 40
 _APART_MS: Final = 60_000
 """Looks closer together than this are dropped: a trim looks before each batch."""
-LEAST_MS: Final = 300_000
-"""Growth needs looks at least this far apart."""
+LEAST_MS: Final = 3_600_000
+"""Growth needs looks at least this far apart: of a few minutes, a topic that is being filled is all it sees."""
 WINDOW_MS: Final = 7 * 86_400_000
 """Growth is measured over at most this long, unless the last look is older."""
 DAY_MS: Final = 86_400_000

@@ -105,8 +105,15 @@ def test_in_a_terminal_no_leaves_everything_and_keep_leaves_the_broker_up_until_
 ) -> None:
     where = place(tmp_path)
     with Terminal([*DEMO, "--keep"], columns=80, environ=where.environ) as terminal:
-        terminal.read_until("[y/N]", 200)
+        for step in range(6):  # between the seven steps up to the question
+            terminal.read_until(f"{step + 1}. ", 200)
+            assert f"{step + 2}. " not in terminal.text.rpartition("$ ")[2]
+            terminal.read_until("Enter goes on", 60)
+            terminal.type("\n")
+        terminal.read_until("[y/N]", 60)
         terminal.type("n\n")
+        terminal.read_until("Enter goes on", 60)
+        terminal.type("\n")
         text = terminal.read_until("plan weather --older-than 3d")
         address = re.search(r"The broker stays up at (\S+) until Ctrl-C", text)
         assert address is not None

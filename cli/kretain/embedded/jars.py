@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from kretain.embedded.download_bar import download_bar
 from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.java import Java
 
@@ -19,6 +20,9 @@ DEFAULT_VERSION = "4.3.0"
 """The Kafka that `kretain demo` and the tests run."""
 
 KAFKA = "org.apache.kafka"
+
+KAFKA_BYTES = 45 * 2**20
+"""About what Kafka's jars have together."""
 
 RESOLVE_SECONDS = 600
 
@@ -81,7 +85,8 @@ def _download(group: str, artifact: str, version: str, java: Java, root: Path, t
             *("-types", "jar", "bundle", "maven-plugin"),
         ]
         try:
-            ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
+            with download_bar(root / ".ivy", KAFKA_BYTES if group == KAFKA else None):
+                ivy = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_SECONDS, check=False)
         except subprocess.TimeoutExpired:
             raise EmbeddedError(
                 f"{called} {version} could not be downloaded within {RESOLVE_SECONDS} s: check the network, then try "

@@ -55,10 +55,10 @@ def test_growth_is_told_from_two_looks(looks: list[Look], used: int, expected: G
     [[], [ago(LEAST_MS - 1, 0)], [ago(-HOUR, 0)], [ago(DAY_MS, 0, 50 * GIB)]],
     ids=["never seen", "just now", "a clock that was set back", "of another size"],
 )
-def test_growth_is_unknown_until_two_looks_are_minutes_apart(looks: list[Look]) -> None:
+def test_growth_is_unknown_until_two_looks_are_an_hour_apart(looks: list[Look]) -> None:
     found = growth(looks, ago(0, GIB))
     assert isinstance(found, Unknown)
-    assert "5 m apart" in found.reasons[0].text
+    assert "1 h apart" in found.reasons[0].text
 
 
 def test_looks_are_bounded_in_number_and_those_at_once_count_as_one() -> None:
