@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 ZEROS: Final = "0" * 64
 MARK: Final = "broken"
 """The key in a line that was written after a broken end: what was wrong there."""
+AFTER: Final = "after"
+"""The key in the first line of a file that is not the first one: the name of the file before."""
 MOST: Final = 1_000
 """At most this many breaks are kept; the others are only counted."""
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -32,10 +34,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A place where the chain does not hold, and what that means. ``line`` is None if it is not about one line."""
+    """A place where the chain does not hold, and what that means.
+
+    ``line`` is None if it is not about one line, ``file`` if it is about the log as a whole.
+    """
 
     line: int | None
     text: str
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +92,20 @@ def as_link(seq: object, hash_: object) -> Link:
     raise ValueError(seq)
 
 
-def next_line(event: Mapping[str, Any], at: Resumed) -> tuple[bytes, Link]:
-    """Return an event as the chain's next line, without its newline, and the chain's new end."""
+def moment_of(event: Mapping[str, Any]) -> str | None:
+    """Return when a line was written (ISO 8601 as kretain writes it), None if it does not say."""
+    moment = event.get("at")
+    return moment if isinstance(moment, str) and _MOMENT.fullmatch(moment) else None
+
+
+def next_line(event: Mapping[str, Any], at: Resumed, after: str | None = None) -> tuple[bytes, Link]:
+    """Return an event as the chain's next line, without its newline, and the chain's new end.
+
+    ``after`` is the file before, if the line is the first of a later file.
+    """
     link = Link(at.link.seq + 1, at.link.hash)
     mark = {} if at.broken is None else {MARK: at.broken}
+    mark |= {} if after is None else {AFTER: after}
     text = json.dumps({"seq": link.seq, "prev": link.hash, **mark, **event}, ensure_ascii=False, separators=(",", ":"))
     line = text.encode("utf-8", "backslashreplace")  # a lone surrogate, from a path, becomes its JSON escape
     return line, Link(link.seq, hash_of(line))
@@ -139,72 +155,114 @@ def resume(last: bytes | None, head: Link | None, problem: str | None = None) ->
     return Resumed(Link(max(known, here.seq), hash_), what)
 
 
+Place = tuple[int, int]
+"""A file's number among those followed, and a line in it, from 1; 0 before the first line."""
+_NOWHERE: Final[Place] = (-1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Numbers that are missing before a line, which names ``after`` if it is the first of a later file."""
+
+    at: Place
+    first: int
+    last: int
+    doubtful: int
+    after: str | None
+
+
 @dataclass(slots=True)
 class Chain:
-    """Follows a log line by line, and names each place where the chain does not hold.
+    """Follows a log line by line, file by file, and names each place where the chain does not hold.
 
     ``older`` lines, from a kretain that did not chain them, come before the first chained one, written at ``since``.
-    ``behind``: the head is one line behind, as after a crash between the two writes; nothing is missing then.
+    ``removed`` lines stood in whole files before the first one that is left. ``behind``: the head is one line behind,
+    as after a crash between the two writes; nothing is missing then.
     """
 
     lines: int = 0
     older: int = 0
+    removed: int = 0
     since: str | None = None
     behind: bool = False
     breaks: list[Break] = field(default_factory=list)
     more: int = 0
+    _files: list[str] = field(default_factory=list)
     _end: Link = field(default_factory=Link)
     _before: str = ZEROS
-    _at: int = 0
-    _told: int = 0
+    _at: Place = _NOWHERE
+    _told: Place = _NOWHERE
     _doubtful: int = 0
-    _gaps: list[tuple[int, int, int, int]] = field(default_factory=list)
-    _strays: list[tuple[int, int]] = field(default_factory=list)
+    _gaps: list[_Gap] = field(default_factory=list)
+    _strays: list[tuple[Place, int]] = field(default_factory=list)
+
+    def begin(self, file: str) -> None:
+        """Say that the lines that follow are of this file."""
+        self._files.append(file)
+
+    def go_on_behind(self, file: str, line: bytes, event: Mapping[str, Any]) -> bool:
+        """Begin behind a file that is not read, given its last line; return False if that line is not chained."""
+        try:
+            link = link_of(event)
+        except ValueError:
+            return False
+        if link is None:
+            return False
+        self.begin(file)
+        self._end, self._before, self.since = Link(link.seq, hash_of(line)), link.hash, _moment(event)
+        self._at = (0, 0)
+        return True
 
     def take(self, number: int, line: bytes, event: Mapping[str, Any] | None) -> None:
-        """Check the next line; ``event`` is None if it can't be read."""
+        """Check the next line, whose number in its file is given; ``event`` is None if it can't be read."""
         self.lines += 1
+        at = (max(0, len(self._files) - 1), number)
         try:
             link = None if event is None else link_of(event)
         except ValueError:
             event = link = None
         if event is None or link is None:
-            self._unchained(number, line, readable=event is not None)
+            self._unchained(at, line, readable=event is not None)
             return
-        if self.since is None:
-            moment = event.get("at")
-            self.since = moment if isinstance(moment, str) and _MOMENT.fullmatch(moment) else "an unknown time"
+        first = self.since is None
+        if first:
+            self.since = _moment(event)
+        after = event.get(AFTER)
+        after = after if isinstance(after, str) else None
+        if first and self.lines == 1 and link.seq > 1 and after is not None and after not in self._files:
+            self.removed = link.seq - 1
+            self._end, self._at = Link(self.removed, link.hash), at
         due, follows = self._end.seq + 1, link.hash == self._end.hash
         seq = link.seq
         if MARK in event:
-            self._tell(number, f"kretain went on here behind a broken end: {_plain(event[MARK])}")
+            self._tell(at, f"kretain went on here behind a broken end: {_plain(event[MARK])}")
         elif follows and seq != due:
-            self._tell(number, f"edited: its number is {seq:,}, {due:,} was due")
+            self._tell(at, f"edited: its number is {seq:,}, {due:,} was due")
             seq = due
         elif seq > due:
-            self._keep(self._gaps, (number, due, seq - 1, self._doubtful))
+            self._keep(self._gaps, _Gap(at, due, seq - 1, self._doubtful, after))
         elif seq < due:
-            self._keep(self._strays, (number, seq))
+            self._keep(self._strays, (at, seq))
             return
         elif not follows and self._told != self._at:
-            self._tell(self._at, f"edited, or line {number:,} was: that one has another hash of the line before it")
-        elif not follows and self._at == 0:
-            self._tell(number, "cut at the front: the older lines before it are gone, or it was edited")
-        self._end, self._before, self._at, self._doubtful = Link(seq, hash_of(line)), link.hash, number, 0
+            other = f"line {number:,}" if self._at[0] == at[0] else f"line {number:,} of {self._name(at)}"
+            self._tell(self._at, f"edited, or {other} was: that one has another hash of the line before it")
+        elif not follows and self._at == _NOWHERE:
+            self._tell(at, "cut at the front: the older lines before it are gone, or it was edited")
+        self._end, self._before, self._at, self._doubtful = Link(seq, hash_of(line)), link.hash, at, 0
 
     def end(self, head: Link | None, problem: str | None = None) -> None:
         """Compare the end with the head; it is None if there is none, or if it can't be read because of ``problem``."""
-        for number, first, last, doubtful in self._gaps:
-            there = {seq for _number, seq in self._strays if first <= seq <= last}
-            missing = last - first + 1 - len(there) - doubtful
+        for gap in self._gaps:
+            there = {seq for _at, seq in self._strays if gap.first <= seq <= gap.last}
+            missing = gap.last - gap.first + 1 - len(there) - gap.doubtful
             if missing > 0:
-                lines = "a line is" if missing == 1 else f"{missing:,} lines are"
-                front = "cut at the front: " if first == 1 and number == 1 else ""
-                self._tell(number, f"{front}{lines} missing before it (number {first:,} was due)")
-        for number, seq in self._strays:
-            self._tell(number, f"out of order: its number is {seq:,}, of a line that belongs before")
+                self._tell(gap.at, _gap_text(gap, missing, self._files))
+        for at, seq in self._strays:
+            self._tell(at, f"out of order: its number is {seq:,}, of a line that belongs before")
         self._compare(head, problem)
-        self.breaks.sort(key=lambda one: (one.line is None, one.line or 0))
+        order = {name: number for number, name in enumerate(self._files)}
+        self.breaks.sort(key=lambda one: (one.line is None, order.get(one.file or "", 0), one.line or 0))
 
     def _compare(self, head: Link | None, problem: str | None) -> None:
         seq = self._end.seq
@@ -218,38 +276,59 @@ class Chain:
             gone = head.seq - seq - self._doubtful
             lines = "a line is" if gone == 1 else f"{gone:,} lines are"
             self._tell(None, f"cut at the end: {lines} missing (audit.head knows of number {head.seq:,})")
-        elif head.seq > seq or head == self._end or self._told == self._at > 0:
+        elif head.seq > seq or head == self._end or self._told == self._at != _NOWHERE:
             pass  # intact, or already reported
         elif head.seq == seq:
             what = "edited, or cut" if seq == 0 else "edited"
-            self._tell(self._at or None, f"{what}: audit.head has another hash of the last line")
+            at = None if self._at == _NOWHERE else self._at
+            self._tell(at, f"{what}: audit.head has another hash of the last line")
         elif head == Link(seq - 1, self._before):
             self.behind = True
         else:
             self._tell(None, f"audit.head is of another log, or an older one: it ends at number {head.seq:,}")
 
-    def _unchained(self, number: int, line: bytes, *, readable: bool) -> None:
+    def _unchained(self, at: Place, line: bytes, *, readable: bool) -> None:
         begun = self.since is not None
         if readable and not begun:
             self.older += 1
         elif readable:
-            self._tell(number, "not chained: written by hand, by an older kretain, or edited")
+            self._tell(at, "not chained: written by hand, by an older kretain, or edited")
         else:
-            self._tell(number, "can't be read as a line of the log: edited, or damaged")
+            self._tell(at, "can't be read as a line of the log: edited, or damaged")
         if begun or not readable:
             self._doubtful += 1
         if not begun:
-            self._end, self._at = Link(0, hash_of(line)), number
+            self._end, self._at = Link(0, hash_of(line)), at
 
-    def _tell(self, line: int | None, text: str) -> None:
-        self._told = line or 0
-        self._keep(self.breaks, Break(line, text))
+    def _name(self, at: Place) -> str | None:
+        return self._files[at[0]] if self._files else None
+
+    def _tell(self, at: Place | None, text: str) -> None:
+        self._told = _NOWHERE if at is None else at
+        self._keep(self.breaks, Break(None, text) if at is None else Break(at[1] or None, text, self._name(at)))
 
     def _keep(self, where: list[Any], what: object) -> None:
         if len(where) < MOST:
             where.append(what)
         else:
             self.more += 1
+
+
+def _gap_text(gap: _Gap, missing: int, files: Sequence[str]) -> str:
+    """Return what a gap means: lines of a file are missing, or a whole file, or the end of the file before."""
+    lines = "a line" if missing == 1 else f"{missing:,} lines"
+    gone = f"{lines} {'is' if missing == 1 else 'are'} missing"
+    due = f"number {gap.first:,} was due"
+    if gap.after is None:
+        front = "cut at the front: " if gap.first == 1 and gap.at == (0, 1) else ""
+        return f"{front}{gone} before it ({due})"
+    if gap.after in files:
+        return f"{_plain(gap.after)}, the file before it, was cut at the end: {gone} ({due})"
+    return f"a file is missing before it: {_plain(gap.after)}, and with it {lines} ({due})"
+
+
+def _moment(event: Mapping[str, Any]) -> str:
+    return moment_of(event) or "an unknown time"
 
 
 def _plain(value: object) -> str:

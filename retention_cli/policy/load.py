@@ -18,6 +18,7 @@ from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (
     CLUSTER,
     LIVE_KEYS,
+    AuditModel,
     DisksModel,
     EntryModel,
     FileModel,
@@ -26,10 +27,15 @@ from retention_cli.policy.schema import (
     WatermarkModel,
     keys_of,
 )
-from retention_cli.policy.settings import DiskRules, FloorSource, GroupRules, Limits
+from retention_cli.policy.settings import AuditRules, DiskRules, FloorSource, GroupRules, Limits
 from retention_cli.policy.yaml_file import Document, read_document
 
-_MAPPINGS: dict[str, type[BaseModel]] = {"groups": GroupsModel, "limits": LimitsModel, "disks": DisksModel}
+_MAPPINGS: dict[str, type[BaseModel]] = {
+    "groups": GroupsModel,
+    "limits": LimitsModel,
+    "disks": DisksModel,
+    "audit": AuditModel,
+}
 
 
 def load_policy(path: Path) -> Policy:
@@ -114,6 +120,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
         scan_records=model.scan_records,
         disks=_disks(model.disks),
+        audit=AuditRules(model.audit.max_bytes),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
     )

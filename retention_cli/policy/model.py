@@ -15,6 +15,7 @@ from retention_cli.policy.settings import (
     DEFAULT_MAX_AHEAD_MS,
     DEFAULT_SCAN_RECORDS,
     TRIGGER_KEYS,
+    AuditRules,
     DiskRules,
     GroupRules,
     Limits,
@@ -107,6 +108,7 @@ class Policy:
     limits: Limits = field(default_factory=Limits)
     scan_records: int = DEFAULT_SCAN_RECORDS
     disks: DiskRules = field(default_factory=DiskRules)
+    audit: AuditRules = field(default_factory=AuditRules)
     entries: tuple[Entry, ...] = ()
     one_off: OneOff = field(default_factory=OneOff)
     state: Literal["local", "cluster"] = "local"

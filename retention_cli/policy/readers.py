@@ -68,6 +68,13 @@ def read_bytes(value: object) -> int:
     raise ValueError(f"{shown(value)} is not a size: give a whole number of bytes, or a string such as '50GiB'")
 
 
+def read_some_bytes(value: object) -> int:
+    """Read a size of a byte at least."""
+    if (size := read_bytes(value)) < 1:
+        raise ValueError(f"{shown(value)} is too small: a byte at least")
+    return size
+
+
 def read_size_or_none(value: object) -> int:
     """Read a size. Kafka's own word for no limit is −1."""
     return -1 if _number(value) == -1 else read_bytes(value)

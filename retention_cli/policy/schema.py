@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, WithJsonSchema, field_validator
 from retention_cli.policy import values as v
 from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.settings import (
+    DEFAULT_AUDIT_FILE_BYTES,
     DEFAULT_IGNORED_GROUPS,
     DEFAULT_REMEMBER_MS,
     DEFAULT_SCAN_RECORDS,
@@ -46,6 +47,16 @@ class LimitsModel(StrictModel):
     max_bytes: v.Bytes | None = Field(default=None, alias="max.bytes", description="Bytes per 24 hours.")
     max_percent: v.Percent | None = Field(
         default=None, alias="max.percent", description="Percent of the managed records, per run."
+    )
+
+
+class AuditModel(StrictModel):
+    """The audit log of trims (docs/audit.md)."""
+
+    max_bytes: v.SomeBytes = Field(
+        default=DEFAULT_AUDIT_FILE_BYTES,
+        alias="max.bytes",
+        description="A file of the log that is larger is closed when the next run begins. Default: 64MiB.",
     )
 
 
@@ -203,6 +214,7 @@ class FileModel(StrictModel):
     groups: GroupsModel = Field(default_factory=GroupsModel)
     limits: LimitsModel = Field(default_factory=LimitsModel)
     disks: DisksModel = Field(default_factory=DisksModel)
+    audit: AuditModel = Field(default_factory=AuditModel)
     floors: list[FloorModel] = Field(
         default=[], description="Consumers outside Kafka's groups, which count as groups do (F7)."
     )

@@ -13,6 +13,7 @@ DEFAULT_SCAN_RECORDS: Final = 10_000
 DEFAULT_IGNORED_GROUPS: Final = ("console-consumer-*",)
 DEFAULT_MAX_AHEAD_MS: Final = 3_600_000
 DEFAULT_REMEMBER_MS: Final = 30 * 86_400_000
+DEFAULT_AUDIT_FILE_BYTES: Final = 64 << 20
 DEFAULT_MAX_AGE_MS: Final = 3_600_000
 DEFAULT_SOURCE_TIMEOUT_MS: Final = 10_000
 MAX_SOURCE_TIMEOUT_MS: Final = 30_000
@@ -160,6 +161,13 @@ class Limits:
     max_records: int | None = None
     max_bytes: int | None = None
     max_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRules:
+    """What the policy says of the audit log: from which size (bytes) on a file is closed when the next run begins."""
+
+    max_bytes: int = DEFAULT_AUDIT_FILE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,11 @@ Bytes = Annotated[
     BeforeValidator(r.read_bytes),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
 ]
+SomeBytes = Annotated[
+    int,
+    BeforeValidator(r.read_some_bytes),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _BYTES_PATTERN}]}),
+]
 Percent = Annotated[
     float,
     BeforeValidator(r.read_percent),

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from retention_cli.audit.chain import Chain
-from retention_cli.audit.head import HEAD_NAME
-from retention_cli.audit.log import FILE_NAME, AuditLog, Run
+from retention_cli.audit.files import folders_with_log
+from retention_cli.audit.log import AuditLog
+from retention_cli.audit.runs import Run
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.core.units import timestamp
 from retention_cli.decide.guards.limits import Amount
@@ -26,8 +27,8 @@ def read_history(state_dir: Path) -> list[Run]:
         StateError: an audit log can't be read.
     """
     runs: list[Run] = []
-    for log in sorted(state_dir.glob(f"*/{FILE_NAME}")):
-        runs.extend(AuditLog(log.parent).runs().values())
+    for folder in folders_with_log(state_dir):
+        runs.extend(AuditLog(folder).runs().values())
     return sorted(runs, key=lambda run: (run.begun["at"], run.run))
 
 
@@ -116,11 +117,10 @@ class Verified:
 
 
 def verify_all(state_dir: Path) -> list[Verified]:
-    """Verify the chain of every audit log in the state directory, by cluster, even if only its head file is left.
+    """Verify the chain of every audit log in the state directory, by cluster, even if only its head is left.
 
     Raises:
         StateError: an audit log can't be read.
     """
-    folders = {one.parent for name in (FILE_NAME, HEAD_NAME) for one in state_dir.glob(f"*/{name}")}
-    logs = [AuditLog(folder) for folder in sorted(folders)]
+    logs = [AuditLog(folder) for folder in folders_with_log(state_dir)]
     return [Verified(log.path.parent.name, log, log.verify()) for log in logs]

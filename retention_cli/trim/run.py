@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +23,7 @@ from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics.broker_clock import BrokerClock
 from retention_cli.plan.value import UNCHECKED, Plan
 from retention_cli.policy.selection import Selection
-from retention_cli.policy.settings import Limits
+from retention_cli.policy.settings import AuditRules, Limits
 from retention_cli.trim.archive_gate import ArchivedFirst
 from retention_cli.trim.batches import Permit, Trimmer
 from retention_cli.trim.history import PastDay, read_past_day
@@ -66,6 +66,7 @@ class Orders:
         deleter_for: creates the deleter; not called in a dry run.
         broker_clock_for: creates the object that compares this machine's clock with the brokers' (G8).
         permit: entered around each batch, to say whether it may still be sent.
+        audit: what the policy says of the audit log.
         on_report: called with the report as soon as it exists, before anything later can fail. Not in a dry run.
     """
 
@@ -83,6 +84,7 @@ class Orders:
     deleter_for: Callable[[ClusterReader], Deleter] = Deleter.for_reader
     broker_clock_for: Callable[[ClusterReader, Callable[[], int]], BrokerClock] = BrokerClock
     permit: Permit = nullcontext
+    audit: AuditRules = field(default_factory=AuditRules)
     on_report: Callable[[TrimReport], None] = lambda _report: None
 
 
@@ -149,10 +151,12 @@ def run_trim(
     ):
         if orders.max_age_ms is not None:
             _check_age(plan, orders.clock_ms(), orders.max_age_ms)
-        journal = AuditJournal(AuditLog(folder), run, orders.clock_ms)
+        log = AuditLog(folder)
+        journal = AuditJournal(log, run, orders.clock_ms)
         past = read_past_day(orders.state_dir, plan.cluster_id, now_ms)
         trimmer = _trimmer(reader, plan, orders, run, past, orders.deleter_for(reader), journal, progress, clock)
         ledger = None if orders.memories is None else orders.memories.named(plan.cluster_id)
+        log.rotate(orders.audit.max_bytes)
         journal.begin(plan, orders.source, ledger)
         try:
             report = trimmer.trim()

@@ -167,6 +167,7 @@ class Passes:
             clock_ms=setup.clock_ms,
             memories=memories,
             inventory=inventory,
+            audit=selection.policy.audit,
             permit=lambda: self._permit(term, selection.policy.digest),
         )
         told = len(memories.notes)

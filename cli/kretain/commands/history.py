@@ -97,7 +97,7 @@ def _verified(state_dir: Path, output: Output) -> Exit:
         return Exit.DONE
     many = f"{count(broken, 'audit log')} of {len(found)} {'is' if broken == 1 else 'are'} broken"
     tell(
-        f"kretain: {many}: put what is missing or edited back from a copy; or move audit.jsonl and audit.head aside, "
-        f"both, and the next trim begins a new log"
+        f"kretain: {many}: put what is missing or edited back from a copy; or move audit*.jsonl and audit.head aside, "
+        f"all of them, and the next trim begins a new log"
     )
     return Exit.FAILED

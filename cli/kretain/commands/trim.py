@@ -198,6 +198,7 @@ def trim(
             memories=memories,
             inventory=given.view(),
             archiver=shared.archiver(),
+            audit=today.policy.audit,
             on_report=lambda report: note_deeds(common.deeds, report),
         )
         with shown(quiet=common.quiet) as progress:

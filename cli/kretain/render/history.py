@@ -11,7 +11,7 @@ from kretain.render import data
 from kretain.render.kit import screen
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number, size
-from retention_cli.audit.log import Run
+from retention_cli.audit.runs import Run
 
 FORMAT = "kretain.history/v1"
 COLUMNS = (

@@ -12,7 +12,7 @@ from kretain.render.kit.text import count
 from retention_cli.trim.history import Verified
 
 FORMAT = "kretain.audit/v1"
-COLUMNS = ("cluster", "file", "lines", "older", "since", "behind", "breaks")
+COLUMNS = ("cluster", "file", "lines", "older", "removed", "since", "behind", "breaks")
 MOST = 20
 """At most this many breaks of a log are shown, the others counted."""
 
@@ -53,6 +53,8 @@ def _calm(one: Verified) -> list[str]:
     said = [f"{count(chain.lines - chain.older, 'line')}, unbroken since {chain.since}"]
     if chain.older:
         said.append(f"{count(chain.older, 'older line')} before that, of a kretain that did not chain them")
+    if chain.removed:
+        said.append(f"the files before it, with {count(chain.removed, 'line')}, were removed")
     if chain.behind:
         said.append("the head is one line behind, as a crash leaves it: nothing is missing")
     return said
@@ -65,7 +67,8 @@ def _row(one: Verified) -> dict[str, Any]:
         "file": str(one.log.path),
         "lines": chain.lines,
         "older": chain.older,
+        "removed": chain.removed,
         "since": chain.since,
         "behind": chain.behind,
-        "breaks": [{"line": broken.line, "text": broken.text} for broken in chain.breaks],
+        "breaks": [{"file": broken.file, "line": broken.line, "text": broken.text} for broken in chain.breaks],
     }

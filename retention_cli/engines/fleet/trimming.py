@@ -55,6 +55,7 @@ def trim_member(
                 source=source,
                 memories=memories,
                 archiver=archiver,
+                audit=policy.audit,
                 on_report=on_report,
             )
             report = run_trim(reader, plan, orders, exit_code_for, progress)

@@ -28,7 +28,7 @@ from retention_cli.plan.value import as_json
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.load import parse_policy
-from retention_cli.policy.schema import DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
+from retention_cli.policy.schema import AuditModel, DisksModel, EntryModel, FileModel, GroupsModel, LimitsModel, keys_of
 from retention_cli.reports import unread
 from retention_cli.reports.policy_check import check_alone
 from retention_cli.trim.report import TrimReport, report_as_json, row_as_json, row_of
@@ -240,6 +240,7 @@ def test_every_policy_key_is_documented_and_no_other() -> None:
         *keys_of(FileModel),
         *(f"groups.{key}" for key in keys_of(GroupsModel)),
         *keys_of(LimitsModel),
+        *(f"audit.{key}" for key in keys_of(AuditModel)),
         *keys_of(DisksModel),
         *keys_of(EntryModel),
         *keys_of(FloorModel),

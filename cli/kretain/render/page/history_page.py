@@ -11,7 +11,7 @@ from kretain.render.kit.text import count, number, size
 from kretain.render.page.charts import GO, bars, columns
 from kretain.render.page.disks_part import disks_section
 from kretain.render.page.elements import Child, Element, cards, element, page, section, table
-from retention_cli.audit.log import Run
+from retention_cli.audit.runs import Run
 from retention_cli.memory.disk import Look
 from retention_cli.policy.shown import short
 

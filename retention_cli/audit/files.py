@@ -1,0 +1,196 @@
+"""The files of an audit log: ``audit.jsonl``, which is written, and the closed ones before it.
+
+A file that has grown past the policy's ``audit.max.bytes`` is closed when the next run begins: it is renamed to
+``audit-N.jsonl``, N being the number of its last line. A run is never split. kretain deletes none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from retention_cli.audit.chain import Link
+from retention_cli.audit.head import HEAD_NAME
+from retention_cli.core.state_dir import StateError, open_file
+
+FILE_NAME: Final = "audit.jsonl"
+_CLOSED: Final = re.compile(r"audit-\d{20}\.jsonl")
+_CHUNK: Final = 65_536
+
+
+def closed_name(seq: int) -> str:
+    """Return the name of the closed file whose last line has this number; names sort as their lines do."""
+    return f"audit-{seq:020d}.jsonl"
+
+
+def closed_files(folder: Path) -> tuple[str, ...]:
+    """Return the names of a log's closed files, the oldest first.
+
+    Raises:
+        StateError: the folder can't be listed.
+    """
+    try:
+        return tuple(sorted(one.name for one in folder.iterdir() if _CLOSED.fullmatch(one.name)))
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise StateError(f"the state directory {folder} can't be listed: {error.strerror}") from None
+
+
+def folders_with_log(state_dir: Path) -> list[Path]:
+    """Return the clusters' folders with an audit log, even if only its head or a closed file is left."""
+    found = {one.parent for name in (FILE_NAME, HEAD_NAME, "audit-*.jsonl") for one in state_dir.glob(f"*/{name}")}
+    return sorted(one for one in found if closed_files(one) or any((one / n).exists() for n in (FILE_NAME, HEAD_NAME)))
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A log at one moment: its closed files, the head, and the open file, whatever it is called later.
+
+    A context manager. ``handle`` is the descriptor of the open file, None if there is none, and ``size`` its bytes;
+    ``problem`` is why the head can't be read.
+    """
+
+    folder: Path
+    closed: tuple[str, ...]
+    handle: int | None
+    size: int
+    head: Link | None
+    problem: str | None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the open file. May be called repeatedly."""
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the files, the oldest first."""
+        return self.closed if self.handle is None else (*self.closed, FILE_NAME)
+
+    def lines(self, name: str, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Yield a file's lines with their numbers, from 1, without newlines; blank lines only if ``blank``.
+
+        What stands behind the open file's last newline was torn by a crash, or is being written: it is left out. A
+        closed file has none, so there it counts as a line.
+
+        Raises:
+            StateError: the file can't be read.
+        """
+        whole = name == FILE_NAME
+        try:
+            if whole and self.handle is not None:
+                source = os.dup(self.handle)
+                os.lseek(source, 0, os.SEEK_SET)
+            else:
+                source = open_file(self.folder / name, os.O_RDONLY)
+            with os.fdopen(source, "rb") as handle:
+                read = 0
+                for number, line in enumerate(handle, start=1):
+                    read += len(line)
+                    if whole and (not line.endswith(b"\n") or read > self.size):
+                        return
+                    if blank or line.strip():
+                        yield number, line.removesuffix(b"\n")
+        except FileNotFoundError:  # taken away a moment ago: the chain shows it
+            return
+        except OSError as error:
+            raise unreadable(self.folder / name, error) from None
+
+    def backward(self, name: str) -> Iterator[bytes]:
+        """Yield a file's whole lines that are not blank, from the last to the first.
+
+        Raises:
+            StateError: the file can't be read.
+        """
+        try:
+            if name == FILE_NAME and self.handle is not None:
+                yield from lines_backward(self.handle)
+                return
+            handle = open_file(self.folder / name, os.O_RDONLY)
+            try:
+                yield from lines_backward(handle)
+            finally:
+                os.close(handle)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unreadable(self.folder / name, error) from None
+
+
+def unreadable(path: Path, error: OSError) -> StateError:
+    """Return the error for a file of the log that can't be read."""
+    return StateError(f"the audit log {path} can't be read: {error.strerror}")
+
+
+def open_log(path: Path) -> tuple[int | None, int]:
+    """Open the file that is written, for reading; return its descriptor, None if there is none, and its size.
+
+    Raises:
+        StateError: it can't be opened.
+    """
+    try:
+        handle = open_file(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None, 0
+    except OSError as error:
+        raise unreadable(path, error) from None
+    return handle, os.fstat(handle).st_size
+
+
+def close_file(folder: Path, seq: int) -> None:
+    """Rename ``audit.jsonl``, whose last line has this number, and wait until that is on disk.
+
+    Raises:
+        OSError: it can't be renamed, or the name is taken.
+    """
+    name = closed_name(seq)
+    if os.path.lexists(folder / name):  # only the lock's holder makes such files, so nobody makes one right now
+        raise FileExistsError(0, f"it is to be closed as {name}, and there is such a file: move that one aside")
+    (folder / FILE_NAME).rename(folder / name)
+    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(above)
+    finally:
+        os.close(above)
+
+
+def drop_torn_line(handle: int) -> None:
+    """Cut off an unterminated last line: a crash tore it, so the request that it was to announce was never sent."""
+    size = os.fstat(handle).st_size
+    whole = _end_of_line(handle, size)
+    if whole != size:
+        os.ftruncate(handle, whole)
+
+
+def lines_backward(handle: int) -> Iterator[bytes]:
+    """Yield whole lines that are not blank, without newlines, from the last to the first, reading no more than that."""
+    end = _end_of_line(handle, os.fstat(handle).st_size)
+    while end:
+        start = _end_of_line(handle, end - 1)
+        line = os.pread(handle, end - 1 - start, start)
+        if line.strip():
+            yield line
+        end = start
+
+
+def _end_of_line(handle: int, before: int) -> int:
+    """Return the end of the last line that ends at or before this position, 0 if there is none."""
+    while before:
+        start = max(0, before - _CHUNK)
+        found = os.pread(handle, before - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        before = start
+    return 0

@@ -1,0 +1,331 @@
+"""Files of the audit log: one chain over all of them, and nothing is lost where one ends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from retention_cli.audit.chain import hash_of
+from retention_cli.audit.files import FILE_NAME, closed_files, closed_name, folders_with_log
+from retention_cli.audit.head import HEAD_NAME
+from retention_cli.audit.log import AuditLog, NamedLedger
+from retention_cli.core.state_dir import StateError
+from retention_cli.decide.guards.limits import Amount
+from retention_cli.policy.settings import Limits
+from retention_cli.trim.history import past_day, read_history
+from tests.kafka.world import run_cli
+from tests.unit.audit.test_audit import AT, BEGUN, batch, result
+
+END = {"event": "end", "at": AT, "exit": 0, "totals": {}}
+
+
+def run(log: AuditLog, name: str, at: str = AT) -> None:
+    """Write one run, 10 records trimmed, as a trim does: the file is closed first if it has a byte."""
+    log.rotate(1)
+    events = (BEGUN, batch(1, 0), result(1, {0: "trimmed"}), END)
+    for event in events:
+        log.append({**event, "run": name, "at": at})
+
+
+def day(number: int) -> str:
+    return f"2026-11-{number:02d}T03:00:00.000Z"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> AuditLog:
+    """Four files of a run each, on four days; the last one is open."""
+    made = AuditLog(tmp_path / "c1")
+    for number in range(1, 5):
+        run(made, f"r{number}", day(number))
+    return made
+
+
+def file(log: AuditLog, number: int) -> Path:
+    """The log's file with the run ``number``."""
+    return log.path if number == 4 else log.path.with_name(closed_name(4 * number))
+
+
+def told(log: AuditLog) -> list[tuple[str | None, int | None, str]]:
+    return [(one.file, one.line, one.text) for one in log.verify().breaks]
+
+
+def test_a_file_that_is_large_is_closed_when_a_run_begins_and_the_chain_goes_on(log: AuditLog) -> None:
+    assert closed_files(log.path.parent) == (closed_name(4), closed_name(8), closed_name(12))
+    first = json.loads(log.path.read_bytes().splitlines()[0])
+    assert (first["seq"], first["after"]) == (13, closed_name(12))
+    assert first["prev"] == hash_of(file(log, 3).read_bytes().splitlines()[-1])
+    chain = log.verify()
+    assert (chain.lines, chain.breaks, chain.removed) == (16, [], 0)
+    assert list(log.runs()) == ["r1", "r2", "r3", "r4"]
+    assert log.trimmed_since("") == (Amount(40, 400), None)
+
+
+def test_a_file_below_the_size_is_not_closed(log: AuditLog) -> None:
+    size = log.path.stat().st_size
+    log.rotate(size + 1)
+    assert log.path.exists()
+    log.rotate(size)
+    assert not log.path.exists()
+    assert (log.verify().breaks, len(log.runs())) == ([], 4)
+    log.rotate(size)  # there is none to close
+    run(log, "r5")
+    assert (log.verify().breaks, len(log.runs())) == ([], 5)
+
+
+def test_the_last_ledger_is_found_in_whatever_file_it_stands(log: AuditLog) -> None:
+    assert log.last_ledger() is None
+    log.append({**BEGUN, "run": "r5", "ledger": {"id": "l1", "revision": 7}})
+    run(log, "r6")
+    run(log, "r7")
+    assert log.last_ledger() == NamedLedger("l1", 7)
+
+
+def test_a_day_is_counted_over_files_and_old_files_are_not_read(log: AuditLog) -> None:
+    assert log.trimmed_since(day(3)) == (Amount(20, 200), None)
+    file(log, 1).write_bytes(b"not a line\n")
+    assert log.trimmed_since(day(3)) == (Amount(20, 200), None)
+    with pytest.raises(StateError, match=f"{closed_name(4)}:1: a broken line"):
+        log.trimmed_since(day(1))
+    file(log, 2).write_bytes(file(log, 2).read_bytes()[:-1] + b" \n")
+    assert "edited, or line 1 of" in (log.trimmed_since(day(3))[1] or "")
+
+
+def test_old_files_that_were_removed_whole_are_no_break_but_are_told(log: AuditLog) -> None:
+    file(log, 1).unlink()
+    file(log, 2).unlink()
+    chain = log.verify()
+    assert (chain.breaks, chain.removed, chain.lines) == ([], 8, 8)
+    assert list(log.runs()) == ["r3", "r4"]
+    run(log, "r5")
+    assert log.verify().breaks == []
+    done = run_cli("history", "--verify", "--state-dir", str(log.path.parent.parent), check=0)
+    assert "the files before it, with 8 lines, were removed" in done.out
+
+
+def test_a_day_whose_files_were_removed_can_not_be_told(log: AuditLog) -> None:
+    """Or the limits per day would begin anew by moving a file away (G6)."""
+    file(log, 1).unlink()
+    amount, broken = log.trimmed_since(day(2))
+    assert amount.records == 30
+    assert broken is not None
+    assert f"{closed_name(8)}: the files before it were removed, and may tell of trims since" in broken
+    assert log.trimmed_since(day(3)) == (Amount(20, 200), None)
+    now = 1_793_588_400_000 + 3_600_000  # 2026-11-02T03:00:00Z, an hour later
+    with pytest.raises(StateError, match="were removed"):
+        past_day(log.path.parent.parent, "c1", now, Limits(max_records=100))
+
+
+def rewrite(log: AuditLog, number: int, change: Callable[[list[bytes]], list[bytes]]) -> None:
+    path = file(log, number)
+    path.write_bytes(b"".join(line + b"\n" for line in change(path.read_bytes().splitlines())))
+
+
+Harm = Callable[[AuditLog], object]
+
+
+@pytest.mark.parametrize(
+    ("harm", "where", "line", "words"),
+    [
+        (
+            lambda log: file(log, 2).unlink(),
+            3,
+            1,
+            f"a file is missing before it: {closed_name(8)}, and with it 4 lines",
+        ),
+        (lambda log: rewrite(log, 2, lambda ls: ls[:2]), 3, 1, f"{closed_name(8)}, the file before it, was cut at the"),
+        (lambda log: rewrite(log, 2, lambda _: []), 3, 1, f"{closed_name(8)}, the file before it, was cut at the end"),
+        (lambda log: rewrite(log, 1, lambda _: []), 2, 1, f"{closed_name(4)}, the file before it, was cut at the end"),
+        (lambda log: rewrite(log, 2, lambda ls: ls[1:]), 2, 1, "a line is missing before it (number 5 was due)"),
+        (lambda log: rewrite(log, 1, lambda ls: ls[1:]), 1, 1, "cut at the front: a line is missing"),
+        (lambda log: rewrite(log, 2, lambda ls: [ls[0], *ls[2:]]), 2, 2, "a line is missing before it"),
+        (
+            lambda log: rewrite(log, 2, lambda ls: [*ls[:3], ls[3] + b" "]),
+            2,
+            4,
+            f"edited, or line 1 of {closed_name(12)} was",
+        ),
+        (lambda log: rewrite(log, 2, lambda ls: [ls[0], ls[1] + b" ", *ls[2:]]), 2, 2, "edited, or line 3 was"),
+        (lambda log: file(log, 4).unlink(), None, None, "cut at the end: 4 lines are missing"),
+        (lambda log: rewrite(log, 4, lambda ls: ls[:3]), None, None, "cut at the end: a line is missing"),
+    ],
+)
+def test_what_is_done_to_a_file_is_named_once_with_the_file(
+    log: AuditLog, harm: Harm, where: int | None, line: int | None, words: str
+) -> None:
+    harm(log)
+    ((name, at, text),) = told(log)
+    assert (name, at) == (None if where is None else file(log, where).name, line)
+    assert words in text
+    shown = log.shown(log.verify().breaks[0])
+    assert shown.startswith(f"{log.path if where is None else file(log, where)}{'' if line is None else f':{line}'}: ")
+
+
+def test_a_closed_file_that_ends_within_a_line_was_cut(log: AuditLog) -> None:
+    path = file(log, 2)
+    path.write_bytes(path.read_bytes()[:-9])
+    assert (path.name, 4) in [(name, line) for name, line, _text in told(log)]
+    with pytest.raises(StateError, match=f"{path.name}:4: a broken line"):
+        log.trimmed_since("")
+
+
+def test_an_open_file_that_is_gone_stays_told_behind_it(log: AuditLog) -> None:
+    """The numbers go on behind the closed files, and the first line keeps that some are gone."""
+    log.path.unlink()
+    run(log, "r5")
+    assert json.loads(log.path.read_bytes().splitlines()[0])["seq"] == 17
+    ((name, line, text),) = told(log)
+    assert (name, line) == (FILE_NAME, 1)
+    assert "the head knew of 16: lines were gone" in text
+
+
+def test_a_broken_end_is_not_closed_before_a_line_has_recorded_it(log: AuditLog) -> None:
+    (log.path.parent / HEAD_NAME).unlink()
+    run(log, "r5")
+    assert closed_files(log.path.parent)[-1] == closed_name(12)
+    run(log, "r6")
+    assert closed_files(log.path.parent)[-1] == closed_name(20)
+    assert ["there was no head" in text for _name, _line, text in told(log)] == [True]
+
+
+def test_a_name_that_is_taken_stops_the_trim_and_is_not_written_over(log: AuditLog) -> None:
+    other = log.path.with_name(closed_name(16))
+    other.write_text("evidence")
+    with pytest.raises(StateError, match=f"closed as {closed_name(16)}, and there is such a file"):
+        log.rotate(1)
+    assert (other.read_text(), log.path.exists()) == ("evidence", True)
+
+
+def test_a_torn_line_does_not_get_into_a_closed_file(log: AuditLog) -> None:
+    with log.path.open("ab") as handle:
+        handle.write(b'{"seq":17,"prev')
+    run(log, "r5")
+    assert file(log, 3).with_name(closed_name(16)).read_bytes().endswith(b"\n")
+    assert (told(log), len(log.runs())) == ([], 5)
+
+
+def test_a_log_that_is_closed_while_somebody_reads_is_read_whole(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever plans or looks at history holds no lock: the file may be closed between any two steps."""
+    honest = getattr(AuditLog, "_head")  # noqa: B009  (of ours, and private)
+    left = ["r5", "r6", "r7"]
+
+    def meanwhile(self: AuditLog) -> object:
+        monkeypatch.setattr(AuditLog, "_head", honest)
+        if left:
+            run(log, left.pop(0))
+        found = honest(self)
+        monkeypatch.setattr(AuditLog, "_head", meanwhile)
+        return found
+
+    monkeypatch.setattr(AuditLog, "_head", meanwhile)
+    assert told(log) == []
+    monkeypatch.setattr(AuditLog, "_head", honest)
+    assert log.verify().lines == 28
+    events = log.events()
+    assert next(events)["run"] == "r1"
+    run(log, "r8")  # while the events are read
+    assert [event["run"] for event in events if event["event"] == "run"] == [f"r{n}" for n in range(2, 8)]
+
+
+def test_many_readers_beside_a_writer_never_see_a_gap(log: AuditLog) -> None:
+    done = threading.Event()
+    seen: list[object] = []
+
+    def look() -> None:
+        while not done.is_set():
+            seen.extend(told(log))
+            seen.extend([] if (broken := log.trimmed_since("")[1]) is None else [broken])
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for one in readers:
+        one.start()
+    for number in range(5, 45):
+        run(log, f"r{number}")
+    done.set()
+    for one in readers:
+        one.join()
+    assert seen == []
+    assert len(log.runs()) == 44
+
+
+def test_history_reads_all_files_even_if_the_open_one_is_gone(log: AuditLog) -> None:
+    state = log.path.parent.parent
+    (log.path.parent / HEAD_NAME).unlink()
+    log.path.unlink()
+    assert [one.run for one in read_history(state)] == ["r1", "r2", "r3"]
+    assert folders_with_log(state) == [log.path.parent]
+    (state / "c2").mkdir()
+    (state / "c2" / "audit-notes.jsonl").touch()
+    assert folders_with_log(state) == [log.path.parent]
+
+
+def test_a_kretain_that_did_not_chain_left_a_log_that_is_closed_once_it_is_chained(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "c1")
+    log.path.parent.mkdir()
+    log.path.write_text(json.dumps({**BEGUN, "run": "r0"}) + "\n")
+    run(log, "r1")
+    assert closed_files(log.path.parent) == (), "its lines have no number to close it by"
+    run(log, "r2")
+    assert closed_files(log.path.parent) == (closed_name(4),)
+    chain = log.verify()
+    assert (chain.breaks, chain.older, chain.lines) == ([], 1, 9)
+
+
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from retention_cli.audit.log import AuditLog
+
+log, step = AuditLog(Path(sys.argv[1])), int(sys.argv[2])
+
+def dying(name):
+    honest = getattr(os, name)
+    def call(*arguments, **more):
+        global step
+        step -= 1
+        if step < 0:
+            if name == "write":
+                honest(arguments[0], arguments[1][:9])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return honest(*arguments, **more)
+    setattr(os, name, call)
+
+for name in ("open", "write", "fsync", "rename", "replace", "close", "ftruncate", "mkdir", "pread"):
+    dying(name)
+log.rotate(1)
+log.append({"event": "run", "run": "r5", "at": "x"})
+os._exit(7)
+"""
+"""Closes the file and begins the next, and is killed at that step of it: a write is then half done."""
+
+
+def test_a_kill_between_any_two_steps_of_closing_a_file_loses_no_line(log: AuditLog, tmp_path: Path) -> None:
+    before, closed, torn = log.path.parent, 0, 0
+    for step in range(200):
+        folder = tmp_path / str(step)
+        shutil.copytree(before, folder)
+        code = subprocess.run([sys.executable, "-c", DYING, str(folder), str(step)], check=False, timeout=60).returncode
+        assert code in (7, -signal.SIGKILL)
+        here = AuditLog(folder)
+        chain = here.verify()
+        assert (chain.breaks, chain.removed) == ([], 0), step
+        assert chain.lines in (16, 17), step
+        closed += (folder / closed_name(16)).exists() and not here.path.exists()
+        torn += here.path.exists() and not here.path.read_bytes().endswith(b"\n")
+        run(here, "r9")
+        after = here.verify()
+        assert (after.breaks, after.behind, after.lines) == ([], False, chain.lines + 4), step
+        if code == 7:
+            break
+    assert step > 20
+    assert closed, "between the rename and the first line"
+    assert torn
