@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -108,7 +108,7 @@ class Snapshot:
         except OSError as error:
             raise unreadable(self.folder / name, error) from None
 
-    def backward(self, name: str) -> Iterator[bytes]:
+    def backward(self, name: str) -> Generator[bytes]:
         """Yield a file's whole lines that are not blank, from the last to the first.
 
         Raises:
@@ -174,7 +174,7 @@ def drop_torn_line(handle: int) -> None:
         os.ftruncate(handle, whole)
 
 
-def lines_backward(handle: int) -> Iterator[bytes]:
+def lines_backward(handle: int) -> Generator[bytes]:
     """Yield whole lines that are not blank, without newlines, from the last to the first, reading no more than that."""
     end = _end_of_line(handle, os.fstat(handle).st_size)
     while end:

@@ -274,7 +274,7 @@ class LedgerFile:
                 if self.db.total_changes != before:
                     self.db.execute("UPDATE meta SET value = ? WHERE key = 'seal'", (self._sealed(),))
             except BaseException:
-                self.db.execute("ROLLBACK")
+                self.db.rollback()  # a no-op where SQLite has done it itself, as on a full disk
                 raise
             self.db.execute("COMMIT")
 
@@ -283,12 +283,11 @@ class LedgerFile:
         try:
             yield
         except (sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
-            said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-            why = " ".join(said.split())  # SQLite quotes what it failed on
-            raise StateError(
-                f"the ledger {self.path} can't be used: {why}; it remembers groups that are gone and when records "
-                f"were written: restore it, or move it away to start over without that"
-            ) from None
+            why = " ".join((error.strerror or str(error) if isinstance(error, OSError) else str(error)).split())
+            full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            what = "make room on its disk" if full else "restore it, or move it away to start over without that"
+            told = "it remembers groups that are gone and when records were written"
+            raise StateError(f"the ledger {self.path} can't be used: {why}; {told}: {what}") from None
 
 
 KEYS: Final = "SELECT topic_id, partition FROM partitions"
