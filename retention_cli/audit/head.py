@@ -44,8 +44,16 @@ def write_head(folder: Path, link: Link) -> None:
     Raises:
         OSError: it can't be written.
     """
-    scratch = folder / f".{HEAD_NAME}.new"  # one fixed name, as there is one writer: a crash leaves at most one
-    text = json.dumps({"seq": link.seq, "hash": link.hash}).encode() + b"\n"
+    replace_file(folder, HEAD_NAME, json.dumps({"seq": link.seq, "hash": link.hash}).encode() + b"\n")
+
+
+def replace_file(folder: Path, name: str, text: bytes) -> None:
+    """Replace a small file atomically; it is on disk when this returns. There is one writer, the trim lock's holder.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    scratch = folder / f".{name}.new"  # one fixed name: a crash leaves at most one
     handle = open_file(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         written = os.write(handle, text)
@@ -54,7 +62,7 @@ def write_head(folder: Path, link: Link) -> None:
         os.close(handle)
     if written != len(text):
         raise OSError(errno.ENOSPC, "it was written in part")
-    scratch.replace(folder / HEAD_NAME)
+    scratch.replace(folder / name)
     above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(above)

@@ -105,7 +105,7 @@ class AuditLog:
             StateError: the log can't be read, or a line in it is broken.
         """
         begun: set[str] = set()
-        with self._now() as now:
+        with self.snapshot() as now:
             for name in now.names:
                 for number, line in now.lines(name):
                     yield self._event(line, name, number, begun)
@@ -131,7 +131,7 @@ class AuditLog:
         """
         chain, begun = Chain(), set[str]()
         first: list[Event] = []
-        with self._now() as now:
+        with self.snapshot() as now:
             skipped = self._ended_before(now, at, chain)
 
             def events() -> Iterator[Event]:
@@ -161,7 +161,7 @@ class AuditLog:
         Raises:
             StateError: the log can't be read.
         """
-        with self._now() as now:
+        with self.snapshot() as now:
             for name in reversed(now.names):
                 with closing(now.backward(name)) as lines:
                     for line in lines:
@@ -178,7 +178,7 @@ class AuditLog:
             StateError: the log can't be read.
         """
         chain, begun = Chain(), set[str]()
-        with self._now() as now:
+        with self.snapshot() as now:
             for name in now.names:
                 chain.begin(name)
                 for number, line in now.lines(name, blank=True):
@@ -196,7 +196,7 @@ class AuditLog:
         path = self.path if one.file is None else self.path.with_name(one.file)
         return f"{path}{'' if one.line is None else f':{one.line}'}: {one.text}"
 
-    def _now(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """Return the log as it is at one moment: a trim may be running, and may close a file."""
         folder = self.path.parent
         while True:

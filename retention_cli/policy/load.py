@@ -120,7 +120,7 @@ def _policy(model: FileModel, document: Document, digest: str, marked: dict[int,
         limits=Limits(model.limits.max_records, model.limits.max_bytes, model.limits.max_percent),
         scan_records=model.scan_records,
         disks=_disks(model.disks),
-        audit=AuditRules(model.audit.max_bytes),
+        audit=AuditRules(model.audit.max_bytes, model.audit.topic),
         state="cluster" if model.state == CLUSTER else "local",
         entries=tuple(entries),
     )

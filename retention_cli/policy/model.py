@@ -260,6 +260,7 @@ class Policy:
             archive=None if value("archive", NONE) == NONE else value("archive", None),
             hold=value("hold", None),
             named_in_full="match" in found,
+            of_audit=topic == self.audit.topic,
             max_bytes=_limit(value("retention.bytes", None)),
             max_topic_bytes=_limit(value("retention.topic.bytes", None)),
             whole_segments=value("granularity", "record") == "segment",

@@ -21,6 +21,8 @@ from retention_cli.policy.shown import short, shown
 _DIR: Final = re.compile(r"(\d+:)?[^:]*[/\\].*")
 _SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _REMOTE_TOPICS: Final = re.compile(r"[A-Za-z0-9._-]{0,200}\{topic\}[A-Za-z0-9._-]{0,200}")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NOT_FOR_AUDIT: Final = ("_kretain_policy", "_kretain_state")
 _HOSTS: Final = re.compile(r"[^\s,/]+:[0-9]{1,5}(,[^\s,/]+:[0-9]{1,5})*(/[^\s/]+)*")
 _HTTP: Final = ("http", "https")
 _LARGEST: Final = 2**63 - 1
@@ -250,6 +252,15 @@ def read_source_name(value: object) -> str:
     if isinstance(value, str) and _SOURCE_NAME.fullmatch(value):
         return value
     raise ValueError(f"{shown(value)} is not a name: letters, digits, '.', '_' and '-', up to 100")
+
+
+def read_audit_topic(value: object) -> str:
+    """Read the name of a topic that the audit log may be copied to: none of Kafka's own, nor kretain's settings."""
+    if not isinstance(value, str) or not _TOPIC.fullmatch(value) or value in (".", ".."):
+        raise ValueError(f"{shown(value)} is not a topic's name: letters, digits, '.', '_' and '-', up to 249")
+    if value.startswith("__") or value in _NOT_FOR_AUDIT:
+        raise ValueError(f"{shown(value)} has a use of its own: name a topic for the audit log alone")
+    return value
 
 
 def read_remote_topics(value: object) -> str:

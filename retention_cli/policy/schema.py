@@ -58,6 +58,9 @@ class AuditModel(StrictModel):
         alias="max.bytes",
         description="A file of the log that is larger is closed when the next run begins. Default: 64MiB.",
     )
+    topic: v.AuditTopic | None = Field(
+        default=None, description="Copy each line to this topic of the cluster that the log is about."
+    )
 
 
 class WatermarkModel(StrictModel):

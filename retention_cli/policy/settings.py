@@ -78,6 +78,7 @@ class Settings:
     ``archive`` is the URL that records are written to before they are trimmed.
     ``named_in_full`` says that an entry's pattern is the topic's very name (G5). ``unsettled`` says why live
     settings are unknown: the topic is then held. ``max_bytes`` and ``max_topic_bytes`` are R5's.
+    ``of_audit``: the audit log is copied to this topic (G5).
     ``whole_segments`` rounds bounds down to a segment's base offset (``granularity: segment``).
     """
 
@@ -105,6 +106,7 @@ class Settings:
     whole_segments: bool = False
     trim_tiered: bool = False
     unsettled: Unknown | None = None
+    of_audit: bool = False
 
 
 SourceKind = Literal["file", "command", "zookeeper", "checkpoint", "replica"]
@@ -165,9 +167,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class AuditRules:
-    """What the policy says of the audit log: from which size (bytes) on a file is closed when the next run begins."""
+    """What the policy says of the audit log.
+
+    ``max_bytes`` is from which size on a file is closed when the next run begins, ``topic`` the topic that lines are
+    copied to.
+    """
 
     max_bytes: int = DEFAULT_AUDIT_FILE_BYTES
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,9 @@ ArchiveUrl = Annotated[
 SourceName = Annotated[
     str, BeforeValidator(r.read_source_name), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,100}$"})
 ]
+AuditTopic = Annotated[
+    str, BeforeValidator(r.read_audit_topic), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"})
+]
 RemoteTopics = Annotated[
     str,
     BeforeValidator(r.read_remote_topics),

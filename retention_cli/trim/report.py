@@ -35,6 +35,7 @@ class TrimReport:
 
     ``clock`` is whether this machine's clock was compared with the brokers' (G8). ``disks`` are R6's results at the
     last recheck. ``audit_problem`` is why the audit log is incomplete: the rows are then the only record.
+    ``audit_unshipped`` is why the copy of the log that the policy wants lacks lines, None if it has all.
     ``audit_broken`` is where the audit log's chain was already broken, None if it was intact. ``sent``: a delete
     request was sent. ``stopped_by`` is the unexpected exception that ended the trim after a batch was announced.
     """
@@ -48,6 +49,7 @@ class TrimReport:
     delete_seconds: float = 0.0
     audit_problem: str | None = None
     audit_broken: str | None = None
+    audit_unshipped: str | None = None
     clock: Clock = UNCHECKED
     disks: Sequence[DiskOutcome] = ()
     sent: bool = False
@@ -106,6 +108,7 @@ def report_as_json(report: TrimReport) -> dict[str, Any]:
         "interrupted": report.interrupted,
         "audit_problem": report.audit_problem,
         "audit_broken": report.audit_broken,
+        "audit_unshipped": report.audit_unshipped,
         "clock": report.clock,
         "disks": [outcome_as_json(one) for one in report.disks],
         "totals": {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from retention_cli.archive.interface import Archiver, ArchiverFor
 from retention_cli.audit.lock import trim_lock
 from retention_cli.audit.log import AuditLog
+from retention_cli.audit.shipping import ship
 from retention_cli.brokers.deleter import Deleter
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.errors import Refusal
@@ -169,6 +170,8 @@ def run_trim(
             journal.end(report, exit_code_for(report))
         except StateError as error:  # the trim is done: report it, and that the log lacks its last line
             report = replace(report, audit_problem=report.audit_problem or str(error))
+        if orders.audit.topic is not None:  # a run that ended with an error trimmed nothing: the next one copies it
+            report = replace(report, audit_unshipped=ship(log, reader, orders.audit.topic))
         return report
 
 

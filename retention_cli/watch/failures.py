@@ -13,7 +13,7 @@ from retention_cli.policy.selection import NothingMatchesError
 
 KINDS: Final = (
     *("broker", "unreachable", "unauthorized", "policy", "state", "locked", "refused", "partition", "election"),
-    *("textfile", "system", "other"),
+    *("textfile", "shipping", "system", "other"),
 )
 """Every value of the label ``kind`` (docs/watch.md)."""
 

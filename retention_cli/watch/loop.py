@@ -138,6 +138,8 @@ class Loop:
                 trimmed_bytes=board.status.trimmed_bytes + sum(row.size_bytes or 0 for row in gone),
             )
             self.on_report(report)
+            if report.audit_unshipped is not None:  # the pass has succeeded: the log has it all, and is sent again
+                self.board.fail("shipping")
         for text in self._folded.notes(_notes(passed)):
             self.say(text)
         self.say(pass_line(self._number, passed, seconds, trims=self.trims))
@@ -205,5 +207,7 @@ class Loop:
 
 def _notes(passed: Passed) -> list[str]:
     broken = None if passed.report is None else passed.report.audit_broken
+    unshipped = None if passed.report is None else passed.report.audit_unshipped
     texts = [note.text for note in passed.notes]
+    texts += [] if unshipped is None else [f"the audit log is whole, its copy is not: {unshipped}"]
     return texts if broken is None else [*texts, f"the audit log is broken: {broken} (kretain history --verify)"]

@@ -102,12 +102,14 @@ def note_deeds(deeds: Deeds, report: TrimReport, of: str = "") -> None:
 
 
 def warn_of_log(report: TrimReport, *, quiet: bool, of: str = "") -> None:
-    """Warn about the audit log (of cluster ``of``): its chain was broken before, or it lacks a part of this run."""
+    """Warn about the audit log (of cluster ``of``): what was broken before, what it or its copy lacks."""
     before, there = (f"{of}: ", " there") if of else ("", "")
     if (broken := report.audit_broken) is not None and not quiet:
         tell(f"kretain: {before}the audit log is broken: {broken} (kretain history --verify shows all of it)")
     if (problem := report.audit_problem) is not None:
         tell(f"kretain: {before}the audit log is not whole, and nothing more was trimmed{there}: {problem}")
+    if (unshipped := report.audit_unshipped) is not None:
+        tell(f"kretain: {before}the audit log is whole, its copy is not: {unshipped}")
 
 
 def waited(

@@ -16,6 +16,8 @@ def untouchable(topic: TopicFacts, settings: Settings) -> Reason | Unknown | Non
         return Reason("G5", "a name that starts with _ is touched only where an entry names it in full")
     if topic.name.endswith(_STREAMS) and not settings.named_in_full:
         return Reason("G5", "a Kafka Streams topic is touched only where an entry names it in full")
+    if settings.of_audit and not settings.named_in_full:
+        return Reason("G5", "the topic that the audit log is copied to is touched only where an entry names it in full")
     if isinstance(topic.cleanup_policy, Unknown):
         return topic.cleanup_policy
     if "compact" in topic.cleanup_policy:

@@ -244,7 +244,7 @@ def test_a_torn_last_line_was_never_announced_and_is_no_break(log: AuditLog) -> 
     assert (told(log), len(lines_of(log))) == ([], 5)
 
 
-@pytest.mark.parametrize("step", ["_head", "_now"])
+@pytest.mark.parametrize("step", ["_head", "snapshot"])
 def test_a_log_that_is_being_written_is_never_taken_for_a_broken_one(
     log: AuditLog, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -187,6 +187,7 @@ def test_one_module_can_write_and_it_writes_to_our_own_topics() -> None:
     clients = {name_of(path) for path in PRODUCT if any("NewTopic" in one for one in imports(path))}
     assert {name for name in clients if not name.startswith("cli/kretain/embedded/")} == {writing}
     assert importers_of("retention_cli.brokers.writer") == {
+        "retention_cli/audit/shipping.py",
         "retention_cli/memory/topics/broker_clock.py",
         "retention_cli/memory/topics/make.py",
         "retention_cli/memory/topics/policy.py",
