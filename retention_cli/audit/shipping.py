@@ -1,54 +1,47 @@
 """A copy of the audit log in a topic of its cluster, where the policy wants one (docs/audit.md).
 
-The log on the disk is the record: a copy that fails stops nothing, and what it lacks is sent by the next trim. How far
-the copy reaches lies beside the log, as the number and hash of the last line that every in-sync replica has.
+The log on the disk is the record: a copy that fails stops nothing, and what it lacks is sent by the next trim.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from retention_cli.audit.chain import Link, as_link, event_of, hash_of, link_of
-from retention_cli.audit.files import Snapshot, closed_name
-from retention_cli.audit.head import replace_file
+from retention_cli.audit import copies
 from retention_cli.audit.log import AuditLog
+from retention_cli.audit.otlp import export
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.brokers.writer import ClusterWriter
-from retention_cli.core.state_dir import StateError, open_file
+from retention_cli.core.state_dir import StateError
+from retention_cli.policy.settings import AuditRules
 
 SHIPPED_NAME: Final = "audit.shipped"
-AT_ONCE: Final = 500
-"""How many lines are sent before their acknowledgements are awaited, and the place is written down."""
-MOST_S: Final = 60.0
-"""After so long (s) the rest is left for the next trim: a first copy of a log of years must not hold up a run."""
-_LONGEST: Final = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line to send; ``link`` is its number and hash, None if it is not chained."""
+def ship(log: AuditLog, reader: ClusterReader, audit: AuditRules, cluster_id: str) -> str | None:
+    """Send what each copy that the policy wants lacks. Only the holder of the trim lock may call it.
 
-    key: bytes
-    value: bytes
-    link: Link | None
+    Return why lines are left for the next trim, None if the copies have all of them.
+    """
+    left = []
+    if audit.topic is not None:
+        left.append(to_topic(log, reader, audit.topic))
+    if audit.otlp is not None:
+        left.append(export(log, audit.otlp, audit.otlp_auth_file, cluster_id, reader.timeout_s))
+    return "; ".join(one for one in left if one is not None) or None
 
 
-def ship(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
+def to_topic(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
     """Send the lines that the topic lacks, in order, to its partition 0, and wait until they are acknowledged.
 
-    Only the holder of the trim lock may call it. Lines may be sent twice, after a crash: they are then the same, byte
-    by byte. Return why lines are left for the next trim, None if the topic has all.
+    Lines may be sent twice, after a crash: they are then the same, byte by byte. Return why lines are left for the next
+    trim, None if the topic has all.
     """
-    deadline = time.monotonic() + MOST_S
+    deadline, folder = time.monotonic() + copies.MOST_S, log.path.parent
     try:
         about = reader.metadata([topic]).topics.get(topic)
         if about is None:
@@ -58,76 +51,17 @@ def ship(log: AuditLog, reader: ClusterReader, topic: str) -> str | None:
             return f"topic {topic} is compacted, and would keep a line of each run: set its cleanup.policy to delete"
         place = {"topic": topic, "topic_id": about.topic_id}
         with ClusterWriter(reader.settings, {topic}, reader.timeout_s) as writer:
-            unsent = _unsent(log, _reached(log.path.parent, place))
+            unsent = copies.unsent(log, copies.reached_by(folder, SHIPPED_NAME, place))
             sent = False
-            while lines := list(islice(unsent, AT_ONCE)):
+            while lines := list(islice(unsent, copies.AT_ONCE)):
                 if sent and time.monotonic() > deadline:
-                    return f"topic {topic} lacks lines after {MOST_S:g} s: the next trim goes on with them"
-                answers = writer.append_all(topic, [(one.key, one.value) for one in lines])
+                    return f"topic {topic} lacks lines after {copies.MOST_S:g} s: the next trim goes on with them"
+                answers = writer.append_all(topic, [(one.run.encode("utf-8", "replace"), one.value) for one in lines])
                 failed = next((n for n, one in enumerate(answers) if isinstance(one, BrokerError)), len(lines))
-                _remember(log.path.parent, place, [one.link for one in lines[:failed] if one.link is not None])
+                copies.remember(folder, SHIPPED_NAME, place, lines[:failed])
                 sent = True
                 if failed < len(lines):
                     return f"{answers[failed]}; the next trim sends the lines that it lacks"
     except (BrokerError, StateError) as error:
         return f"{error}; the next trim sends the lines that topic {topic} lacks"
     return None
-
-
-def _unsent(log: AuditLog, reached: Link | None) -> Iterator[_Line]:
-    """Yield the lines behind the place that was reached; all of them if this log does not have that place."""
-    with log.snapshot() as now:
-        behind = None if reached is None else _behind(now, reached)
-        yield from _lines(now) if behind is None else behind
-
-
-def _behind(now: Snapshot, reached: Link) -> Iterator[_Line] | None:
-    """Return the lines behind a line of that number and hash, None if there is none."""
-    closed = tuple(name for name in now.closed if name >= closed_name(reached.seq))
-    names = (*closed, *(now.names[len(now.closed) :]))
-    lines = _lines(now, names)
-    for line in lines:
-        if line.link == reached:
-            return lines
-        if line.link is not None and line.link.seq > reached.seq:
-            return None
-    return None
-
-
-def _lines(now: Snapshot, names: tuple[str, ...] | None = None) -> Iterator[_Line]:
-    for name in now.names if names is None else names:
-        for _number, line in now.lines(name):
-            event = event_of(line) or {}
-            run = event.get("run")
-            try:
-                link = link_of(event)
-            except ValueError:
-                link = None
-            key = run if isinstance(run, str) else ""
-            yield _Line(key.encode("utf-8", "replace"), line, None if link is None else Link(link.seq, hash_of(line)))
-
-
-def _reached(folder: Path, place: dict[str, Any]) -> Link | None:
-    """Return the last line that this very topic has; None if that is not known, and everything is to be sent."""
-    try:
-        with os.fdopen(open_file(folder / SHIPPED_NAME, os.O_RDONLY), "rb") as handle:
-            told = event_of(handle.read(_LONGEST)) or {}
-        same = place["topic_id"] is not None and all(told.get(key) == value for key, value in place.items())
-        return as_link(told.get("seq"), told.get("hash")) if same else None
-    except (OSError, ValueError):
-        return None
-
-
-def _remember(folder: Path, place: dict[str, Any], links: list[Link]) -> None:
-    """Write down the last of these lines.
-
-    Raises:
-        StateError: that can't be done: they are sent again.
-    """
-    if not links:
-        return
-    text = json.dumps({**place, "seq": links[-1].seq, "hash": links[-1].hash}).encode() + b"\n"
-    try:
-        replace_file(folder, SHIPPED_NAME, text)
-    except OSError as error:
-        raise StateError(f"{folder / SHIPPED_NAME} can't be written: {error.strerror}") from None

@@ -170,8 +170,8 @@ def run_trim(
             journal.end(report, exit_code_for(report))
         except StateError as error:  # the trim is done: report it, and that the log lacks its last line
             report = replace(report, audit_problem=report.audit_problem or str(error))
-        if orders.audit.topic is not None:  # a run that ended with an error trimmed nothing: the next one copies it
-            report = replace(report, audit_unshipped=ship(log, reader, orders.audit.topic))
+        if not report.audit_problem:  # a run that ended with an error trimmed nothing: the next one copies it
+            report = replace(report, audit_unshipped=ship(log, reader, orders.audit, plan.cluster_id))
         return report
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from retention_cli.audit import shipping
+from retention_cli.audit import copies, shipping
 from retention_cli.audit.chain import Chain, event_of
 from retention_cli.audit.log import AuditLog
+from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.policy.settings import AuditRules
 from retention_cli.trim.report import TrimReport
@@ -38,7 +39,10 @@ def messages(world: World, topic: str) -> list[tuple[bytes, bytes]]:
         message = consumer.poll(10)
         assert message is not None
         assert message.error() is None
-        found.append((message.key(), message.value()))
+        key, value = message.key(), message.value()
+        assert isinstance(key, bytes)
+        assert isinstance(value, bytes)
+        found.append((key, value))
     consumer.close()
     return found
 
@@ -99,11 +103,11 @@ def test_lines_that_no_broker_took_come_with_the_next_trim_and_none_is_left_out(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic takes no message of that size for a while."""
-    monkeypatch.setattr(shipping, "AT_ONCE", 3)
+    monkeypatch.setattr(copies, "AT_ONCE", 3)
     copy = world.topic("audit")
     assert trim(world, topic, 3, copy).audit_unshipped is None
     world.configure(copy, {"max.message.bytes": "100"})
-    honest = shipping.ClusterWriter
+    honest = ClusterWriter
     monkeypatch.setattr(shipping, "ClusterWriter", lambda settings, topics, _s: honest(settings, topics, 3.0))
     why = trim(world, topic, 4, copy).audit_unshipped or ""
     assert f"topic {copy} could not be written to" in why
@@ -143,8 +147,8 @@ def test_a_first_copy_that_is_long_goes_on_with_the_next_trim(
     world: World, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = world.topic("audit")
-    monkeypatch.setattr(shipping, "MOST_S", 0.0)
-    monkeypatch.setattr(shipping, "AT_ONCE", 2)
+    monkeypatch.setattr(copies, "MOST_S", 0.0)
+    monkeypatch.setattr(copies, "AT_ONCE", 2)
     why = trim(world, topic, 3, copy).audit_unshipped or ""
     monkeypatch.undo()
     assert "lacks lines after 0 s" in why
