@@ -15,6 +15,8 @@ from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.core.state_dir import cluster_folder
 from retention_cli.policy.settings import AuditRules
 from retention_cli.trim.report import TrimReport
+from tests.kafka.test_watch import policy_of, read_topic
+from tests.kafka.watching import watching
 from tests.kafka.world import HOUR, World, consumed
 
 OLD = [30 * HOUR] * 10
@@ -180,3 +182,22 @@ def test_the_command_warns_once_exits_as_ever_and_leaves_its_own_topic_alone(
     assert done.err.count("\n") == 1
     assert done.err.startswith("kretain: the audit log is whole, its copy is not: topic no-")
     assert cluster_folder(world.state_dir, done.json()["cluster"]["id"]).exists()
+
+
+@pytest.mark.thorough
+def test_a_watch_counts_what_was_not_copied_and_its_next_trim_brings_it(world: World, tmp_path: Path) -> None:
+    watched = read_topic(world)
+    copy = f"{watched}-audit"
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(policy_of(world, watched, more=f"audit: {{topic: {copy}}}\n").read_text())
+    with watching(world, policy, "--trim", "--interval", "1s", "--standby-group", watched) as watcher:
+        watcher.wait_for("trimmed 7 records")
+        watcher.wait_for(f"its copy is not: topic {copy} is not there")
+        found = watcher.metrics()
+        assert found["kretain_failures_total", "shipping"] == 1
+        assert found["kretain_last_success_timestamp_seconds",] > 0, "the trim has succeeded, and its log is whole"
+        world.topic(name=copy)
+        world.commit(f"{watched}-group", watched, 9)
+        watcher.wait_for("trimmed 2 records")
+        assert watcher.end() == 0
+    assert [value for _key, value in messages(world, copy)] == lines_of(world)
