@@ -16,6 +16,7 @@ import pytest
 from retention_cli.audit.chain import hash_of
 from retention_cli.audit.files import FILE_NAME, closed_files, closed_name, folders_with_log
 from retention_cli.audit.head import HEAD_NAME
+from retention_cli.audit.lock import trim_lock
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
@@ -329,3 +330,43 @@ def test_a_kill_between_any_two_steps_of_closing_a_file_loses_no_line(log: Audit
     assert step > 20
     assert closed, "between the rename and the first line"
     assert torn
+
+
+MANY = """
+import sys
+from pathlib import Path
+from retention_cli.audit.lock import trim_lock
+from retention_cli.audit.log import AuditLog
+from tests.unit.audit.test_rotation import run
+
+log, name = AuditLog(Path(sys.argv[1])), sys.argv[2]
+for number in range(int(sys.argv[3])):
+    with trim_lock(log.path.parent, "now", wait_s=50):
+        run(log, f"{name}-{number}")
+        print(number, flush=True)
+"""
+"""Trims again and again, as far as the log is concerned."""
+
+
+def test_processes_that_write_in_turn_and_one_that_is_killed_leave_one_chain(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "c1")
+
+    def start(name: str, runs: int) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", MANY, str(log.path.parent), name, str(runs)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    killed, others = start("killed", 10_000), [start(name, 8) for name in ("a", "b")]
+    try:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "0\n"
+        killed.kill()
+        assert [one.wait(60) for one in others] == [0, 0]
+    finally:
+        for one in (killed, *others):
+            one.kill()
+            one.communicate()
+    with trim_lock(log.path.parent, "now"):
+        run(log, "last")
+    assert log.verify().breaks == []
+    done = [name for name, one in log.runs().items() if one.end is not None]
+    assert {f"{name}-{number}" for name in ("a", "b") for number in range(8)} | {"last", "killed-0"} <= set(done)
