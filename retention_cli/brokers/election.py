@@ -20,6 +20,7 @@ from kafka.protocol.consumer.group import (
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
 from retention_cli.brokers.groups import find_coordinators
+from retention_cli.brokers.metadata import deadline_after, read_metadata
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.connections import Wire, error_named
 from retention_cli.core.printable import shell_word
@@ -50,10 +51,12 @@ class Candidate:
         settings: the connection settings; the connections are this candidate's own, as a broker answers a JoinGroup
             only once every member has joined, and whatever was sent after it waits that long.
         group: the group's id.
+        cluster_id: the cluster that must hold the election: a name may lead to another one by the next connection.
     """
 
-    def __init__(self, settings: ConnectionSettings, group: str) -> None:
+    def __init__(self, settings: ConnectionSettings, group: str, cluster_id: str) -> None:
         self.group = group
+        self._cluster_id = cluster_id
         self._problem: str | None = None
         self._settings = settings
         self._wire: Wire | None = None
@@ -145,9 +148,7 @@ class Candidate:
 
     def _step(self) -> None:
         if self._wire is None:
-            wire = Wire(self._settings, REBALANCE_S + _REQUEST_S)
-            wire.open()
-            self._wire = wire
+            self._wire = self._connected()
         if self._coordinator is None:
             self._coordinator = self._found()
         if self._generation < 0:
@@ -155,6 +156,24 @@ class Candidate:
         else:
             self._heartbeat()
         self._problem = None
+
+    def _connected(self) -> Wire:
+        """Return connections to the cluster of this election.
+
+        Raises:
+            BrokerError: it can't be reached, or what answers is another cluster.
+        """
+        wire = Wire(self._settings, REBALANCE_S + _REQUEST_S)
+        wire.open()
+        try:
+            found = wire.run(read_metadata, wire, (), deadline_after(_REQUEST_S)).cluster_id
+        except BaseException:
+            wire.close()
+            raise
+        if found != self._cluster_id:
+            wire.close()
+            raise BrokerError(f"{self._settings.bootstrap} is cluster {found} now, and not {self._cluster_id}")
+        return wire
 
     def _heartbeat(self) -> None:
         asked = time.monotonic()

@@ -13,6 +13,13 @@ class Clock(Protocol):
         """Return monotonic seconds since an arbitrary start, for deadlines."""
         ...
 
+    def since_boot(self) -> float:
+        """Return seconds since an arbitrary start, those that the machine slept included, for the age of facts.
+
+        :meth:`monotonic` may stand still while a machine sleeps: what was read before would be fresh after.
+        """
+        ...
+
     def wall_ms(self) -> int:
         """Return this machine's time in Unix ms, for cutoffs and for the ledger."""
         ...
@@ -22,12 +29,20 @@ class Clock(Protocol):
         ...
 
 
+_AWAKE_AND_ASLEEP: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has a clock of its own for that; elsewhere CLOCK_MONOTONIC goes on in sleep."""
+
+
 class SystemClock:
     """This machine's clock."""
 
     def monotonic(self) -> float:
         """Return ``time.monotonic()``."""
         return time.monotonic()
+
+    def since_boot(self) -> float:
+        """See :meth:`Clock.since_boot`."""
+        return time.clock_gettime(_AWAKE_AND_ASLEEP)
 
     def wall_ms(self) -> int:
         """Return this machine's time in Unix ms."""

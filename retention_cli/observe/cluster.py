@@ -61,8 +61,8 @@ def observe(
         BrokerError: the cluster's metadata could not be read at all.
     """
     with _no_garbage_collection():
-        began = reader.clock.monotonic()
-        deadline = began + (reader.timeout_s if request.patience_s is None else request.patience_s)
+        began = reader.clock.since_boot()
+        deadline = reader.clock.monotonic() + (reader.timeout_s if request.patience_s is None else request.patience_s)
         reading = _Reading(reader, request, progress, listener)
         result = reading.read(deadline)
         attempts = 1
@@ -124,7 +124,7 @@ class _Reading:
         self._ends_read_ms = 0
 
     def read(self, deadline: float) -> Observation:
-        began = self._reader.clock.monotonic()
+        began = self._reader.clock.since_boot()
         prepared = self._request.prepared
         metadata = self._reader.metadata() if prepared is None else prepared.metadata
         self._choose(metadata)

@@ -206,7 +206,7 @@ class Trimmer:
         for batch in batches_of(targets, fresh.leaders):
             good_until = fresh.began + RECHECK_SECONDS
             with self.permit():  # which may take some of the recheck's time
-                if in_time := good_until - self.reader.clock.monotonic() >= SEND_SECONDS:
+                if in_time := good_until - self.reader.clock.since_boot() >= SEND_SECONDS:
                     self._send(batch, fresh.leaders, good_until)
                     sent = True
             if not in_time and not sent:  # too old a recheck for any batch; reported if that happens ATTEMPTS times
@@ -246,7 +246,7 @@ class Trimmer:
         state, spent = self._state, self._spent
         self.journal.batch(spent.batches + 1, batch)  # a batch that can't be announced is not sent
         spent.batches += 1
-        left_s = good_until - self.reader.clock.monotonic()
+        left_s = good_until - self.reader.clock.since_boot()
         if left_s <= 0:  # the disk under the audit log stalled
             late = (Reason("trim", "not sent: its recheck was too old by the time that it was announced"),)
             unsent = [

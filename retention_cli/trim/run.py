@@ -194,7 +194,7 @@ def _trimmer(
 
     def again(partitions: Collection[TopicPartition]) -> Recheck:
         nonlocal limits, managed
-        began = reader.clock.monotonic()  # before the policy and the brokers' clock are read
+        began = reader.clock.since_boot()  # before the policy and the brokers' clock are read
         selection = orders.selection()
         limits = selection.policy.limits
         # A limit in percent needs the number of all managed records, once.

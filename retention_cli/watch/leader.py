@@ -54,9 +54,10 @@ class Leadership:
         """
         if self.candidate is not None:
             return
-        if POLICY_TOPIC in reader.metadata([POLICY_TOPIC]).topics:
+        metadata = reader.metadata([POLICY_TOPIC])
+        if POLICY_TOPIC in metadata.topics:
             _check_group(reader, self.group)
-            self.candidate = Candidate(reader.settings, self.group)
+            self.candidate = Candidate(reader.settings, self.group, metadata.cluster_id)
             self.candidate.start()
             self.say(f"instances are elected through group {self.group}: one trims, the others stand by")
             if memory == "local":

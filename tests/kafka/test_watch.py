@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from kretain.embedded import EmbeddedKafka
+from retention_cli.brokers.election import Candidate
+from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
 from tests.kafka.watching import ONE_A_BATCH, PLAIN, Door, Watcher, watching
 from tests.kafka.world import HOUR, World, consumed, wait_until
@@ -336,6 +338,21 @@ def test_the_group_that_elects_counts_for_no_floor(electing: World) -> None:
 
 
 @pytest.mark.thorough
+def test_no_other_cluster_elects(electing: World) -> None:
+    """A name may lead to another cluster by the time that the election connects: its word is none on this one."""
+    settings = ConnectionSettings(electing.bootstrap)
+    candidate = Candidate(settings, "kretain-watch-elsewhere", "another-cluster")
+    candidate.start()
+    try:
+        wait_until(lambda: candidate.problem is not None, "the candidate's problem", 20)
+        assert "and not another-cluster" in (candidate.problem or "")
+        assert not candidate.joined
+        assert candidate.term() is None
+        assert candidate.confirm(1) is not None
+    finally:
+        candidate.close()
+
+
 def test_a_consumers_group_is_not_joined(electing: World) -> None:
     """An empty one would take our protocol, and its own consumers could not come back."""
     topic = read_topic(electing)

@@ -102,6 +102,9 @@ class LateClock(SystemClock):
     def monotonic(self) -> float:
         return time.monotonic() + sum(self.passed)
 
+    def since_boot(self) -> float:
+        return time.monotonic() + sum(self.passed)
+
     def sleep(self, seconds: float) -> None:
         self.meanwhile(seconds)
 

@@ -17,6 +17,9 @@ class SimClock:
     def monotonic(self) -> float:
         return self._kafka.elapsed_s
 
+    def since_boot(self) -> float:
+        return self._kafka.elapsed_s
+
     def wall_ms(self) -> int:
         return self._kafka.now_ms + self.off_ms
 
