@@ -248,9 +248,8 @@ def _connection(settings: ConnectionSettings) -> dict[str, Any]:
 
 def _error(said: Any, what: str, settings: ConnectionSettings) -> BrokerError:
     text = " ".join(said.str().split())
-    for secret in (settings.password, settings.key_pem, settings.key_password):
-        if secret:
-            text = text.replace(" ".join(secret.split()), MASK)
+    for secret in settings.secrets():
+        text = text.replace(" ".join(secret.split()), MASK)
     if said.name().endswith("AUTHORIZATION_FAILED"):
         return UnauthorizedError(
             f"{what}: this user may not ({said.name()}): it needs WRITE on the topic, WRITE and DESCRIBE on "

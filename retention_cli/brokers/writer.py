@@ -216,8 +216,6 @@ class ClusterWriter:
     def _clean(self, said: object) -> str:
         """Return an error's text in one line, without the connection's secrets."""
         text = " ".join(str(said).split())
-        secrets = (self._settings.password, self._settings.key_pem, self._settings.key_password)
-        for secret in secrets:
-            if secret:
-                text = text.replace(" ".join(secret.split()), MASK)
+        for secret in self._settings.secrets():
+            text = text.replace(" ".join(secret.split()), MASK)
         return text

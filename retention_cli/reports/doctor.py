@@ -12,6 +12,7 @@ from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.core.consumers import plain_name
 from retention_cli.core.state_dir import StateError, cluster_folder
 from retention_cli.memory.shared_topic import STATE_TOPIC, SharedTopicError
@@ -109,6 +110,7 @@ def diagnose(
             f"{metadata.cluster_id}: {_count(len(metadata.brokers), 'broker')}, "
             f"{_count(len(metadata.topics), 'topic')} seen",
         ),
+        _connection(reader.settings),
         *_versions(reader),
         *_topics(reader, topics, named=named),
         *_groups(reader, metadata),
@@ -195,6 +197,11 @@ def _may(
     if operation in allowed.get(topic, ()):
         return Check(name, "good", f"{operation} on {topic}")
     return Check(name, verdict, f"no {operation} on {topic}: {without}", commands)
+
+
+def _connection(settings: ConnectionSettings) -> Check:
+    how = settings.protocol if settings.mechanism is None else f"{settings.protocol}, {settings.mechanism}"
+    return Check("connection", "good", how if settings.oauth is None else f"{how} (tokens: {settings.oauth.shown})")
 
 
 def _versions(reader: ClusterReader) -> Iterable[Check]:

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.security import oauth_settings
+from retention_cli.brokers.security.jaas import jaas_options, user_and_password
 from retention_cli.brokers.security.java_store import JavaStore, read_java_store
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings, is_secret
 from retention_cli.core.files import read_file
 
-_SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _UNDERSTOOD: Final = frozenset(
@@ -51,18 +53,18 @@ _UNDERSTOOD: Final = frozenset(
         "ssl.truststore.certificates",
         "ssl.endpoint.identification.algorithm",
         "enable.ssl.certificate.verification",
+        *oauth_settings.UNDERSTOOD,
     }
 )
 
+_MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _PEM_FILES: Final = "ssl.ca.location, ssl.certificate.location and ssl.key.location"
 _SUBSTITUTES: Final = {
     "sasl.kerberos.service.name": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
     "sasl.kerberos.principal": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
     "sasl.kerberos.keytab": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
     "sasl.kerberos.kinit.cmd": "GSSAPI is not supported: use SCRAM, PLAIN or a client certificate",
-    "sasl.oauthbearer.config": "OAUTHBEARER is not supported yet: use SCRAM, PLAIN or a client certificate",
-    "sasl.oauthbearer.method": "OAUTHBEARER is not supported yet: use SCRAM, PLAIN or a client certificate",
-    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not supported yet: use SCRAM, PLAIN or a client certificate",
+    "sasl.oauthbearer.config": oauth_settings.SUBSTITUTE,
     "sasl.login.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
     "sasl.client.callback.handler.class": "no Java runs here: write sasl.username and sasl.password",
     "sasl.login.class": "no Java runs here: write sasl.username and sasl.password",
@@ -139,7 +141,11 @@ def read_properties(path: Path) -> dict[str, Setting]:
 
 def masked(key: str, value: str) -> str:
     """Return a setting's value for display, with secrets, values of unknown keys and userinfo masked."""
-    return MASK if is_secret(key) or not _is_known(key) else _USERINFO.sub(f"{MASK}@", value)
+    if is_secret(key) or not _is_known(key):
+        return MASK
+    if key == oauth_settings.ENDPOINT:  # its query may contain a key
+        value = re.sub(r"\?.*", f"?{MASK}", value, flags=re.DOTALL)
+    return _USERINFO.sub(f"{MASK}@", value)
 
 
 def _is_known(key: str) -> bool:
@@ -160,9 +166,7 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
     Raises:
         SettingsError: a key can't be translated, is unknown, or contradicts another.
     """
-    for key in ("sasl.mechanism", "sasl.mechanisms"):  # before the keys that only a token or a ticket needs
-        if key in given and given[key].value.upper() == "OAUTHBEARER":
-            raise SettingsError(f"{given[key].origin}: {key}: {_SUBSTITUTES['sasl.oauthbearer.method']}")
+    mechanism = next((given[key].value.upper() for key in _MECHANISM if key in given), None)
     left_out = []
     for key, setting in given.items():
         if key in _UNDERSTOOD:
@@ -171,10 +175,11 @@ def translate(given: Mapping[str, Setting]) -> ConnectionSettings:
             continue
         if key in _TLS:
             _check_tls_versions(key, setting)
+        elif key == oauth_settings.HANDLER and mechanism == "OAUTHBEARER":
+            pass  # the class of the one way that is supported; any other is refused with the mechanism
         elif key in _SUBSTITUTES or key.startswith(("sasl.oauthbearer.", "config.providers.")):
-            text = (
-                _SUBSTITUTES.get(key)
-                or _SUBSTITUTES["sasl.oauthbearer.method" if key.startswith("sasl.") else "config.providers"]
+            text = _SUBSTITUTES.get(key) or (
+                oauth_settings.SUBSTITUTE if key.startswith("sasl.") else _SUBSTITUTES["config.providers"]
             )
             raise SettingsError(f"{setting.origin}: {key}: {text}")
         elif _LEFT_OUT.fullmatch(key) is None:
@@ -205,6 +210,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
     if protocol.endswith("SSL"):
         ca = _trusted(text)
         certificate, key = _own_key(text)
+    oauth = _oauth(given, text, ca) if mechanism == "OAUTHBEARER" else None
     algorithm = given.get("ssl.endpoint.identification.algorithm", Setting("https", "default")).value.lower()
     if algorithm not in ("https", "", "none"):
         raise SettingsError(f"ssl.endpoint.identification.algorithm: {algorithm!r} is neither https nor empty")
@@ -214,6 +220,7 @@ def _translate(given: Mapping[str, Setting], left_out: tuple[str, ...]) -> Conne
         mechanism=mechanism,
         username=username,
         password=password,
+        oauth=oauth,
         ca_pem=ca,
         certificate_pem=certificate,
         key_pem=key,
@@ -245,8 +252,8 @@ def _check_tls_versions(key: str, setting: Setting) -> None:
         raise SettingsError(f"{setting.origin}: {key}: {odd} is not spoken here; TLSv1.2 and TLSv1.3 are, take it out")
 
 
-def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str, str]:
-    mechanism = text("sasl.mechanism", "sasl.mechanisms")
+def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str | None, str | None]:
+    mechanism = text(*_MECHANISM)
     jaas = text("sasl.jaas.config")
     if mechanism is None:
         raise SettingsError(f"sasl.mechanism is missing: write one of {', '.join(_SASL_MECHANISMS)}")
@@ -256,35 +263,23 @@ def _sasl(given: Mapping[str, Setting], text: Any) -> tuple[str, str, str]:
             f"sasl.mechanism: {mechanism} is not supported; use one of {', '.join(_SASL_MECHANISMS)}, or a client "
             f"certificate"
         )
+    if mechanism == "OAUTHBEARER":
+        return mechanism, None, None
     username, password = text("sasl.username"), text("sasl.password")
     if jaas is not None:
-        username, password = _jaas(jaas, mechanism, given["sasl.jaas.config"].origin)
+        username, password = user_and_password(jaas, mechanism, given["sasl.jaas.config"].origin)
     if username is None or password is None:
         raise SettingsError("sasl.username and sasl.password are needed (or a Java client's sasl.jaas.config)")
     return mechanism, username, password
 
 
-def _jaas(text: str, mechanism: str, origin: str) -> tuple[str, str]:
-    """Return user and password of ``…PlainLoginModule required username="…" password="…";``. Errors never quote it."""
-    module, rest = (*text.split(None, 1), "", "")[:2]
-    wanted = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
-    where = f"{origin}: sasl.jaas.config"
-    if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # not quoted: it may be the password
-        raise SettingsError(f"{where}: it names no login module; write sasl.username and sasl.password instead")
-    name = module.rpartition(".")[2]
-    if name not in ("PlainLoginModule", "ScramLoginModule"):
-        raise SettingsError(f"{where}: {name} is not supported; write sasl.username and sasl.password instead")
-    if name != wanted:
-        raise SettingsError(f"{where}: {name} does not fit sasl.mechanism={mechanism}, which wants {wanted}")
-    options = {
-        match[1]: next(
-            match[n] if n == 4 else re.sub(r"\\(.)", r"\1", match[n]) for n in (2, 3, 4) if match[n] is not None
-        )
-        for match in re.finditer(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", rest)
-    }
-    if "username" not in options or "password" not in options:
-        raise SettingsError(f"{where}: username or password is missing; write sasl.username and sasl.password instead")
-    return options["username"], options["password"]
+def _oauth(given: Mapping[str, Setting], text: Any, ca: str | None) -> oauth_settings.OAuthSettings:
+    jaas = text("sasl.jaas.config")
+    options = {} if jaas is None else jaas_options(jaas, "OAUTHBEARER", given["sasl.jaas.config"].origin)
+    own, location = text("https.ca.pem"), text("https.ca.location")
+    if own is None and location is not None and location != "probe":
+        own = _pem_file(location, "https.ca.location")
+    return oauth_settings.read_oauth(text, options, own, ca)
 
 
 def _pem_file(path: str, setting: str) -> str:

@@ -6,21 +6,28 @@ import re
 import ssl
 import tempfile
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from retention_cli.brokers.errors import SettingsError
+from retention_cli.brokers.security import oauth_settings
+from retention_cli.brokers.security.oauth_settings import OAuthSettings
+
+if TYPE_CHECKING:  # an HTTP client is read only where a token is needed
+    from retention_cli.brokers.security.oauth_token import TokenProvider
 
 MASK: Final = "********"
 _SECRET = re.compile(
     r"password|secret|jaas|token|\.key$|key\.pem|credential|user\.info|oauthbearer\.config", re.IGNORECASE
 )
+_NO_SECRET: Final = frozenset({oauth_settings.ENDPOINT, "sasl.oauthbearer.client.credentials.client.id"})
+"""Keys that are named like a secret, and hold none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
     """A cluster's addresses, and the protocol and credentials to connect with.
 
-    ``left_out`` are the given keys that have no effect on kretain.
+    It is plain data, as it goes to Spark's executors. ``left_out`` are the given keys that have no effect on kretain.
     """
 
     bootstrap: str
@@ -28,6 +35,7 @@ class ConnectionSettings:
     mechanism: str | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    oauth: OAuthSettings | None = None
     ca_pem: str | None = field(default=None, repr=False)
     certificate_pem: str | None = field(default=None, repr=False)
     key_pem: str | None = field(default=None, repr=False)
@@ -42,14 +50,34 @@ class ConnectionSettings:
         """Whether the connection is encrypted."""
         return self.protocol.endswith("SSL")
 
-    def for_librdkafka(self) -> dict[str, str | int | bool]:
+    @property
+    def tokens(self) -> TokenProvider | None:
+        """This process's provider of tokens, None unless the mechanism is OAUTHBEARER."""
+        if self.oauth is None:
+            return None
+        from retention_cli.brokers.security.oauth_token import provider_of
+
+        return provider_of(self.oauth)
+
+    def secrets(self) -> list[str]:
+        """Return what must not be in any message: passwords, keys, the client secret and the latest token."""
+        found = [self.password, self.key_pem, self.key_password]
+        if (tokens := self.tokens) is not None:
+            found += [tokens.settings.client_secret, tokens.latest()]
+        return [one for one in found if one]
+
+    def for_librdkafka(self) -> dict[str, Any]:
         """Return the settings for confluent-kafka."""
-        conf: dict[str, str | int | bool] = {
+        conf: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
             "client.id": self.client_id,
             "security.protocol": self.protocol,
         }
-        if self.mechanism is not None:
+        if (tokens := self.tokens) is not None:
+            from retention_cli.brokers.security.oauth_token import librdkafka_callback
+
+            conf |= {"sasl.mechanism": self.mechanism, "oauth_cb": librdkafka_callback(tokens)}
+        elif self.mechanism is not None:
             conf |= {
                 "sasl.mechanism": self.mechanism,
                 "sasl.username": self.username or "",
@@ -78,7 +106,14 @@ class ConnectionSettings:
             "client_id": self.client_id,
             "security_protocol": self.protocol,
         }
-        if self.mechanism is not None:
+        if (tokens := self.tokens) is not None:
+            from retention_cli.brokers.security.oauth_token import kafka_python_provider
+
+            conf |= {
+                "sasl_mechanism": self.mechanism,
+                "sasl_oauth_token_provider": kafka_python_provider(tokens),
+            }
+        elif self.mechanism is not None:
             conf |= {
                 "sasl_mechanism": self.mechanism,
                 "sasl_plain_username": self.username,
@@ -120,4 +155,4 @@ class ConnectionSettings:
 
 def is_secret(key: str) -> bool:
     """Return whether a setting's value must never be shown."""
-    return _SECRET.search(key) is not None
+    return key not in _NO_SECRET and _SECRET.search(key) is not None

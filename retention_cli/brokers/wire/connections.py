@@ -110,7 +110,14 @@ class Wire:
         Raises:
             UnreachableError: no broker answered within the time-out.
             UnauthorizedError: the cluster refused the user, password, certificate or mechanism.
+            BrokerError: the token endpoint gave no token.
         """
+        if (tokens := self._settings.tokens) is not None:
+            try:
+                tokens.token()  # before any broker is asked: without one, each would seem to be out of reach
+            except BrokerError:
+                self.close()
+                raise
         self._net.start()
         if not self._bootstrapped():
             self.close()
@@ -125,7 +132,8 @@ class Wire:
                 said = f"{'the broker refused the client certificate' if given else wants}: {said}"
             if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
                 said += f"; is it a listener for {self._settings.protocol}"
-                said += ", and are name and password right?" if self._settings.mechanism else "?"
+                right = "is the token for it" if self._settings.oauth is not None else "are name and password right"
+                said += f", and {right}?" if self._settings.mechanism else "?"
             raise UnreachableError(
                 f"{self._settings.bootstrap} could not be reached within {self.timeout_s:g} s: {said}"
             )

@@ -16,6 +16,7 @@ from typing import Self
 from retention_cli.brokers.errors import BrokerError, SettingsError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, read_properties, translate
+from retention_cli.brokers.security.oauth_settings import OAuthSettings
 from retention_cli.brokers.security.settings import ConnectionSettings
 
 
@@ -47,11 +48,13 @@ class ConnectionRef:
             known = {one.name for one in fields(ConnectionSettings)}
             if not isinstance(content, dict) or not content.keys() <= known:
                 raise SettingsError(f"{file.name}: is no connection of kretain's")
+            if content.get("oauth") is not None:
+                content["oauth"] = OAuthSettings.from_plain(content["oauth"])
             content["left_out"] = tuple(content.get("left_out", ()))
             return ConnectionSettings(**content)
         except OSError as error:
             raise SettingsError(f"the connection's file {file.name} can't be read here: {error.strerror}") from None
-        except (ValueError, TypeError):  # without the error's text, which may quote a secret
+        except (ValueError, TypeError, AttributeError):  # without the error's text, which may quote a secret
             raise SettingsError(f"the connection's file {file.name} can't be understood here") from None
 
 

@@ -37,6 +37,9 @@ CHOICES: dict[str, list[str]] = {
     "security.protocol": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "sasl_ssl", "x"],
     "sasl.mechanism": ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"],
     "sasl.jaas.config": [*BAD_JAAS, f'{PLAIN} required username="a" password="{SECRET}";'],
+    "sasl.oauthbearer.token.endpoint.url": [f"https://a:{SECRET}@h/", "https://h/", f"https://h/?k={SECRET}"],
+    "sasl.oauthbearer.client.id": ["alice"],
+    "sasl.oauthbearer.client.secret": [SECRET],
     "sasl.username": ["alice"],
     "sasl.password": [SECRET, "${" + SECRET],
     "ssl.key.password": [SECRET],
@@ -88,6 +91,7 @@ def test_every_understood_key_that_holds_a_secret_is_known_as_one() -> None:
     assert {key for key in _UNDERSTOOD if is_secret(key)} == {
         *("sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.key.pem", "ssl.keystore.key"),
         *("ssl.keystore.password", "ssl.truststore.password"),
+        *("sasl.oauthbearer.client.secret", "sasl.oauthbearer.client.credentials.client.secret"),
     }
 
 

@@ -1,0 +1,45 @@
+"""Read a Java client's ``sasl.jaas.config``: one login module and its options. Errors never quote the line."""
+
+from __future__ import annotations
+
+import re
+
+from retention_cli.brokers.errors import SettingsError
+
+_MODULES = {"PLAIN": "PlainLoginModule", "OAUTHBEARER": "OAuthBearerLoginModule"}
+_SCRAM = "ScramLoginModule"
+
+
+def jaas_options(text: str, mechanism: str, origin: str) -> dict[str, str]:
+    """Return the options of ``…PlainLoginModule required username="…" password="…";``, for a SASL mechanism.
+
+    Raises:
+        SettingsError: it names no login module, or not that of the mechanism.
+    """
+    module, rest = (*text.split(None, 1), "", "")[:2]
+    where = f"{origin}: sasl.jaas.config"
+    instead = "write sasl.username and sasl.password instead"
+    if mechanism == "OAUTHBEARER":
+        instead = "write sasl.oauthbearer.client.id and sasl.oauthbearer.client.secret instead"
+    if re.fullmatch(r"[\w.$]*LoginModule", module) is None:  # not quoted: it may be the password
+        raise SettingsError(f"{where}: it names no login module; {instead}")
+    name = module.rpartition(".")[2]
+    if name not in (_SCRAM, *_MODULES.values()):
+        raise SettingsError(f"{where}: {name} is not supported; {instead}")
+    if name != (wanted := _MODULES.get(mechanism, _SCRAM)):
+        raise SettingsError(f"{where}: {name} does not fit sasl.mechanism={mechanism}, which wants {wanted}")
+    return {
+        match[1]: next(
+            match[n] if n == 4 else re.sub(r"\\(.)", r"\1", match[n]) for n in (2, 3, 4) if match[n] is not None
+        )
+        for match in re.finditer(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""", rest)
+    }
+
+
+def user_and_password(text: str, mechanism: str, origin: str) -> tuple[str, str]:
+    """Return the user and the password of a line for PLAIN or SCRAM; see :func:`jaas_options`."""
+    options = jaas_options(text, mechanism, origin)
+    if "username" not in options or "password" not in options:
+        instead = "write sasl.username and sasl.password instead"
+        raise SettingsError(f"{origin}: sasl.jaas.config: username or password is missing; {instead}")
+    return options["username"], options["password"]

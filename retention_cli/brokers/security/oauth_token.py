@@ -1,0 +1,162 @@
+"""Tokens for SASL/OAUTHBEARER: one provider per client, shared by every connection of this process.
+
+A token is renewed when four fifths of its life have passed. Each request runs in a thread of its own, so that not even
+a name server can hold the caller for longer than the deadline; callers that come meanwhile wait for the same request.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection
+from typing import Any, Final
+
+from retention_cli.brokers.errors import BrokerError, UnreachableError
+from retention_cli.brokers.security.oauth_settings import OAuthSettings
+from retention_cli.brokers.security.token_request import DEADLINE_S, Token, connection_to, hang_up, request_token
+
+RENEW_AT: Final = 0.8
+_PATIENCE_S: Final = 2.0
+"""How long a caller waits for a new token while the old one is valid: its event loop stands still meanwhile."""
+_AGAIN_S: Final = 1.0
+"""How long a failure counts, so that a cluster's every connection does not ask anew."""
+
+_LATE: Final = f"no answer within {DEADLINE_S:g} s"
+
+Callback = Callable[[str | None], tuple[str, float, str, dict[str, str]]]
+
+
+class _Flight:
+    """A request under way."""
+
+    def __init__(self, connection: HTTPConnection) -> None:
+        self.connection = connection
+        self.done = threading.Event()
+        self.ends_s = time.monotonic() + DEADLINE_S
+
+
+class TokenProvider:
+    """Returns a valid token. Safe for threads."""
+
+    def __init__(self, settings: OAuthSettings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._token: Token | None = None
+        self._failure: BrokerError | None = None
+        self._again_s = 0.0
+        self._flight: _Flight | None = None
+
+    def token(self) -> Token:
+        """Return a token that has not expired, requesting one if need be.
+
+        Raises:
+            BrokerError: there is none, and the endpoint gave none within :data:`DEADLINE_S`.
+        """
+        with self._lock:
+            now, known = time.monotonic(), self._token
+            if known is not None and now < self._renew_s(known):
+                return known
+            valid = known is not None and now < known.expires_s
+            if now < self._again_s:
+                return self._known()
+            if self._flight is None:
+                self._flight = self._started()
+            flight = self._flight
+        done = flight.done.wait(min(_PATIENCE_S, DEADLINE_S) if valid else max(0.0, flight.ends_s - now))
+        with self._lock:
+            if not done and time.monotonic() >= flight.ends_s and self._flight is flight:
+                self._ended(flight, UnreachableError(f"token endpoint {self.settings.shown}: {_LATE}"))
+                hang_up(flight.connection)
+            return self._known()
+
+    def latest(self) -> str | None:
+        """Return the latest token, valid or not, to mask it in a client's message; None if there is none."""
+        token = self._token
+        return None if token is None else token.value
+
+    def _known(self) -> Token:
+        if self._token is not None and time.monotonic() < self._token.expires_s:
+            return self._token
+        failure = self._failure or UnreachableError(f"token endpoint {self.settings.shown}: {_LATE}")
+        raise type(failure)(str(failure))
+
+    def _renew_s(self, token: Token) -> float:
+        return token.obtained_s + RENEW_AT * (token.expires_s - token.obtained_s)
+
+    def _started(self) -> _Flight:
+        flight = _Flight(connection_to(self.settings))
+        threading.Thread(target=self._request, args=(flight,), name="kretain-token", daemon=True).start()
+        return flight
+
+    def _request(self, flight: _Flight) -> None:
+        try:
+            result: Token | BrokerError = request_token(flight.connection, self.settings)
+        except BrokerError as error:
+            result = error
+        with self._lock:
+            if self._flight is flight:
+                self._ended(flight, result)
+
+    def _ended(self, flight: _Flight, result: Token | BrokerError) -> None:
+        self._flight = None
+        if isinstance(result, Token):
+            self._token, self._failure = result, None
+        else:
+            self._failure, self._again_s = result, time.monotonic() + _AGAIN_S
+        flight.done.set()
+
+
+_providers: dict[OAuthSettings, TokenProvider] = {}
+_providers_lock = threading.Lock()
+
+
+def provider_of(settings: OAuthSettings) -> TokenProvider:
+    """Return this process's provider for these settings."""
+    with _providers_lock:
+        return _providers.setdefault(settings, TokenProvider(settings))
+
+
+def _forget() -> None:
+    """A forked child has none of the threads that its parent's locks may be held by."""
+    global _providers_lock  # noqa: PLW0603
+    _providers_lock = threading.Lock()
+    _providers.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def librdkafka_callback(provider: TokenProvider) -> Callback:
+    """Return confluent-kafka's ``oauth_cb``: it is called in a thread of the client's, also where nobody polls."""
+
+    def callback(_config: str | None) -> tuple[str, float, str, dict[str, str]]:
+        # An exception here would surface in whatever Python code the client calls next. What is returned instead no
+        # broker accepts, so that the connection fails as with a wrong password; the client asks again soon.
+        try:
+            token = provider.token()
+            value, left_s = token.value, token.expires_s - time.monotonic()
+        except BrokerError:
+            value, left_s = "none", 0.0
+        return value, time.time() + max(left_s, 2.0), "", dict(provider.settings.extensions)
+
+    return callback
+
+
+def kafka_python_provider(provider: TokenProvider) -> Any:
+    """Return kafka-python's ``sasl_oauth_token_provider``."""
+    from kafka.errors import KafkaConnectionError
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            try:
+                return provider.token().value
+            except BrokerError as error:  # the client tries again, as it does where a broker is away
+                raise KafkaConnectionError(str(error)) from None
+
+        def extensions(self) -> dict[str, str]:
+            return dict(provider.settings.extensions)
+
+    return Provider()

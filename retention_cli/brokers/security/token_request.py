@@ -1,0 +1,186 @@
+"""One request to an OAuth token endpoint, with the client credentials grant (RFC 6749, 4.4).
+
+No redirect is followed and no proxy is used: a secret goes to the address that the settings name, or nowhere. Errors
+never quote what the endpoint sends.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import re
+import socket
+import ssl
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote, urlencode, urlsplit
+
+from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
+from retention_cli.brokers.security.oauth_settings import ENDPOINT, OAuthSettings
+
+DEADLINE_S: Final = 8.0
+"""The longest that a request may take, from looking up the name to the last byte. librdkafka waits 10 s for a token."""
+MAX_ANSWER_BYTES: Final = 64 << 10
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""What may stand after "Bearer" (RFC 6750): no character that ends SASL's first message."""
+_LONGEST_S: Final = 10 * 365 * 86_400
+_CODES: Final = frozenset(
+    {
+        *("invalid_request", "invalid_client", "invalid_grant", "invalid_scope", "unauthorized_client"),
+        "unsupported_grant_type",
+    }
+)
+"""The error codes of RFC 6749, 5.2; a server's own are not shown."""
+_OTHER_HOST: Final = (62, 64)
+"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token. ``obtained_s`` and ``expires_s`` are of ``time.monotonic``."""
+
+    value: str = field(repr=False)
+    obtained_s: float
+    expires_s: float
+
+
+def connection_to(settings: OAuthSettings) -> http.client.HTTPConnection:
+    """Return a connection to the endpoint, not yet open.
+
+    Raises:
+        SettingsError: the TLS library does not accept the trusted certificates.
+    """
+    parts = urlsplit(settings.endpoint)
+    host = parts.hostname or ""
+    if parts.scheme == "http":
+        return http.client.HTTPConnection(host, parts.port, timeout=DEADLINE_S)
+    try:
+        trusted = None if settings.ca_pem is None else settings.ca_pem.encode("ascii", "replace").decode()
+        context = ssl.create_default_context(cadata=None if settings.system_trust else trusted)
+        if settings.system_trust and trusted is not None:
+            context.load_verify_locations(cadata=trusted)
+    except (ssl.SSLError, ValueError):
+        raise SettingsError("https.ca.location: its certificates can't be used: write a file of PEM ones") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return http.client.HTTPSConnection(host, parts.port, timeout=DEADLINE_S, context=context)
+
+
+def hang_up(connection: http.client.HTTPConnection) -> None:
+    """End a connection that another thread waits on."""
+    with contextlib.suppress(OSError, AttributeError):  # not open yet, or no longer
+        connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def request_token(connection: http.client.HTTPConnection, settings: OAuthSettings) -> Token:
+    """Request a token, and return it.
+
+    Raises:
+        UnauthorizedError: the endpoint refused the client.
+        UnreachableError: it did not answer, or is out of order.
+        BrokerError: it answered otherwise than with a token that can be used.
+    """
+    where = f"token endpoint {settings.shown}"
+    parts = urlsplit(settings.endpoint)
+    form = {"grant_type": "client_credentials"} | ({"scope": settings.scope} if settings.scope else {})
+    who = (settings.client_id, settings.client_secret)
+    pair = ":".join(quote(one, safe="") for one in who) if settings.urlencode else ":".join(who)
+    headers = {
+        "Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}",
+        "Content-Type": "application/x-www-form-urlencoded",
+        "Accept": "application/json",
+        "Connection": "close",
+    }
+    try:
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.request("POST", target, urlencode(form), headers)
+        asked = time.monotonic()
+        answer = connection.getresponse()
+        body = answer.read(MAX_ANSWER_BYTES + 1)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise UnreachableError(f"{where}: {_why_not(error)}") from None
+    finally:
+        connection.close()
+    if answer.status != http.client.OK:
+        raise _refused(answer.status, body, where)
+    return _token(body, asked, where)
+
+
+def _why_not(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OTHER_HOST:
+            return f"its certificate is for another host: see {ENDPOINT}"
+        return "its certificate is not trusted: name its CA with https.ca.location"
+    if isinstance(error, ssl.SSLError):
+        return "no TLS connection could be made: is it an https address?"
+    if isinstance(error, socket.gaierror):
+        return "its host name can't be resolved"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {DEADLINE_S:g} s"
+    if isinstance(error, OSError) and error.errno and not isinstance(error, http.client.HTTPException):
+        return os.strerror(error.errno).lower()
+    return "what it sent is no HTTP answer"
+
+
+def _refused(status: int, body: bytes, where: str) -> BrokerError:
+    if 300 <= status < 400:
+        return BrokerError(f"{where}: it redirects (HTTP {status}), which is not followed: write the final address")
+    if status in (400, 401, 403):
+        code = _content(body).get("error")
+        named = f"HTTP {status}, {code}" if isinstance(code, str) and code in _CODES else f"HTTP {status}"
+        return UnauthorizedError(f"{where} refused the client ({named}): are client id, client secret and scope right?")
+    if status == http.client.TOO_MANY_REQUESTS or status >= 500:
+        return UnreachableError(f"{where}: it is out of order (HTTP {status})")
+    return BrokerError(f"{where}: it issues no token (HTTP {status}): is {ENDPOINT} right?")
+
+
+def _content(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _token(body: bytes, asked: float, where: str) -> Token:
+    if len(body) > MAX_ANSWER_BYTES:
+        raise BrokerError(f"{where}: its answer is longer than {MAX_ANSWER_BYTES >> 10} KiB: is {ENDPOINT} right?")
+    content = _content(body)
+    value, kind = content.get("access_token"), content.get("token_type", "bearer")
+    if not isinstance(value, str) or _TOKEN.fullmatch(value) is None:
+        raise BrokerError(f"{where}: its answer has no access_token: is {ENDPOINT} right?")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise BrokerError(f"{where}: its token is not a bearer token, which OAUTHBEARER needs")
+    lives = [life for life in (_seconds(content.get("expires_in")), _until_exp(value)) if life is not None]
+    if not lives:
+        raise BrokerError(f"{where}: it does not say how long its token is valid (expires_in)")
+    if min(lives) <= 0:
+        raise BrokerError(f"{where}: its token has expired already: is this machine's clock right?")
+    return Token(value, asked, asked + min(lives))
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except (ValueError, OverflowError):
+        return None
+    return None if number is None or number != number else max(-1.0, min(number, _LONGEST_S))  # noqa: PLR0124  (NaN)
+
+
+def _until_exp(value: str) -> float | None:
+    """Return how long a JWT is valid by its own word (s); None if it is another kind of token."""
+    parts = value.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (ValueError, RecursionError):
+        return None
+    exp = claims.get("exp") if isinstance(claims, dict) else None
+    if isinstance(exp, bool) or not isinstance(exp, int | float) or exp != exp:  # noqa: PLR0124  (NaN)
+        return None
+    return max(-1.0, min(min(exp, 1e12) - time.time(), _LONGEST_S))

@@ -1,0 +1,287 @@
+"""OAUTHBEARER: the keys of both clients' files, and a token endpoint that may do anything but hold us or leak."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import ipaddress
+import json
+import pickle
+import ssl
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
+from retention_cli.brokers.security import oauth_token, token_request
+from retention_cli.brokers.security.client_files import masked
+from retention_cli.brokers.security.oauth_settings import UNDERSTOOD, OAuthSettings
+from retention_cli.brokers.security.oauth_token import TokenProvider, librdkafka_callback
+from retention_cli.brokers.security.settings import MASK, is_secret
+from retention_cli.engines.spark.connections import ConnectionRef, write_connection
+from tests.support.token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer
+from tests.unit.brokers.test_client_files import of, refused
+
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+URL = "https://idp.example/oauth2/token"
+LIBRDKAFKA = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.token.endpoint.url": URL,
+    "sasl.oauthbearer.client.id": CLIENT,
+    "sasl.oauthbearer.client.secret": CLIENT_SECRET,
+}
+JAVA = {
+    "security.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.token.endpoint.url": URL,
+    "sasl.login.callback.handler.class": (
+        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+    ),
+    "sasl.jaas.config": (
+        f'{MODULE} required clientId="{CLIENT}" clientSecret="{CLIENT_SECRET}" scope="a b" extension_logicalCluster="lkc-1";'
+    ),
+}
+
+
+def test_both_clients_files_come_to_the_same() -> None:
+    more = {"sasl.oauthbearer.scope": "a b", "sasl.oauthbearer.extensions": "logicalCluster=lkc-1"}
+    one, other = of({**LIBRDKAFKA, **more}).oauth, of(JAVA).oauth
+    assert one == other == OAuthSettings(URL, CLIENT, CLIENT_SECRET, "a b", (("logicalCluster", "lkc-1"),))
+    credentials = {key.replace("r.client.", "r.client.credentials.client."): value for key, value in LIBRDKAFKA.items()}
+    assert of({**credentials, **more}).oauth == one
+    conf = of(JAVA).for_librdkafka()
+    assert not [key for key in conf if "username" in key or "password" in key]
+    assert not [key for key in of(JAVA).for_kafka_python() if "plain" in key]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sasl.oauthbearer.token.endpoint.url": ""}, "needs sasl.oauthbearer.token.endpoint.url"),
+        ({"sasl.oauthbearer.client.secret": ""}, "needs sasl.oauthbearer.client.id and"),
+        ({"sasl.oauthbearer.token.endpoint.url": "http://idp.example/t"}, "http would send the client secret"),
+        ({"sasl.oauthbearer.token.endpoint.url": "http://127.0.0.1.example/t"}, "http would send the client secret"),
+        ({"sasl.oauthbearer.token.endpoint.url": f"https://a:{CLIENT_SECRET}@h/t"}, "without a user"),
+        ({"sasl.oauthbearer.token.endpoint.url": "file:///tmp/token"}, "not an address"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://h:x/t"}, "not an address"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://h/t#f"}, "not an address"),
+        ({"sasl.oauthbearer.token.endpoint.url": "https://h/a b"}, "percent-encoded"),
+        ({"sasl.oauthbearer.method": "default"}, "only oidc can be used"),
+        ({"sasl.oauthbearer.grant.type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "only client_credentials"),
+        ({"sasl.oauthbearer.jwt.retriever.class": "org.x.FileJwtRetriever"}, "only ClientCredentialsJwtRetriever"),
+        ({"sasl.oauthbearer.extensions": "auth=x"}, "write NAME=VALUE"),
+        ({"sasl.oauthbearer.extensions": "a=x\x01auth=y"}, "write NAME=VALUE"),
+        ({"sasl.oauthbearer.assertion.file": "/x"}, "sasl.oauthbearer.assertion.file: not supported"),
+        ({"sasl.login.callback.handler.class": f"org.x.{CLIENT_SECRET}"}, "no Java runs here"),
+        ({"sasl.jaas.config": f'{MODULE} required unsecuredLoginStringClaim_sub="a";'}, "an option besides clientId"),
+        ({"sasl.jaas.config": f'{MODULE} required ssl.truststore.location="{CLIENT_SECRET}";'}, "https.ca.location"),
+        ({"sasl.jaas.config": f'x.PlainLoginModule required password="{CLIENT_SECRET}";'}, "OAuthBearerLoginModule"),
+        ({"https.ca.location": "/nowhere.pem"}, "https.ca.location: /nowhere.pem cannot be read"),
+    ],
+)
+def test_what_can_not_be_used_is_one_line_without_the_secret(change: dict[str, str], said: str) -> None:
+    text = refused({**LIBRDKAFKA, **change})
+    assert said in text
+    assert CLIENT_SECRET not in text
+
+
+def test_the_endpoint_is_shown_and_the_secret_is_not() -> None:
+    key = "sasl.oauthbearer.token.endpoint.url"
+    assert masked(key, URL) == URL
+    assert masked(key, f"https://bob:{CLIENT_SECRET}@idp/t?key={CLIENT_SECRET}") == f"{MASK}@idp/t?{MASK}"
+    assert {one for one in UNDERSTOOD if is_secret(one)} == {
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.client.credentials.client.secret",
+    }
+    assert CLIENT_SECRET not in repr(of(LIBRDKAFKA))
+
+
+def test_settings_are_plain_data_that_come_back_from_a_file_and_a_pickle(tmp_path: Path) -> None:
+    settings = of({**JAVA, "https.ca.pem": "-----BEGIN CERTIFICATE-----"})
+    assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301
+    path = write_connection(settings, tmp_path, "connection.json")
+    assert ConnectionRef(path=str(path)).load() == settings
+    assert path.stat().st_mode & 0o077 == 0
+
+
+# -- the endpoint -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[TokenServer]:
+    with TokenServer() as one:
+        yield one
+
+
+def settings_for(server: TokenServer, **more: object) -> OAuthSettings:
+    return dataclasses.replace(OAuthSettings(server.url, CLIENT, CLIENT_SECRET), **more)  # type: ignore[arg-type]
+
+
+def test_a_token_is_asked_for_once_whoever_wants_it(server: TokenServer) -> None:
+    provider = TokenProvider(settings_for(server, scope="kafka read", urlencode=True))
+    server.hold.clear()
+    with ThreadPoolExecutor(8) as many:
+        waiting = [many.submit(provider.token) for _ in range(8)]
+        while not server.asked:
+            time.sleep(0.01)
+        server.hold.set()
+        values = {one.result().value for one in waiting}
+    assert values == {server.issued[0]}
+    assert provider.token().value == server.issued[0]
+    assert len(server.asked) == 1
+    assert server.asked[0][1] == "grant_type=client_credentials&scope=kafka+read"
+
+
+def test_a_token_is_renewed_before_it_expires_and_the_old_one_serves_while_the_endpoint_is_down(
+    server: TokenServer,
+) -> None:
+    provider = TokenProvider(settings_for(server))
+    first = provider.token()
+    assert first.expires_s - first.obtained_s == pytest.approx(300, abs=2)
+    aged = dataclasses.replace(first, obtained_s=first.obtained_s - 2000)  # more than four fifths are over
+    provider._token = aged  # noqa: SLF001
+    server.answer = lambda: (503, {}, b"")
+    assert provider.token() is aged
+    assert len(server.asked) == 2
+    assert provider.token() is aged  # and is not asked for again at once
+    assert len(server.asked) == 2
+    server.answer = None
+    provider._again_s = 0.0  # noqa: SLF001
+    assert provider.token().value == server.issued[-1] != aged.value
+    server.answer = lambda: (503, {}, b"")
+    provider._token = dataclasses.replace(first, expires_s=first.obtained_s - 1)  # noqa: SLF001
+    with pytest.raises(UnreachableError):  # an expired token is never handed out
+        provider.token()
+
+
+def json_answer(**content: object) -> Answer:
+    return 200, {"Content-Type": "application/json"}, json.dumps(content).encode()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        ((401, {}, b'{"error":"invalid_client"}'), UnauthorizedError, "refused the client (HTTP 401, invalid_client)"),
+        ((400, {}, b'{"error":"SECRET"}'), UnauthorizedError, "refused the client (HTTP 400):"),
+        ((403, {}, b"<html>SECRET</html>"), UnauthorizedError, "refused the client (HTTP 403)"),
+        ((302, {"Location": "http://elsewhere/SECRET"}, b""), BrokerError, "it redirects (HTTP 302)"),
+        ((404, {}, b"SECRET"), BrokerError, "issues no token (HTTP 404)"),
+        ((429, {}, b""), UnreachableError, "out of order (HTTP 429)"),
+        ((503, {}, b"SECRET"), UnreachableError, "out of order (HTTP 503)"),
+        ((200, {}, b"<html>SECRET</html>"), BrokerError, "has no access_token"),
+        ((200, {}, b"[" * 60_000), BrokerError, "has no access_token"),
+        ((200, {}, b" " * 70_000), BrokerError, "longer than 64 KiB"),
+        (json_answer(access_token="SECRET\x01auth=x", expires_in=9), BrokerError, "has no access_token"),
+        (json_answer(access_token=["SECRET"], expires_in=9), BrokerError, "has no access_token"),
+        (json_answer(access_token="SECRET", token_type="mac", expires_in=9), BrokerError, "not a bearer token"),
+        (json_answer(access_token="SECRET"), BrokerError, "how long its token is valid"),
+        (json_answer(access_token="SECRET", expires_in="NaN"), BrokerError, "how long its token is valid"),
+        (json_answer(access_token="SECRET", expires_in=0), BrokerError, "has expired already"),
+        (json_answer(access_token="SECRET", expires_in=-5), BrokerError, "has expired already"),
+    ],
+)
+def test_whatever_an_endpoint_answers_is_one_line_in_our_words(
+    server: TokenServer, answer: Answer, kind: type[BrokerError], said: str
+) -> None:
+    server.answer = lambda: answer
+    with pytest.raises(BrokerError) as error:
+        TokenProvider(settings_for(server)).token()
+    assert type(error.value) is kind
+    text = str(error.value)
+    assert text.startswith(f"token endpoint {server.url}")
+    assert said in text
+    assert "\n" not in text
+    assert "SECRET" not in text
+    assert CLIENT_SECRET not in text
+    assert len(server.asked) == 1
+
+
+def test_a_jwt_that_is_older_than_the_answer_says_is_taken_at_its_own_word(server: TokenServer) -> None:
+    server.answer = lambda: json_answer(access_token=server.jwt(-10), expires_in=3600)
+    with pytest.raises(BrokerError, match="has expired already"):
+        TokenProvider(settings_for(server)).token()
+    server.answer = lambda: json_answer(access_token=server.jwt(60))
+    token = TokenProvider(settings_for(server)).token()
+    assert 50 < token.expires_s - token.obtained_s <= 61
+
+
+def test_an_endpoint_that_does_not_answer_holds_nobody_past_the_deadline(
+    server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (oauth_token, token_request):
+        monkeypatch.setattr(module, "DEADLINE_S", 0.2)
+    server.hold.clear()
+    provider = TokenProvider(settings_for(server))
+    with pytest.raises(UnreachableError, match="no answer within"):
+        provider.token()
+    server.hold.set()
+    provider._again_s = 0.0  # noqa: SLF001
+    monkeypatch.setattr(oauth_token, "DEADLINE_S", 8.0)
+    monkeypatch.setattr(token_request, "DEADLINE_S", 8.0)
+    assert provider.token().value == server.issued[-1]
+
+
+def test_an_endpoint_that_is_down_is_said_so() -> None:
+    with TokenServer() as gone:
+        settings = settings_for(gone)
+    with pytest.raises(UnreachableError, match="connection refused"):
+        TokenProvider(settings).token()
+
+
+def test_librdkafkas_callback_never_raises_and_returns_no_token_that_a_broker_takes(server: TokenServer) -> None:
+    server.answer = lambda: (503, {}, b"")
+    callback = librdkafka_callback(TokenProvider(settings_for(server, extensions=(("a", "b"),))))
+    value, expires, _, extensions = callback(None)
+    assert (value, extensions) == ("none", {"a": "b"})
+    assert time.time() < expires < time.time() + 10
+    assert "." not in value
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A self-signed certificate of 127.0.0.1, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "idp")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    path = tmp_path_factory.mktemp("idp") / "idp.pem"
+    path.write_bytes(made.public_bytes(pem) + key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    return path
+
+
+def test_an_endpoints_certificate_is_checked_with_the_ca_that_the_file_names(certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with TokenServer(context) as server:
+        keys = {**LIBRDKAFKA, "sasl.oauthbearer.token.endpoint.url": server.url}
+
+        def token(**more: str) -> str:
+            settings = of({**keys, **{key.replace("_", "."): value for key, value in more.items()}})
+            assert settings.oauth is not None
+            return TokenProvider(settings.oauth).token().value
+
+        assert token(https_ca_location=str(certificate)) == server.issued[-1]
+        assert token(security_protocol="SASL_SSL", ssl_ca_location=str(certificate)) == server.issued[-1]
+        with pytest.raises(UnreachableError, match="not trusted: name its CA with https"):
+            token(enable_ssl_certificate_verification="false", security_protocol="SASL_SSL")
+        keys["sasl.oauthbearer.token.endpoint.url"] = server.url.replace("127.0.0.1", "localhost")
+        with pytest.raises(UnreachableError, match="for another host"):
+            token(https_ca_location=str(certificate))
+        with pytest.raises(SettingsError, match="can't be used"):
+            token(https_ca_pem="-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----")
