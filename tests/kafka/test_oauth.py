@@ -94,7 +94,7 @@ def ask(oauth: EmbeddedKafka, config: Path, *arguments: str) -> Cli:
 
 
 def start_of(oauth: EmbeddedKafka, topic: str, tmp_path: Path) -> int:
-    return World(oauth.bootstrap, tmp_path / "unused").starts(topic)[0]
+    return World(oauth.bootstrap, tmp_path / "unused").ends(topic)[0]
 
 
 @pytest.mark.parametrize("style", ["java", "librdkafka"])
@@ -116,11 +116,13 @@ def test_plan_trim_and_doctor_work_with_tokens_and_show_no_secret(
         assert any(str(plan) in line for line in said[-1].splitlines())
         said += running.communicate(timeout=60)
         assert running.returncode == 0, said[-1]
-    # Look-ups that read records go through librdkafka, the rest through kafka-python.
-    trimmed = ask(oauth, config, "trim", topic, "--event-time", "1h", "--yes", "-o", "json", "-vv")
+    trimmed = ask(oauth, config, "trim", topic, "--consumed-after", "1h", "--yes", "-o", "json", "-vv")
     assert trimmed.code == 0, trimmed.err
     assert [row["outcome"] for row in trimmed.json()["partitions"]] == ["trimmed"]
     said += [trimmed.out, trimmed.err]
+    profiled = ask(oauth, config, "profile", topic, "-o", "json", "-vv")  # reads records, through librdkafka
+    assert profiled.code == 0, profiled.err
+    said += [profiled.out, profiled.err]
     written = [path for path in (plan, *(tmp_path / "state").rglob("*")) if path.is_file()]
     assert any(path.suffix == ".jsonl" for path in written), "the audit log"
     said += [path.read_bytes().decode("latin-1") for path in written]
@@ -189,6 +191,7 @@ def test_a_token_that_expires_during_a_run_is_renewed_and_a_session_is_authentic
             while len(idp.issued) < before + 3:
                 assert [one.name for one in reader.metadata((topic,)).topics.values()] == [topic]
                 time.sleep(0.2)  # a lull: requests go out before and after each session's end
+            assert reader.wire._heard.last is None, "a connection was lost"  # noqa: SLF001
     finally:
         idp.lifetime_s = 300
 
