@@ -14,17 +14,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from retention_cli.brokers.errors import BrokerError, SettingsError, UnauthorizedError, UnreachableError
+from retention_cli.brokers.republisher import _error
 from retention_cli.brokers.security import oauth_token, token_request
 from retention_cli.brokers.security.client_files import masked
 from retention_cli.brokers.security.oauth_settings import UNDERSTOOD, OAuthSettings
 from retention_cli.brokers.security.oauth_token import TokenProvider, librdkafka_callback
 from retention_cli.brokers.security.settings import MASK, is_secret
+from retention_cli.brokers.writer import ClusterWriter
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
 from tests.support.token_server import CLIENT, CLIENT_SECRET, Answer, TokenServer
 from tests.unit.brokers.test_client_files import of, refused
@@ -244,6 +247,18 @@ def test_librdkafkas_callback_never_raises_and_returns_no_token_that_a_broker_ta
     assert (value, extensions) == ("none", {"a": "b"})
     assert time.time() < expires < time.time() + 10
     assert "." not in value
+
+
+def test_a_clients_message_is_passed_on_without_secret_and_token(server: TokenServer) -> None:
+    settings = of({**LIBRDKAFKA, "sasl.oauthbearer.token.endpoint.url": server.url})
+    assert settings.tokens is not None
+    token = settings.tokens.token().value
+    assert ClusterWriter(settings, (), 1.0)._clean(f"{CLIENT_SECRET}\n{token} .") == f"{MASK} {MASK} ."  # noqa: SLF001
+    said = KafkaError(KafkaError._AUTHENTICATION, f"{CLIENT_SECRET} {token}")  # noqa: SLF001
+    text = str(_error(said, "group g can't be read", settings))
+    assert MASK in text
+    assert token not in text
+    assert CLIENT_SECRET not in text
 
 
 @pytest.fixture(scope="module")
