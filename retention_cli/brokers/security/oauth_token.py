@@ -23,8 +23,6 @@ _PATIENCE_S: Final = 2.0
 _AGAIN_S: Final = 1.0
 """How long a failure counts, so that a cluster's every connection does not ask anew."""
 
-_LATE: Final = f"no answer within {DEADLINE_S:g} s"
-
 Callback = Callable[[str | None], tuple[str, float, str, dict[str, str]]]
 
 
@@ -48,11 +46,12 @@ class TokenProvider:
         self._again_s = 0.0
         self._flight: _Flight | None = None
 
-    def token(self) -> Token:
+    def token(self, patience_s: float = DEADLINE_S) -> Token:
         """Return a token that has not expired, requesting one if need be.
 
         Raises:
-            BrokerError: there is none, and the endpoint gave none within :data:`DEADLINE_S`.
+            BrokerError: there is none, and the endpoint gave none within :data:`DEADLINE_S`, or ``patience_s`` if that
+                is shorter.
         """
         with self._lock:
             now, known = time.monotonic(), self._token
@@ -64,23 +63,27 @@ class TokenProvider:
             if self._flight is None:
                 self._flight = self._started()
             flight = self._flight
-        done = flight.done.wait(min(_PATIENCE_S, DEADLINE_S) if valid else max(0.0, flight.ends_s - now))
+        left_s = min(patience_s, max(0.0, flight.ends_s - now))
+        done = flight.done.wait(min(_PATIENCE_S, left_s) if valid else left_s)
         with self._lock:
             if not done and time.monotonic() >= flight.ends_s and self._flight is flight:
-                self._ended(flight, UnreachableError(f"token endpoint {self.settings.shown}: {_LATE}"))
+                self._ended(flight, self._late(DEADLINE_S))
                 hang_up(flight.connection)
-            return self._known()
+            return self._known(self._late(left_s) if not done else None)
 
     def latest(self) -> str | None:
         """Return the latest token, valid or not, to mask it in a client's message; None if there is none."""
         token = self._token
         return None if token is None else token.value
 
-    def _known(self) -> Token:
+    def _known(self, late: BrokerError | None = None) -> Token:
         if self._token is not None and time.monotonic() < self._token.expires_s:
             return self._token
-        failure = self._failure or UnreachableError(f"token endpoint {self.settings.shown}: {_LATE}")
+        failure = late or self._failure or self._late(DEADLINE_S)
         raise type(failure)(str(failure))
+
+    def _late(self, waited_s: float) -> UnreachableError:
+        return UnreachableError(f"token endpoint {self.settings.shown}: no answer within {waited_s:.2g} s")
 
     def _renew_s(self, token: Token) -> float:
         return token.obtained_s + RENEW_AT * (token.expires_s - token.obtained_s)

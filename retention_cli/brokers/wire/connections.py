@@ -114,7 +114,9 @@ class Wire:
         """
         if (tokens := self._settings.tokens) is not None:
             try:
-                tokens.token()  # before any broker is asked: without one, each would seem to be out of reach
+                tokens.token(
+                    self.timeout_s
+                )  # before any broker is asked: without one, each would seem to be out of reach
             except BrokerError:
                 self.close()
                 raise

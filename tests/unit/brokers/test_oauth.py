@@ -224,6 +224,8 @@ def test_an_endpoint_that_does_not_answer_holds_nobody_past_the_deadline(
         monkeypatch.setattr(module, "DEADLINE_S", 0.2)
     server.hold.clear()
     provider = TokenProvider(settings_for(server))
+    with pytest.raises(UnreachableError, match=r"no answer within 0\.05 s"):
+        provider.token(0.05)
     with pytest.raises(UnreachableError, match="no answer within"):
         provider.token()
     server.hold.set()
