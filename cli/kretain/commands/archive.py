@@ -97,7 +97,8 @@ def compact(
     """
     from kretain.config import resolve
     from kretain.flows.archives import split
-    from kretain.flows.trims import must_confirm, now_ms
+    from kretain.flows.plans import now_ms
+    from kretain.flows.trims import must_confirm
     from kretain.render.archive import print_compacted
     from kretain.render.kit.progress import shown
     from kretain.render.kit.text import count

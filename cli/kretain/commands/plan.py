@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import shlex
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kretain.errors import Exit, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
+from kretain.flows.plans import plan_now, save_plan
 from kretain.flows.spark import SharedSpark, SparkFlags, maker
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, PlanOutput, command, option
 from kretain.options.rules import RuleFlags, Topics
-
-if TYPE_CHECKING:
-    from retention_cli.plan.value import Plan
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -62,7 +59,6 @@ def plan(
     from kretain.render.kit.progress import shown
     from kretain.render.kit.screen import warn
     from kretain.render.plan import print_plan
-    from retention_cli.trim.history import past_day
 
     one_off = flags.for_topics(topics)
     settings = chosen(common, clusters)
@@ -83,21 +79,13 @@ def plan(
     shared = SharedSpark(spark)
     selection = rules.selection(settings.policy, topics, one_off)
     make = maker(shared, InventoryOption(inventory, selection.policy, exact_bytes=exact_bytes))
-    now_ms = time.time_ns() // 1_000_000
     with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
-        made = make(
-            reader,
-            selection,
-            now_ms,
-            progress=progress,
-            memories=settings.memories(reader, selection.policy.state),
-            past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms, selection.policy.limits),
-        )
+        made = plan_now(settings, reader, selection, make, progress, settings.memories(reader, selection.policy.state))
     if not common.quiet:
         for note in made.notes:
             warn(note.text)
     if out is not None:
-        _save(made, out)
+        save_plan(made, out)
         if not common.quiet:
             warn(f"saved in {out}; kretain trim --plan {shlex.quote(str(out))} carries it out, by the same policy")
     print_plan(made, output, every_row=all_rows)
@@ -107,16 +95,3 @@ def plan(
         Exit.ON_HOLD if fail_on_hold and held else Exit.DONE,
         Exit.HAS_CHANGES if detailed_exitcode and totals.trim else Exit.DONE,
     )
-
-
-def _save(made: Plan, out: Path) -> None:
-    from kretain.system.files import whole, write_whole
-    from retention_cli.plan.value import plan_text
-
-    if out.suffix == ".parquet":
-        from retention_cli.plan.parquet import write_plan
-
-        with whole(out) as scratch:
-            write_plan(scratch, made)
-    else:
-        write_whole(out, [plan_text(made)])

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kretain.errors import Exit, UsageError, exit_code_for, worst
+from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
+from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan, within_limits
+from kretain.flows.plans import now_ms, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, SparkFlags, maker
-from kretain.flows.trims import code_of, confirm, note_deeds, now_ms, waited, warn_of_log
+from kretain.flows.trims import code_of, confirm, note_deeds, waited, warn_of_log
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.options.rules import RuleFlags, Topics
@@ -19,7 +21,6 @@ from kretain.options.rules import RuleFlags, Topics
 if TYPE_CHECKING:
     from retention_cli.core.model import Reason
     from retention_cli.plan.value import Plan
-    from retention_cli.trim.report import TrimReport
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -105,10 +106,6 @@ def trim(
     from kretain.render.kit.screen import warn
     from kretain.render.trim import print_report
     from retention_cli.policy.selection import Selection
-    from retention_cli.trim.asked import asked_for, exceeded
-    from retention_cli.trim.batches import RefusedError as LimitsError
-    from retention_cli.trim.history import past_day
-    from retention_cli.trim.run import Orders, check_cluster, check_saved, run_trim
 
     if wait and dry_run:
         raise UsageError("--wait has nothing to wait for in a --dry-run")
@@ -138,71 +135,53 @@ def trim(
             return trim_fleet(settings, topics, one_off, how)
     saved: Plan | None = None
     if plan is not None:
-        saved = _read_plan(plan, clusters.cluster)
+        saved = read_saved(plan, clusters.cluster)
         if saved.flags and not one_off.any_rule:
-            check_saved(saved, Selection(rules.flags_alone(one_off), ()), now_ms(), max_age)
+            check_plan(saved, Selection(rules.flags_alone(one_off), ()), max_age)
 
     def selection() -> Selection:
         return rules.selection(settings.policy, topics, one_off)
 
-    def code_for(result: TrimReport | BaseException) -> int:
-        if isinstance(result, BaseException):
-            return int(exit_code_for(result))
-        return int(code_of(result, fail_on_hold=fail_on_hold))
-
     today = selection()
     if saved is not None:
-        check_saved(saved, today, now_ms(), max_age)
+        check_plan(saved, today, max_age)
     given = InventoryOption(inventory, today.policy, exact_bytes=exact_bytes)
     make = maker(shared, given)
     with shared, settings.reader() as reader:
         memories = settings.memories(reader, today.policy.state)
         if saved is not None:
-            check_cluster(saved, reader.metadata([]).cluster_id)
+            check_its_cluster(saved, reader)
             made = saved
         else:
             with shown(quiet=common.quiet) as progress:
-                made = make(
-                    reader,
-                    today,
-                    now_ms(),
-                    progress=progress,
-                    memories=memories,
-                    past_day=lambda cluster: past_day(settings.state_dir, cluster, now_ms(), today.policy.limits),
-                )
+                made = plan_now(settings, reader, today, make, progress, memories)
             for note in () if common.quiet else made.notes:
                 warn(note.text)
         if not dry_run and not yes and made.totals.trim:
             from kretain.render.plan import print_plan
             from kretain.render.trim import question
 
-            asked = asked_for(made, max_partitions)
-            limits = today.policy.limits
-            day = past_day(settings.state_dir, made.cluster_id, now_ms(), limits)
-            if over := exceeded(made, asked, day, limits):
-                raise LimitsError(over)
+            asked = within_limits(settings, made, max_partitions, today.policy.limits)
             confirm(
                 lambda: question(asked),
                 lambda: print_plan(asked, PlanOutput.table, every_row=False),
                 settings.typed,
             )
-        orders = Orders(
-            selection=selection,
-            state_dir=settings.state_dir,
-            clock_ms=now_ms,
+        job = Job(
+            selection,
+            given,
+            today.policy.audit,
             dry_run=dry_run,
             max_partitions=max_partitions,
-            wait_lock_s=wait_lock / 1000,
+            wait_lock_ms=wait_lock,
             max_age_ms=max_age if saved is not None and wait_lock else None,
             source=None if plan is None else str(plan),
-            memories=memories,
-            inventory=given.view(),
             archiver=shared.archiver(),
-            audit=today.policy.audit,
+            fail_on_hold=fail_on_hold,
             on_report=lambda report: note_deeds(common.deeds, report),
         )
         with shown(quiet=common.quiet) as progress:
-            report = run_trim(reader, made, orders, code_for, progress)
+            report = carry_out(settings, reader, made, job, memories, progress)
             late: list[Reason] = []
             with common.deeds.behind(common.verbose):
                 late = waited(reader, report, selection, wait_at_most, progress) if wait else []
@@ -222,14 +201,3 @@ def trim(
     for reason in late:
         warn(reason.text)
     return worst(Exit.PARTIAL if late else Exit.DONE, code_of(report, fail_on_hold=fail_on_hold))
-
-
-def _read_plan(path: Path, cluster: str | None) -> Plan:
-    """Read a saved plan: a cluster's own, or one cluster's from a fleet's."""
-    if cluster is not None:
-        from retention_cli.engines.fleet.saved import read_one
-
-        return read_one(path, cluster)
-    from retention_cli.plan.load import read_plan
-
-    return read_plan(path)

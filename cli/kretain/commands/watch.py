@@ -10,7 +10,8 @@ import typer
 
 from kretain.errors import Deeds, Exit, UsageError, exit_code_for, tell
 from kretain.flows.inventory import InventoryOption
-from kretain.flows.trims import code_of, now_ms
+from kretain.flows.plans import now_ms
+from kretain.flows.trims import code_of
 from kretain.options import rules
 from kretain.options.common import Common, command, duration_ms, option, size_bytes
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from kretain.errors import Deeds, Exit, RefusedError, exit_code_for, line_of, of_many, tell
 from kretain.flows.fleet import Fleet, code_of_failure, planned, tell_failures
+from kretain.flows.plans import now_ms
 from kretain.flows.spark import SharedSpark
-from kretain.flows.trims import code_of, confirm, note_deeds, now_ms, warn_of_log
+from kretain.flows.trims import code_of, confirm, note_deeds, warn_of_log
 from kretain.options import rules
 from kretain.options.common import Output, PlanOutput
 

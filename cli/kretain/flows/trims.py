@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from retention_cli.trim.report import TrimReport
 
 
-def now_ms() -> int:
-    """Return this machine's time in Unix ms."""
-    return time.time_ns() // 1_000_000
-
-
 def code_of(report: TrimReport, *, fail_on_hold: bool) -> Exit:
     """Return the exit code of a trim's report."""
     lost = report.count("failed") or report.count("unverified")

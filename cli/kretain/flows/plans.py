@@ -1,0 +1,90 @@
+"""Make, save and read the plan of one cluster: what ``kretain plan``, ``kretain trim`` and the Python API share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # importing these is slow, and --help must be fast
+    from kretain.config import Resolved
+    from retention_cli.brokers.reader import ClusterReader
+    from retention_cli.core.progress import Progress
+    from retention_cli.memory.stores import Memories
+    from retention_cli.plan.value import Plan
+    from retention_cli.policy.selection import Selection
+
+
+def now_ms() -> int:
+    """Return this machine's time in Unix ms."""
+    return time.time_ns() // 1_000_000
+
+
+def plan_now(
+    settings: Resolved,
+    reader: ClusterReader,
+    selection: Selection,
+    make: Callable[..., Plan],
+    progress: Progress,
+    memories: Memories,
+) -> Plan:
+    """Return the plan of one cluster as of now.
+
+    Args:
+        settings: the state directory, whose audit log knows what was trimmed in the last 24 hours (G6).
+        reader: the cluster, opened.
+        selection: the policy and the chosen topics.
+        make: the engine's function, of :func:`kretain.flows.spark.maker`.
+        progress: receives reports.
+        memories: the ledgers of clusters; what is seen is saved in them.
+
+    Raises:
+        BrokerError, PolicyError, NothingMatchesError: see :func:`retention_cli.plan.make.make_plan`.
+    """
+    from retention_cli.trim.history import past_day
+
+    now = now_ms()
+    return make(
+        reader,
+        selection,
+        now,
+        progress=progress,
+        memories=memories,
+        past_day=lambda cluster: past_day(settings.state_dir, cluster, now, selection.policy.limits),
+    )
+
+
+def save_plan(made: Plan, out: Path) -> None:
+    """Save a plan: Parquet if the file is called ``.parquet``, else JSON. The file is complete, or not there.
+
+    Raises:
+        FileError: it can't be written.
+        MissingPartError: it is to be Parquet, and pyarrow is not installed.
+    """
+    from kretain.system.files import whole, write_whole
+    from retention_cli.plan.value import plan_text
+
+    if out.suffix == ".parquet":
+        from retention_cli.plan.parquet import write_plan
+
+        with whole(out) as scratch:
+            write_plan(scratch, made)
+    else:
+        write_whole(out, [plan_text(made)])
+
+
+def read_saved(path: Path, cluster: str | None) -> Plan:
+    """Read a saved plan: a cluster's own, or that of the ``cluster`` of this name from a fleet's.
+
+    Raises:
+        SavedPlanError: it is not an executable plan; the text names the place.
+        MissingPartError: it is Parquet, and pyarrow is not installed.
+    """
+    if cluster is not None:
+        from retention_cli.engines.fleet.saved import read_one
+
+        return read_one(path, cluster)
+    from retention_cli.plan.load import read_plan
+
+    return read_plan(path)
