@@ -28,6 +28,15 @@ def numpy() -> Any:
     return _part("numpy", "records by time need numpy", "parquet")
 
 
+def pandas() -> Any:
+    """Return pandas.
+
+    Raises:
+        MissingPartError: it is not installed.
+    """
+    return _part("pandas", "to_pandas needs pandas", "pandas")
+
+
 def plots(module: str = "matplotlib.figure") -> Any:
     """Return a module of matplotlib.
 

@@ -97,7 +97,7 @@ def within_limits(settings: Resolved, plan: Plan, max_partitions: int | None, li
 def carry_out(
     settings: Resolved, reader: ClusterReader, plan: Plan, job: Job, memories: Memories, progress: Progress
 ) -> TrimReport:
-    """Recheck, delete and read back, batch by batch, and return the report; see RULES.md, Trim.
+    """Recheck, delete and read back, batch by batch, and return the report (docs/architecture.md, Trim).
 
     Raises:
         RefusedError, PlanRefusedError, LockedError, StateError, BrokerError, PolicyError: see

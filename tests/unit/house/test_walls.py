@@ -176,7 +176,7 @@ def test_one_module_can_delete_and_the_way_to_a_trim_alone_leads_to_it() -> None
     }
     outside = {name for name in importers_of(*ways) if "kretain/" in name}
     assert outside == {"cli/kretain/flows/one_trim.py", "cli/kretain/flows/fleet_trim.py"}
-    assert importers_of("kretain.flows.one_trim") == {"cli/kretain/commands/trim.py"}
+    assert importers_of("kretain.flows.one_trim") == {"cli/kretain/api/cluster.py", "cli/kretain/commands/trim.py"}
     assert importers_of("kretain.flows.fleet_trim") == {"cli/kretain/commands/trim.py"}
     assert deleting not in brought_in(ENGINE / "engines" / "fleet" / "planning.py")
     assert deleting not in brought_in(COMMANDS / "commands" / "plan.py")

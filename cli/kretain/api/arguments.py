@@ -1,0 +1,102 @@
+"""The arguments of the Python API: durations, times, patterns and rules, checked as the command's options are."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kretain.api.errors import translated, usage
+from retention_cli.core.units import UnitError, parse_duration_ms, parse_time_ms
+from retention_cli.policy.patterns import PatternError, compiled
+from retention_cli.policy.settings import OneOff
+
+_NAMES: Final = ("consumed_after", "event_time", "older_than", "before", "unconsumed")
+_LAST_MS: Final = 2**63 - 1
+
+
+def duration_ms(name: str, value: object) -> int:
+    """Return a duration in ms: a text such as ``3d``, a number of ms, or a timedelta.
+
+    Raises:
+        KretainError: it is none of these, or negative.
+    """
+    found: int | None = None
+    if isinstance(value, dt.timedelta):
+        found = value // dt.timedelta(milliseconds=1)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        found = value
+    elif isinstance(value, str):
+        try:
+            found = parse_duration_ms(value)
+        except UnitError as error:
+            raise usage(f"{name}: {error}") from None
+    if found is None or found < 0:
+        raise usage(f"{name}: give a duration such as '3d', milliseconds, or a timedelta")
+    return found
+
+
+def time_ms(name: str, value: object) -> int:
+    """Return a moment in Unix ms: ISO 8601 with a zone, a number of ms, or a datetime with a zone.
+
+    Raises:
+        KretainError: it is none of these, or Kafka can't represent it.
+    """
+    found: int | None = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        found = value
+    elif isinstance(value, str | dt.datetime):
+        try:
+            found = parse_time_ms(value if isinstance(value, str) else value.isoformat())
+        except UnitError as error:
+            raise usage(f"{name}: {error}") from None
+    if found is None or not 0 <= found <= _LAST_MS:
+        raise usage(f"{name}: give ISO 8601 with a zone, Unix ms, or a datetime with a zone")
+    return found
+
+
+def patterns(given: Sequence[object]) -> tuple[str, ...]:
+    """Return topics' names, globs and ``re:`` expressions.
+
+    Raises:
+        KretainError: one is not a text, empty, or not a regular expression.
+    """
+    for one in given:
+        if not isinstance(one, str) or not one:
+            raise usage("a topic is a name, a glob or re:^…$; several are several arguments")
+        try:
+            compiled(one)
+        except PatternError as error:
+            raise usage(str(error)) from None
+    return tuple(map(str, given))
+
+
+def positive(name: str, value: int | None) -> int | None:
+    """Return a number of 1 or more, or None.
+
+    Raises:
+        KretainError: it is another number, or none.
+    """
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise usage(f"{name}: give a number of 1 or more")
+    return value
+
+
+def rules_of(topics: tuple[str, ...], given: Mapping[str, Any]) -> OneOff:
+    """Return the one-off rules in keywords. None is as if a keyword were left out.
+
+    Raises:
+        KretainError: a keyword is unknown, or its value wrong.
+    """
+    for name in given:
+        if name not in _NAMES:
+            raise usage(f"{name}: unknown keyword; rules are {', '.join(_NAMES)}")
+    told = {name: value for name, value in given.items() if value is not None}
+    unconsumed = told.pop("unconsumed", None)
+    if unconsumed not in (None, "hold", "trim"):
+        raise usage("unconsumed: give 'hold' or 'trim'")
+    with translated():
+        found = {
+            f"{name}_ms": (time_ms if name == "before" else duration_ms)(name, value) for name, value in told.items()
+        }
+        return OneOff(patterns=topics, unconsumed=unconsumed, **found)

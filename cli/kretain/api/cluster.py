@@ -1,0 +1,259 @@
+"""Connect to a cluster, plan and trim from Python (docs/python.md). Nothing here asks, prints or handles signals."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal, Self, TypedDict, Unpack
+
+from kretain.api.arguments import duration_ms, patterns, positive, rules_of
+from kretain.api.errors import InterruptedTrim, RefusedError, translated, usage
+from kretain.api.values import Origin, Plan, Report, origin_of, plan_value, report_value
+from kretain.config import Resolved, resolve
+from kretain.errors import line_of
+from kretain.flows.inventory import InventoryOption
+from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan
+from kretain.flows.plans import now_ms, plan_now, read_saved
+from kretain.flows.spark import SharedSpark, SparkFlags, maker
+from kretain.options import rules
+from kretain.options.common import Common
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Reason
+from retention_cli.core.progress import silent
+from retention_cli.memory.stores import Memories
+from retention_cli.policy.selection import Selection
+from retention_cli.policy.settings import OneOff
+from retention_cli.trim.report import TrimReport
+
+Duration = str | int | dt.timedelta
+"""``"3d"``, milliseconds, or a timedelta."""
+
+
+class Rules(TypedDict, total=False):
+    """The one-off rules, as the command's flags (docs/policy.md). They turn the policy file's own triggers off."""
+
+    consumed_after: Duration
+    event_time: Duration
+    older_than: Duration
+    before: str | int | dt.datetime
+    unconsumed: Literal["hold", "trim"]
+
+
+def connect(
+    *,
+    context: str | None = None,
+    bootstrap_servers: str | Sequence[str] | None = None,
+    command_config: str | Path | None = None,
+    policy: str | Path | None = None,
+    no_policy: bool = False,
+    state_dir: str | Path | None = None,
+    timeout: Duration | None = None,
+) -> Cluster:
+    """Connect to one cluster. Use it in a ``with`` block, or close it.
+
+    Only what is named counts: neither the default context nor any ``KRETAIN_…`` variable is used.
+
+    Args:
+        context: a context of the configuration file: its connection, policy, state directory and time-out.
+        bootstrap_servers: HOST:PORT of a broker, or several; in place of a context.
+        command_config: connection settings, as of ``-c``; in place of a context's.
+        policy: the policy file; in place of the context's.
+        no_policy: no policy file, the context's neither.
+        state_dir: audit log, lock and what is remembered; by default the context's, else the command's.
+        timeout: of one request; 30 s by default.
+
+    Raises:
+        KretainError: the arguments don't go together, a file is wrong, or the cluster can't be reached.
+    """
+    if context is None and bootstrap_servers is None and command_config is None:
+        raise usage("name the cluster: context=…, bootstrap_servers=… or command_config=…")
+    if context is not None and not (bootstrap_servers is None and command_config is None):
+        raise usage("a context names its cluster and policy: leave bootstrap_servers and command_config out")
+    servers = bootstrap_servers if isinstance(bootstrap_servers, str | None) else ",".join(bootstrap_servers)
+    with translated():
+        common = Common(
+            bootstrap_server=servers,
+            command_config=None if command_config is None else Path(command_config),
+            context=context,
+            policy=None if policy is None else Path(policy),
+            no_policy=no_policy,
+            state_dir=None if state_dir is None else Path(state_dir),
+            timeout=None if timeout is None else duration_ms("timeout", timeout),
+            quiet=True,
+        )
+        # Without a name, not the default context: its policy may be meant for another cluster.
+        settings = resolve(common, ({}, "default") if context is None else None)
+        reader = settings.reader()
+        reader.__enter__()
+    return Cluster(settings, reader)
+
+
+def load_plan(path: str | Path, *, cluster: str | None = None) -> Plan:
+    """Read a saved plan, JSON or Parquet; ``cluster`` is one of a fleet's.
+
+    Raises:
+        KretainError: it is not an executable plan; the text names the place.
+    """
+    with translated():
+        return plan_value(Origin(read_saved(Path(path), cluster), None, str(path)))
+
+
+class Cluster:
+    """A connection to one cluster, from :func:`connect`. Calls from several threads take turns."""
+
+    def __init__(self, settings: Resolved, reader: ClusterReader) -> None:
+        self._settings = settings
+        self._reader = reader
+        self._turn = threading.Lock()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. May be called repeatedly."""
+        with self._turn:
+            if not self._closed:
+                self._closed = True
+                self._reader.__exit__(None, None, None)
+
+    def plan(
+        self,
+        *topics: str,
+        inventory: Sequence[str | Path] = (),
+        exact_bytes: bool = False,
+        **one_off: Unpack[Rules],
+    ) -> Plan:
+        """Decide what may be trimmed. The cluster is not changed; what is seen is remembered in the state directory.
+
+        Args:
+            topics: names, globs or ``re:^…$``; none: all that the policy matches.
+            inventory: Parquet files of ``kretain segments scan``.
+            exact_bytes: read what is above a size, instead of estimating it.
+            one_off: rules in place of the policy file's.
+
+        Raises:
+            KretainError: the policy is missing or wrong, nothing matches, or the cluster can't be read.
+        """
+        given = rules_of(patterns(topics), one_off)
+        with self._turn, translated():
+            self._check_open()
+            selection = self._selection(given)
+            files = InventoryOption([Path(one) for one in inventory] or None, selection.policy, exact_bytes=exact_bytes)
+            make = maker(SharedSpark(SparkFlags()), files)
+            with contextlib.closing(self._memories(selection)) as memories:
+                made = plan_now(self._settings, self._reader, selection, make, silent, memories)
+            return plan_value(Origin(made, given, None))
+
+    def trim(
+        self,
+        plan: Plan,
+        *topics: str,
+        yes: bool = False,
+        dry_run: bool = False,
+        max_age: Duration = "1h",
+        max_partitions: int | None = None,
+        wait_lock: Duration = 0,
+        inventory: Sequence[str | Path] = (),
+        exact_bytes: bool = False,
+        **one_off: Unpack[Rules],
+    ) -> Report:
+        """Carry a plan out as ``kretain trim --plan`` does: decide afresh, delete what both allow, read back.
+
+        Nothing is deleted unless ``yes=True``. A partition that fails is in the report, not an exception.
+
+        Args:
+            plan: of :meth:`plan`, which remembers its topics and rules, or of :func:`load_plan`.
+            topics: for a loaded plan with one-off rules: the same again, as the file's word is not enough.
+            yes: delete. Only ``True`` itself counts.
+            dry_run: rehearse: everything but the deletes, whatever ``yes`` says.
+            max_age: how old the plan may be, when it is carried out.
+            max_partitions: trim these few first.
+            wait_lock: wait so long for another trim of this cluster to end.
+            inventory: as in :meth:`plan`.
+            exact_bytes: as in :meth:`plan`.
+            one_off: likewise as ``topics``.
+
+        Raises:
+            RefusedError: not confirmed, another cluster, too old, other rules, or a limit; nothing was trimmed.
+            KretainError: nothing could be rechecked, and nothing was trimmed.
+            InterruptedTrim: Ctrl-C; it carries the report. A second one during a request is a KeyboardInterrupt, and
+                the audit log alone says what was sent.
+        """
+        origin = origin_of(plan)
+        if not dry_run and yes is not True:
+            raise RefusedError("yes=True trims, dry_run=True rehearses; nothing was trimmed")
+        most, age_ms = positive("max_partitions", max_partitions), duration_ms("max_age", max_age)
+        lock_ms = duration_ms("wait_lock", wait_lock)
+        given = rules_of(patterns(topics), one_off)
+        if origin.rules is not None and not topics and not given.any_rule:
+            given = origin.rules
+        with self._turn, translated():
+            self._check_open()
+            if origin.made.flags and not given.any_rule:  # reported before "there is no policy"
+                check_plan(origin.made, Selection(rules.flags_alone(given)), age_ms)
+            today = self._selection(given)
+            check_plan(origin.made, today, age_ms)
+            check_its_cluster(origin.made, self._reader)
+            files = InventoryOption([Path(one) for one in inventory] or None, today.policy, exact_bytes=exact_bytes)
+            sent: list[TrimReport] = []
+            job = Job(
+                partial(self._selection, given),
+                files,
+                today.policy.audit,
+                dry_run=bool(dry_run),
+                max_partitions=most,
+                wait_lock_ms=lock_ms,
+                max_age_ms=age_ms,
+                source=origin.source,
+                on_report=sent.append,
+            )
+            with contextlib.closing(self._memories(today)) as memories:
+                return self._carried_out(origin, job, memories, sent)
+
+    def _carried_out(self, origin: Origin, job: Job, memories: Memories, sent: list[TrimReport]) -> Report:
+        """Trim, and return the report whatever fails after a request was sent."""
+        failed: list[Reason] = []
+        report: TrimReport | None = None
+        interrupted = False
+        try:
+            report = carry_out(self._settings, self._reader, origin.made, job, memories, silent)
+            memories.save(now_ms())
+        except KeyboardInterrupt:
+            report, interrupted = report or next(iter(sent), None), True
+            if report is None:
+                raise
+        except Exception as error:
+            report = report or next(iter(sent), None)
+            if report is None or not report.sent:
+                raise
+            failed.append(Reason("trim", f"after the deletes: {line_of(error)}"))
+        value = report_value(report, (*memories.notes, *failed), failed=bool(failed))
+        if interrupted or report.interrupted:
+            raise InterruptedTrim(value)
+        return value
+
+    def _selection(self, given: OneOff) -> Selection:
+        if self._settings.policy is None and not (given.any_trigger and given.patterns):
+            raise usage(
+                "there is no policy: connect with policy=FILE or a context that has one, or name topics and a one-off "
+                "rule, such as plan('orders', consumed_after='3d')"
+            )
+        return rules.selection(self._settings.policy, list(given.patterns), given)
+
+    def _memories(self, selection: Selection) -> Memories:
+        return self._settings.memories(self._reader, selection.policy.state)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise usage("this connection is closed: call kretain.connect again")
+
+
+__all__ = ["Cluster", "connect", "load_plan"]

@@ -1,0 +1,272 @@
+"""The values of the Python API: a plan with its partitions, and a trim's report. All are frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from kretain.api.errors import translated, usage
+from kretain.errors import Exit, worst
+from kretain.flows.trims import code_of
+from retention_cli.core.model import Reason
+from retention_cli.core.units import timestamp
+from retention_cli.plan.columns import row_as_json
+from retention_cli.plan.value import Plan as EnginePlan
+from retention_cli.plan.value import as_json, plan_text, totals_as_json
+from retention_cli.policy.settings import OneOff
+from retention_cli.trim.report import TrimReport, report_as_json
+from retention_cli.trim.report import row_as_json as outcome_as_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts of rows, by action; records, bytes and unconsumed over the rows that trim (docs/plan.md).
+
+    ``bytes`` is None if the size of one of them is unknown.
+    """
+
+    partitions: int
+    trim: int
+    keep: int
+    hold: int
+    skip: int
+    records: int
+    bytes: int | None
+    bytes_exact: bool
+    unconsumed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A row of a plan, with the JSON's keys (docs/plan.md). Offsets and counts; None: there is none, or unknown."""
+
+    topic: str
+    topic_id: str | None
+    partition: int
+    leader_epoch: int | None
+    action: str
+    log_start: int | None
+    high_watermark: int | None
+    last_stable_offset: int | None
+    min_commit: int | None
+    min_commit_by: str | None
+    trim_to: int | None
+    records: int
+    bytes: int | None
+    unconsumed: int
+    rule: str | None
+    limited_by: str | None
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a plan value stands for: the engine's plan, the rules it was made with (None: read from ``source``)."""
+
+    made: EnginePlan
+    rules: OneOff | None
+    source: str | None
+
+
+_ORIGINS: WeakKeyDictionary[Plan, Origin] = WeakKeyDictionary()
+"""By identity: a copy with other values is no plan that was made, and can't be carried out."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Plan:
+    """A plan for one cluster: what may be trimmed, partition by partition. Only ``plan`` and ``load_plan`` make one.
+
+    ``created_at`` is ISO 8601 in UTC; ``flags`` are the one-off rules, ``topics`` the topics asked for;
+    ``unconsumed_by`` counts, per consumer, the records that it has yet to read and would lose; ``refusals`` are why a
+    trim would refuse the plan (G6); ``notes`` are warnings. ``partitions`` are sorted by topic and partition.
+    """
+
+    created_at: str
+    cluster_id: str
+    policy_source: str
+    policy_digest: str
+    flags: Mapping[str, int | str]
+    topics: tuple[str, ...]
+    totals: Totals
+    unconsumed_by: Mapping[str, int]
+    refusals: tuple[Reason, ...]
+    notes: tuple[Reason, ...]
+    partitions: tuple[Partition, ...]
+
+    def __repr__(self) -> str:
+        one = self.totals
+        return (
+            f"<kretain.Plan of {self.cluster_id}, {self.created_at}: {one.trim} trim, {one.keep} keep, "
+            f"{one.hold} hold, {one.skip} skip; {one.records} records>"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON's own types (``kretain.plan/v1``)."""
+        return as_json(origin_of(self).made)
+
+    def to_json(self) -> str:
+        """Return the document that ``kretain plan -o json`` prints."""
+        return plan_text(origin_of(self).made)
+
+    def save(self, path: str | Path) -> None:
+        """Save the plan for :func:`load_plan` and ``kretain trim --plan``: Parquet if it is called ``.parquet``.
+
+        Raises:
+            KretainError: the file can't be written, or pyarrow is not installed.
+        """
+        from kretain.flows.plans import save_plan
+
+        with translated():
+            save_plan(origin_of(self).made, Path(path))
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table, with the columns and metadata of a plan's Parquet file.
+
+        Raises:
+            KretainError: pyarrow is not installed.
+        """
+        from kretain.api.tables import plan_table
+
+        with translated():
+            return plan_table(origin_of(self).made)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a DataFrame; offsets are pandas' nullable integers, never floats.
+
+        Raises:
+            KretainError: pandas or pyarrow is not installed.
+        """
+        from kretain.api.tables import frame
+
+        with translated():
+            return frame(self.to_arrow())
+
+
+def origin_of(plan: object) -> Origin:
+    """Return what a plan value stands for.
+
+    Raises:
+        KretainError: it is no plan that was made or loaded, such as an edited copy.
+    """
+    found = _ORIGINS.get(plan) if isinstance(plan, Plan) else None
+    if found is None:
+        raise usage("this is no plan that plan() or load_plan() returned: plans are not edited; make another one")
+    return found
+
+
+def plan_value(origin: Origin) -> Plan:
+    """Return the value that stands for an engine's plan."""
+    made = origin.made
+    value = Plan(
+        timestamp(made.created_at_ms),
+        made.cluster_id,
+        made.policy_source,
+        made.policy_digest,
+        MappingProxyType(dict(made.flags)),
+        tuple(made.topics),
+        Totals(**totals_as_json(made.totals)),
+        MappingProxyType(dict(made.unconsumed_by)),
+        tuple(made.refusals),
+        tuple(made.notes),
+        tuple(Partition(**{**row_as_json(one), "reasons": one.reasons}) for one in made.decisions),
+    )
+    _ORIGINS[value] = origin
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row of a report, with the JSON's keys: ``target`` is the requested offset, ``log_start`` was read back."""
+
+    topic: str
+    partition: int
+    outcome: str
+    target: int | None
+    log_start: int | None
+    records: int
+    bytes: int | None
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a trim did, a row per partition of its plan: trimmed, unchanged, held, failed, unverified or would-trim.
+
+    ``exit_code`` is the command's: 0, 5 if something failed or could not be verified, 130 if it was interrupted.
+    ``records`` and ``bytes`` are what was trimmed (in a dry run: would be). ``notes`` are warnings: a disk that stays
+    above its ceiling, an audit log that is not whole, what could not be remembered, what failed after the deletes.
+    """
+
+    run: str
+    cluster_id: str
+    exit_code: int
+    records: int
+    bytes: int | None
+    notes: tuple[Reason, ...]
+    partitions: tuple[Outcome, ...]
+    document: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<kretain.Report of run {self.run}: {dict(self.document['totals'])}>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON's own types (``kretain.trim/v1``)."""
+        rows = [
+            {
+                **{key: getattr(one, key) for key in one.__slots__},
+                "reasons": [{"code": reason.code, "text": reason.text} for reason in one.reasons],
+            }
+            for one in self.partitions
+        ]
+        return {**self.document, "partitions": rows}
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows as an Arrow table: offsets and counts int64, ``reasons`` a list of code and text.
+
+        Raises:
+            KretainError: pyarrow is not installed.
+        """
+        from kretain.api.tables import report_table
+
+        with translated():
+            return report_table(self.to_dict()["partitions"])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as a DataFrame; see :meth:`Plan.to_pandas`."""
+        from kretain.api.tables import frame
+
+        with translated():
+            return frame(self.to_arrow())
+
+
+def report_value(report: TrimReport, notes: tuple[Reason, ...], *, failed: bool) -> Report:
+    """Return a report's value. ``failed``: something failed after the deletes, which ``notes`` say."""
+    told = [*notes, *report.short]
+    if report.audit_broken is not None:
+        told.append(Reason("audit", f"the audit log is broken: {report.audit_broken}"))
+    if report.audit_problem is not None:
+        told.append(
+            Reason("audit", f"the audit log is not whole, and nothing more was trimmed: {report.audit_problem}")
+        )
+    if report.audit_unshipped is not None:
+        told.append(Reason("audit", f"the audit log is whole, its copy is not: {report.audit_unshipped}"))
+    if report.stopped_by is not None:
+        told.append(Reason("trim", f"the trim was ended by {type(report.stopped_by).__name__}: {report.stopped_by}"))
+    return Report(
+        report.run,
+        report.cluster_id,
+        int(worst(code_of(report, fail_on_hold=False), Exit.PARTIAL if failed else Exit.DONE)),
+        report.trimmed.records,
+        report.trimmed.size_bytes,
+        tuple(told),
+        tuple(Outcome(**{**outcome_as_json(row), "reasons": row.reasons}) for row in report.rows),
+        MappingProxyType(report_as_json(report)),
+    )
