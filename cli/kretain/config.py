@@ -276,11 +276,11 @@ def file_content() -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)  # the error's own text quotes the line, which may have a password
+        from retention_cli.policy.yaml_words import yaml_problem
+
+        mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f":{mark.line + 1}"
-        raise ConfigError(
-            f"{path}{line}: not YAML: {getattr(error, 'problem', None) or type(error).__name__}"
-        ) from None
+        raise ConfigError(f"{path}{line}: {yaml_problem(str(error))}") from None
     if not isinstance(content, dict) or not isinstance(content.get("contexts", {}), dict):
         raise ConfigError(f"{path}: is not a mapping with contexts")
     for key in content:

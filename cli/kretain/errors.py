@@ -135,7 +135,7 @@ def report(error: BaseException, verbosity: int) -> None:
     if isinstance(error, KeyboardInterrupt):
         tell("kretain: interrupted")
         return
-    for problem in getattr(error, "problems", None) or (line_of(error),):  # one line per problem of a policy
+    for problem in lines_of(error):
         tell(f"kretain: {problem}")
 
 
@@ -149,6 +149,11 @@ def tell(line: str, *, end: str = "\n") -> None:
         width = shutil.get_terminal_size((100, 24)).columns - (0 if end == "\n" else len("[y/N] no"))
         line = textwrap.fill(line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     print(line, end=end, file=sys.stderr, flush=True)
+
+
+def lines_of(error: BaseException) -> Sequence[str]:
+    """Return the lines that report an error: one, or one per problem of a policy, of which there are some 20."""
+    return getattr(error, "lines", None) or getattr(error, "problems", None) or (line_of(error),)
 
 
 def line_of(error: BaseException) -> str:

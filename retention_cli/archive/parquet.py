@@ -11,6 +11,7 @@ from retention_cli.archive.layout import Source
 from retention_cli.archive.store import Store
 from retention_cli.brokers.content import Record
 from retention_cli.core.extras import arrow
+from retention_cli.core.file_words import parquet_problem
 
 ROW_GROUP_BYTES: Final = 8 * 2**20
 """The approximate content of a row group: reading back holds one in memory at a time."""
@@ -106,4 +107,4 @@ def _damage(shown: str, pa: Any) -> Iterator[None]:
     except ArchiveError as error:  # the store's: a read that fails midway may mean a damaged file, too
         raise DamagedError(str(error)) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise DamagedError(f"{shown} is damaged: {' '.join(str(error).split())[:200]}") from None
+        raise DamagedError(f"{shown} is damaged: {parquet_problem(error)}") from None

@@ -89,6 +89,6 @@ async def may_create(wire: Wire, topic: str, deadline: float) -> Literal["yes", 
         return "no"
     if code == _EXISTS:
         return "there"
-    if (error := error_named(code)) is not None:
+    if (error := error_named(code, needs="CREATE")) is not None:
         raise error
     return "yes"

@@ -138,13 +138,13 @@ class _Reading:
             max_version=_NEWEST,
         )
         reply = await self.wire.ask(request, self.leader)
-        if (error := error_named(getattr(reply, "error_code", 0))) is not None:
+        if (error := error_named(getattr(reply, "error_code", 0), needs="READ")) is not None:
             raise error
         for topic in reply.responses:
             for row in topic.partitions:
                 if row.error_code == _OUT_OF_RANGE:
                     return None
-                if (error := error_named(row.error_code)) is not None:
+                if (error := error_named(row.error_code, needs="READ")) is not None:
                     raise error
                 return row.records or b""
         raise RequestFailedError("the broker left it out of its answer", retriable=True)

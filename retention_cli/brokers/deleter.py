@@ -67,7 +67,7 @@ class Deleter:
             if not isinstance(reply, RequestFailedError):
                 for topic in reply.topics:
                     for row in topic.partitions:
-                        failed = error_named(row.error_code)
+                        failed = error_named(row.error_code, needs="DELETE")
                         told[TopicPartition(topic.name, row.partition_index)] = failed or Answered(row.low_watermark)
             missing = (
                 reply

@@ -241,7 +241,7 @@ class Candidate:
     def _raise_if_failed(self, reply: Any) -> None:
         if reply.error_code in _OTHER_COORDINATOR:
             self._coordinator = None
-        if (failed := error_named(reply.error_code)) is not None:
+        if (failed := error_named(reply.error_code, needs="READ")) is not None:
             raise failed
 
     def _disconnect(self) -> None:
@@ -251,9 +251,10 @@ class Candidate:
 
 
 def _remedy(group: str, error: BrokerError) -> str:
-    if "GROUP_AUTHORIZATION_FAILED" in str(error):
+    code = error.code if isinstance(error, RequestFailedError) else ""
+    if code == "GROUP_AUTHORIZATION_FAILED":
         return f"; grant READ on it: kafka-acls.sh --add --operation Read --group {shell_word(group)}"
-    if "INCONSISTENT_GROUP_PROTOCOL" in str(error):
+    if code == "INCONSISTENT_GROUP_PROTOCOL":
         return ": it is a consumer's group; choose another"
     return ""
 

@@ -22,10 +22,12 @@ class SettingsError(BrokerError):
 class RequestFailedError(BrokerError):
     """One request failed. ``retriable``: sending it again may succeed.
 
-    ``answered``: a broker returned the error. Otherwise it is unknown whether the request was executed.
+    ``answered``: a broker returned the error. Otherwise it is unknown whether the request was executed. ``code`` is
+    the protocol's name for what a broker returned; by default it is the text's first word.
     """
 
-    def __init__(self, text: str, *, retriable: bool, answered: bool = False) -> None:
+    def __init__(self, text: str, *, retriable: bool, answered: bool = False, code: str | None = None) -> None:
         super().__init__(text)
         self.retriable = retriable
         self.answered = answered
+        self.code = text.partition(" ")[0] if code is None else code

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.records import Range, chunks, open_consumer
 from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.wire.words import client_problem
 from retention_cli.core.extras import numpy
 from retention_cli.core.model import TopicPartition
 
@@ -256,7 +257,7 @@ class _Reading:
                 first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
                 messages = [] if first is None else [first, *consumer.consume(MESSAGES_AT_ONCE, timeout=0)]
             except KafkaException as error:
-                self._fail(RequestFailedError(error.args[0].str(), retriable=True))
+                self._fail(RequestFailedError(client_problem(error.args[0]), retriable=True))
                 return
             runs: dict[_Place, list[Any]] = defaultdict(list)
             for message in messages:
@@ -303,7 +304,7 @@ class _Reading:
             if error.code() == KafkaError._PARTITION_EOF:
                 one.position, at_end = min(max(one.position, message.offset()), one.end), True
             elif not at_end:
-                failed = error.str(), error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  (likewise)
+                failed = client_problem(error), error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  (likewise)
         self._on_read(one.position - before)
         if at_end:
             self._end(one, Ended(one.position))

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.wire.words import client_problem
 from retention_cli.core.model import TopicPartition
 
 PARTITIONS_AT_ONCE: Final = 1_000
@@ -293,7 +294,7 @@ def open_consumer(settings: ConnectionSettings, fetching: Mapping[str, int]) -> 
     try:
         return Consumer(config, logger=quiet)
     except KafkaException as error:
-        raise RequestFailedError(error.args[0].str(), retriable=False) from None
+        raise RequestFailedError(client_problem(error.args[0]), retriable=False) from None
 
 
 def _read_chunk(
@@ -311,7 +312,7 @@ def _read_chunk(
             first = consumer.poll(_POLL_S)  # then the buffered rest: consume alone would wait for the full number
             messages = [] if first is None else [first, *consumer.consume(num_messages=at_once, timeout=0)]
         except KafkaException as error:
-            failed = RequestFailedError(error.args[0].str(), retriable=True)
+            failed = RequestFailedError(client_problem(error.args[0]), retriable=True)
             ended.update(dict.fromkeys(waiting, failed))
             break
         done = []
@@ -326,7 +327,7 @@ def _read_chunk(
             elif said.code() == KafkaError._PARTITION_EOF:
                 ended[tp] = message.offset()
             else:
-                ended[tp] = RequestFailedError(said.str(), retriable=True)
+                ended[tp] = RequestFailedError(client_problem(said), retriable=True)
             waiting.discard(tp)
             done.append(Assigned(tp.topic, tp.partition))
         if done:

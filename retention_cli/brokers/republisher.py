@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from retention_cli.brokers.content import Record
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings
+from retention_cli.brokers.wire.words import client_problem
 
 _POLL_S: Final = 0.25
 _LARGEST_MESSAGE: Final = 1_000_000_000
@@ -247,7 +248,7 @@ def _connection(settings: ConnectionSettings) -> dict[str, Any]:
 
 
 def _error(said: Any, what: str, settings: ConnectionSettings) -> BrokerError:
-    text = " ".join(said.str().split())
+    text = client_problem(said)
     for secret in settings.secrets():
         text = text.replace(" ".join(secret.split()), MASK)
     if said.name().endswith("AUTHORIZATION_FAILED"):

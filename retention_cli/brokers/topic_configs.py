@@ -115,7 +115,7 @@ def _request(kind: int, names: Sequence[str], keys: Sequence[str]) -> Any:
 
 def _values(reply: Any) -> Iterable[tuple[str, Values | RequestFailedError]]:
     for result in reply.results:
-        error = error_named(result.error_code, result.error_message)
+        error = error_named(result.error_code, result.error_message, needs="DESCRIBE_CONFIGS")
         yield result.resource_name, error or {row.name: row.value for row in result.configs}
 
 

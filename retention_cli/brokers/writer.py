@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError, UnauthorizedError
 from retention_cli.brokers.security.settings import MASK, ConnectionSettings
+from retention_cli.brokers.wire.words import client_problem
 
 _FLUSH_S: Final = 0.25
 _NEW_TOPIC_MS: Final = 2_000
@@ -195,10 +196,10 @@ class ClusterWriter:
     def _hear(self, error: Any) -> None:
         """Keep the client's latest connection error: it explains why nothing arrives."""
         if error.name() != "_ALL_BROKERS_DOWN":
-            self._heard = error.str()
+            self._heard = client_problem(error)
 
     def _error(self, said: Any, what: str, operation: str, topic: str) -> BrokerError:
-        text = self._clean(said.str())
+        text = self._clean(client_problem(said, operation))
         match said.name():
             case "TOPIC_AUTHORIZATION_FAILED" | "CLUSTER_AUTHORIZATION_FAILED":
                 grant = f"kafka-acls.sh --add --topic {topic} --operation {operation} --allow-principal User:NAME"

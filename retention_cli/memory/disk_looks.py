@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
+from retention_cli.core.file_words import sqlite_problem
 from retention_cli.core.state_dir import StateError, open_file
 from retention_cli.memory.disk import Look, unpack
 from retention_cli.memory.ledger_file import FILE_NAME, SCHEMA_VERSION
@@ -33,4 +34,4 @@ def disk_looks(folder: Path) -> dict[str, tuple[Look, ...]]:
             db.close()
         return {str(name): unpack(bytes(looks)) for name, looks in rows if ":unexplained" not in str(name)}
     except (OSError, sqlite3.Error, ValueError, TypeError) as error:
-        raise StateError(f"the ledger {path} can't be read: {error}") from None
+        raise StateError(f"the ledger {path} can't be read: {sqlite_problem(error)}") from None

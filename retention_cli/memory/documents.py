@@ -176,8 +176,8 @@ def decode(key: str, value: bytes) -> tuple[Document, Written]:
         return _document(key, data), Written(_whole(data["at"]), _whole(data["since"]))
     except DocumentError:
         raise
-    except (zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise DocumentError(f"it can't be read: {type(error).__name__} {error}") from None
+    except (zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise DocumentError("it can't be read: it is damaged, or kretain did not write it") from None
 
 
 def _parsed(value: bytes) -> Any:

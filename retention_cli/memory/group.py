@@ -273,8 +273,8 @@ class GroupMemory:
                 group.doubted = {place: Position(*one) for place, one in flat(data.get("doubted", {}))}
             else:
                 group._read_older(data)
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise ValueError(f"a group's memory can't be read: {error}") from None
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise ValueError("a group's memory can't be read: it is damaged") from None
         if not group._is_sound():
             raise ValueError("a group's memory can't be read: an offset is no number")
         return group
@@ -315,8 +315,8 @@ class GroupMemory:
         """
         try:
             return cls.from_data(json.loads(zlib.decompress(raw)))
-        except (zlib.error, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"a group's memory can't be read: {error}") from None
+        except (zlib.error, UnicodeDecodeError, RecursionError):
+            raise ValueError("a group's memory can't be read: it is damaged") from None
 
 
 _CUT: Final = "?"

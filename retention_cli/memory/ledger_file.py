@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from retention_cli.core.file_words import sqlite_problem
 from retention_cli.core.model import EventMax
 from retention_cli.core.state_dir import StateError, make_folder, open_file
 from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
@@ -283,11 +284,10 @@ class LedgerFile:
         try:
             yield
         except (sqlite3.Error, OSError, ValueError, KeyError, TypeError) as error:
-            why = " ".join((error.strerror or str(error) if isinstance(error, OSError) else str(error)).split())
             full = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
             what = "make room on its disk" if full else "restore it, or move it away to start over without that"
             told = "it remembers groups that are gone and when records were written"
-            raise StateError(f"the ledger {self.path} can't be used: {why}; {told}: {what}") from None
+            raise StateError(f"the ledger {self.path} can't be used: {sqlite_problem(error)}; {told}: {what}") from None
 
 
 KEYS: Final = "SELECT topic_id, partition FROM partitions"

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from retention_cli.core.extras import arrow
+from retention_cli.core.file_words import parquet_problem
 from retention_cli.core.model import Decision
 from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json
 from retention_cli.plan.saved import (
@@ -204,8 +205,7 @@ class ParquetRows:
         except FileNotFoundError:
             raise SavedPlanError(f"{part} cannot be read: No such file or directory") from None
         except (OSError, *broken) as error:
-            said = " ".join(str(error).split())[:200]
-            raise SavedPlanError(f"{part} is not a whole Parquet file: {said}") from None
+            raise SavedPlanError(f"{part} is not a whole Parquet file: {parquet_problem(error)}") from None
 
 
 def _check_columns(found: Any, part: Path) -> None:

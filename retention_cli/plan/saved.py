@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
 
+from retention_cli.core.file_words import json_problem, schema_problem
 from retention_cli.core.files import PLAN_MAX_BYTES, read_file
 from retention_cli.core.model import Decision, TopicPartition
 from retention_cli.plan.columns import decision_of
@@ -123,7 +124,9 @@ def json_in(raw: bytes, path: Path) -> dict[str, Any]:
     try:
         found = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
-        raise SavedPlanError(f"{path} is not a valid plan file: {error}") from None
+        line, said = json_problem(error)
+        place = path if line is None else f"{path}:{line}"
+        raise SavedPlanError(f"{place} is not a valid plan file: {said}") from None
     if not isinstance(found, dict):
         raise SavedPlanError(f"{path} is not a valid plan file: it is not a JSON object")
     return found
@@ -140,7 +143,7 @@ def checked(model: type[M], content: object, path: Path, place: str = "") -> M:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in (*([place] if place else []), *first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
+        message = schema_problem(first)
         raise SavedPlanError(f"{path} is not a valid plan file: {where + ': ' if where else ''}{message}") from None
 
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+from retention_cli.policy.shown import plain
+
+MOST_TOLD: Final = 20
+"""The most problems of a file that are shown; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -16,12 +23,36 @@ class PolicyProblem:
 
     def __str__(self) -> str:
         place = f"{self.source}:{self.line}" if self.line is not None else self.source
-        return f"{place}: {self.key}: {self.text}" if self.key else f"{place}: {self.text}"
+        return f"{place}: {plain(self.key)}: {self.text}" if self.key else f"{place}: {self.text}"
 
 
-class PolicyError(Exception):
-    """The policy can't be used. ``problems`` are in the file's order, at least one."""
+def lines_of(problems: Sequence[PolicyProblem]) -> list[str]:
+    """Return a line for each of the first problems, and one that counts the others."""
+    lines = [str(problem) for problem in problems[:MOST_TOLD]]
+    if (more := len(problems) - MOST_TOLD) > 0:
+        lines.append(f"{problems[0].source}: … and {more:,} more problem{'' if more == 1 else 's'}: mend these first")
+    return lines
 
-    def __init__(self, problems: list[PolicyProblem]) -> None:
-        super().__init__("; ".join(str(problem) for problem in problems))
-        self.problems = problems
+
+class FileError(Exception):
+    """A file of settings can't be used. ``problems`` are in the file's order, at least one."""
+
+    def __init__(self, problems: Sequence[PolicyProblem]) -> None:
+        self.problems = list(problems)
+        self.lines = lines_of(self.problems)
+        super().__init__("; ".join(self.lines))
+
+
+class PolicyError(FileError):
+    """The policy can't be used."""
+
+
+class ItemsError(ValueError):
+    """Several parts of a value are wrong. A ValueError, as pydantic wants it.
+
+    ``items``: each part's path from the value (keys and list indexes; empty for the value itself), and what is wrong.
+    """
+
+    def __init__(self, items: Sequence[tuple[tuple[str | int, ...], str]]) -> None:
+        super().__init__("; ".join(text for _, text in items))
+        self.items = list(items)

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from pydantic import ValidationError
 
+from retention_cli.core.file_words import json_problem, schema_problem
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.policy.model import LiveSettings, Policy
 from retention_cli.policy.schema import LIVE_KEYS, EntryModel
@@ -65,8 +66,7 @@ def check_value(key: str, value: Any) -> Any:
     try:
         model = EntryModel.model_validate({"match": ["*"], key: value})
     except ValidationError as error:
-        said = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise LiveValueError(f"{key}: {said}") from None
+        raise LiveValueError(f"{key}: {schema_problem(error.errors(include_url=False)[0])}") from None
     return model.model_dump(by_alias=True, exclude_unset=True)[key]
 
 
@@ -85,7 +85,7 @@ def parse_value(raw: bytes) -> dict[str, Any]:
     except RecursionError:
         raise LiveValueError("is not JSON of settings: it is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise LiveValueError(f"is not JSON: {error}") from None
+        raise LiveValueError(f"is not JSON: {json_problem(error)[1]} (at its character {error.pos + 1:,})") from None
     except ValueError:  # Python reads no number of more than 4,300 digits
         raise LiveValueError("is not JSON of settings: a number in it has thousands of digits") from None
     if not isinstance(data, dict):

@@ -6,13 +6,14 @@ import difflib
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
+from retention_cli.core.file_words import schema_problem
 from retention_cli.core.files import read_file
 from retention_cli.core.model import Watermark
-from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.errors import MOST_TOLD, ItemsError, PolicyError, PolicyProblem
 from retention_cli.policy.floor_schema import FloorModel
 from retention_cli.policy.model import LIVE, Entry, Policy
 from retention_cli.policy.schema import (
@@ -30,6 +31,8 @@ from retention_cli.policy.schema import (
 from retention_cli.policy.settings import AuditRules, DiskRules, FloorSource, GroupRules, Limits
 from retention_cli.policy.yaml_file import Document, read_document
 
+_ENABLE: Final = "retention.commitoffset.enable"
+_NO_HINT: Final = "is not a key here; keys are"
 _MAPPINGS: dict[str, type[BaseModel]] = {
     "groups": GroupsModel,
     "limits": LimitsModel,
@@ -53,7 +56,7 @@ def load_policy(path: Path) -> Policy:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise PolicyError([PolicyProblem(source, line, "", "is not UTF-8 text")]) from None
+        raise PolicyError([PolicyProblem(source, line, "", "is not UTF-8 text: is it the right file?")]) from None
     return parse_policy(text, source, "sha256:" + hashlib.sha256(raw).hexdigest())
 
 
@@ -65,7 +68,11 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
         raise PolicyError([PolicyProblem(source, None, "", "is empty: an empty policy would match nothing")])
     if not isinstance(document.data, dict):
         raise PolicyError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
-    problems += _unknown_keys(document)
+    unknown = _unknown_keys(document)
+    if not {"version", "topics"} & document.data.keys() and all(_NO_HINT in one.text for one in unknown):
+        text = "is no policy: it has neither version nor topics; is it the right file?"
+        raise PolicyError([PolicyProblem(source, 1, "", text)])
+    problems += [*unknown, *_enabled_without_time(document)]
     model: FileModel | None = None
     data, marked = _without_live(document.data)
     try:
@@ -74,10 +81,7 @@ def parse_policy(text: str, source: str, digest: str) -> Policy:
         problems += problems_of(error, document)
     if problems or model is None:
         raise PolicyError(sorted(set(problems), key=lambda p: (p.line or 0, p.key, p.text)))
-    policy = _policy(model, document, digest, marked)
-    if late := _enabled_without_time(policy):
-        raise PolicyError(late)
-    return policy
+    return _policy(model, document, digest, marked)
 
 
 def _without_live(data: dict[Any, Any]) -> tuple[dict[Any, Any], dict[int, list[str]]]:
@@ -171,17 +175,18 @@ def _audit(model: AuditModel, folder: Path) -> AuditRules:
     return AuditRules(model.max_bytes, model.topic, model.otlp, auth)
 
 
-def _enabled_without_time(policy: Policy) -> list[PolicyProblem]:
+def _enabled_without_time(document: Document) -> list[PolicyProblem]:
     """R1 enabled in a file where no entry has a time at all; per topic, ``settings_for`` says it."""
-    if any(
-        key.startswith("retention.commitoffset.") and not key.endswith(".enable")
-        for entry in policy.entries
-        for key in entry.values
-    ):
+    topics = document.data.get("topics")
+    entries = [one if isinstance(one, dict) else {} for one in (topics if isinstance(topics, list) else ())]
+    if any(str(key).startswith("retention.commitoffset.") and key != _ENABLE for entry in entries for key in entry):
         return []
-    key = "retention.commitoffset.enable"
     text = "is true but no time is set: add retention.commitoffset.hours, .minutes or .ms"
-    return [policy.problem(entry, key, text) for entry in policy.entries if entry.values.get(key)]
+    return [
+        PolicyProblem(document.source, document.line_of(("topics", index, _ENABLE)), _ENABLE, text)
+        for index, entry in enumerate(entries)
+        if entry.get(_ENABLE) in (True, CLUSTER)
+    ]
 
 
 def _unknown_keys(document: Document) -> list[PolicyProblem]:
@@ -218,9 +223,15 @@ def unknown_keys(
 ) -> list[PolicyProblem]:
     """Return each key of a mapping that its model doesn't have, with its line and what ``hint`` says of it."""
     allowed = keys_of(model)
+    names = [str(key) for key in mapping if key not in allowed]
     return [
-        PolicyProblem(document.source, document.line_of((*path, name)), name, hint(name, allowed))
-        for name in (str(key) for key in mapping if key not in allowed)
+        PolicyProblem(
+            document.source,
+            document.line_of((*path, name)),
+            name,
+            hint(name, allowed) if number < MOST_TOLD else f"{_NO_HINT} {', '.join(allowed)}",  # to find one takes long
+        )
+        for number, name in enumerate(names)
     ]
 
 
@@ -252,7 +263,13 @@ def problems_of(error: ValidationError, document: Document) -> list[PolicyProble
             continue
         path = tuple(part for part in item["loc"] if isinstance(part, (str, int)))
         key = next((part for part in reversed(path) if isinstance(part, str)), "")
-        said = _said(item["type"], item["msg"])
+        wrong = item.get("ctx", {}).get("error")
+        if isinstance(wrong, ItemsError):
+            found += [
+                PolicyProblem(document.source, document.line_of((*path, *at)), key, said) for at, said in wrong.items
+            ]
+            continue
+        said = _SAID.get(item["type"]) or schema_problem(item)
         if _value_at(document.data, path) is None and item["type"] != "missing":
             if path and isinstance(path[-1], str):  # "has no value" was said of the key
                 continue
@@ -270,17 +287,8 @@ def _value_at(data: Any, path: tuple[str | int, ...]) -> Any:
     return data
 
 
-def _said(kind: str, message: str) -> str:
-    match kind:
-        case "value_error":
-            return message.removeprefix("Value error, ")
-        case "missing":
-            return "is missing"
-        case "too_short":
-            return "is empty: an empty policy would match nothing"
-        case "list_type":
-            return "is not a list: each entry starts with a dash"
-        case "model_type" | "model_attributes_type" | "dict_type":
-            return "is not a mapping of keys to values"
-        case _:
-            return message[:1].lower() + message[1:]
+_SAID: Final = {
+    "too_short": "is empty: an empty policy would match nothing",
+    "list_type": "is not a list: each entry starts with a dash",
+}
+"""What we say of some of the schema's errors in a policy."""

@@ -10,11 +10,12 @@ import contextlib
 import datetime as dt
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from retention_cli.core.units import UnitError, parse_bytes, parse_duration_ms, parse_time_ms
 from retention_cli.policy.archive_url import NONE, SCHEMES, ArchiveUrlError, check_url
+from retention_cli.policy.errors import ItemsError
 from retention_cli.policy.patterns import compiled
 from retention_cli.policy.settings import event_source
 from retention_cli.policy.shown import short, shown
@@ -28,6 +29,17 @@ _HOSTS: Final = re.compile(r"[^\s,/]+:[0-9]{1,5}(,[^\s,/]+:[0-9]{1,5})*(/[^\s/]+
 _HTTP: Final = ("http", "https")
 _LARGEST: Final = 2**63 - 1
 """What Kafka's protocol has room for, in ms and in bytes."""
+
+
+_Item = tuple[tuple[str | int, ...], str]
+_T = TypeVar("_T")
+
+
+def _right(found: _T, wrong: list[_Item]) -> _T:
+    """Return a value whose parts were read, if none of them is wrong; raise all problems otherwise."""
+    if wrong:
+        raise ItemsError(wrong)
+    return found
 
 
 def _number(value: object) -> int | None:
@@ -111,10 +123,19 @@ def read_sizes_by_dir(value: object) -> dict[str, int]:
     """Read one size for all disks (``*``), or one per ``DIR`` or ``BROKER:DIR``."""
     if not isinstance(value, dict):
         return {"*": read_bytes(value)}
-    for key in value:
+    found: dict[str, int] = {}
+    wrong: list[_Item] = []
+    for key, size in value.items():
         if not isinstance(key, str) or _DIR.fullmatch(key) is None:
-            raise ValueError(f"{shown(key)} is not a log dir: write it as the broker does, /data, or 1:/data")
-    return {key: read_bytes(size) for key, size in value.items()}
+            wrong.append(
+                ((str(key),), f"{shown(key)} is not a log dir: write it as the broker does, /data, or 1:/data")
+            )
+            continue
+        try:
+            found[key] = read_bytes(size)
+        except ValueError as error:
+            wrong.append(((key,), str(error)))
+    return _right(found, wrong)
 
 
 def read_devices(value: object) -> list[list[str]]:
@@ -226,18 +247,24 @@ def read_names(value: object) -> list[str]:
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list):
         raise ValueError(f"{shown(value)} is not a name or a list of names")  # noqa: TRY004  (pydantic wants ValueError)
-    for name in values:
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"{shown(name)} is not a name (quote it, if it is one that YAML takes for a number)")
-    return list(values)
+    wrong: list[_Item] = [
+        ((index,), f"{shown(name)} is not a name (quote it, if it is one that YAML takes for a number)")
+        for index, name in enumerate(values)
+        if not isinstance(name, str) or not name
+    ]
+    return _right(list(values), wrong)
 
 
 def read_patterns(value: object) -> list[str]:
     """Read a name, a glob or ``re:`` and a regular expression, or a list of these."""
     found = read_names(value)
-    for pattern in found:
-        compiled(pattern)
-    return found
+    wrong: list[_Item] = []
+    for index, pattern in enumerate(found):
+        try:
+            compiled(pattern)
+        except ValueError as error:
+            wrong.append(((index,), str(error)))
+    return _right(found, wrong)
 
 
 def read_topic_patterns(value: object) -> list[str]:

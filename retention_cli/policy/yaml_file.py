@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
 from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.yaml_words import yaml_problem
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The C loader, if PyYAML has it: ten times as fast, also at refusing what is too large."""
@@ -16,6 +18,9 @@ MOST_VALUES: Final = 200_000
 MOST_DEPTH: Final = 50
 _TOO_MANY: Final = f"has more than {MOST_VALUES:,} keys and values, aliases repeated: write out what is meant"
 _TOO_DEEP: Final = f"is nested more than {MOST_DEPTH} deep"
+
+_UNREAD: Final = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError)
+"""What PyYAML raises for a value that its tag does not fit."""
 
 Path = tuple[str | int, ...]
 """A value's place: keys and list indexes from the document's root."""
@@ -46,6 +51,7 @@ def read_document(text: str, source: str) -> Document:
         PolicyError: it is not YAML, has several documents, is nested too deep or without end, or has too many values.
     """
     document = Document(source, None)
+    node: yaml.Node | None = None
     try:
         _bounded(text, source)
         loader = _LOADER(text)
@@ -59,13 +65,51 @@ def read_document(text: str, source: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else None
-        said = ", ".join(part for part in (error.problem, error.context) if part)
-        raise PolicyError([PolicyProblem(source, line, "", f"not YAML: {said}")]) from None
+        said = yaml_problem(f"{error.problem}, {error.context}")
+        raise PolicyError([PolicyProblem(source, line, "", said)]) from None
+    except yaml.reader.ReaderError as error:
+        raise PolicyError([_unreadable(text, error, source)]) from None
     except RecursionError:  # PyYAML's own, before we have seen a node
         raise PolicyError([PolicyProblem(source, None, "", _TOO_DEEP)]) from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise PolicyError([PolicyProblem(source, None, "", f"not YAML: {' '.join(str(error).split())}")]) from None
+    except _UNREAD as error:
+        # Of values that are tagged as what they are not, PyYAML raises whatever comes (!!bool x is a KeyError).
+        line = None if node is None else _unread_line(text)
+        raise PolicyError([PolicyProblem(source, line, "", yaml_problem(str(error)))]) from None
     return document
+
+
+def _unreadable(text: str, error: yaml.reader.ReaderError, source: str) -> PolicyProblem:
+    """Return the problem of a character that YAML does not allow. The parsers count it in bytes or characters."""
+    code = error.character if isinstance(error.character, int) else ord(error.character)
+    at = text.find(chr(code)) if code <= sys.maxunicode else -1
+    line = None if at < 0 else text.count("\n", 0, at) + 1
+    return PolicyProblem(source, line, "", yaml_problem(str(error)))
+
+
+def _unread_line(text: str) -> int | None:
+    """Return the line of the first value that YAML's reader of its type does not accept, None if all are accepted."""
+    loader = _LOADER(text)
+    try:
+        pending = [loader.get_single_node()]
+        seen: set[int] = set()  # an alias may contain itself
+        while pending:
+            node = pending.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            if isinstance(node, yaml.ScalarNode):
+                try:
+                    loader.construct_object(node)
+                except _UNREAD:
+                    return int(node.start_mark.line) + 1
+            elif isinstance(node, yaml.CollectionNode):
+                parts = (
+                    node.value if isinstance(node, yaml.SequenceNode) else [one for two in node.value for one in two]
+                )
+                pending.extend(reversed(parts))
+    finally:
+        loader.dispose()
+    return None
 
 
 def _bounded(text: str, source: str) -> None:

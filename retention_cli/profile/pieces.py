@@ -64,5 +64,5 @@ def from_bytes(raw: bytes) -> PartitionHours:
         return PartitionHours(
             Frame(**head["frame"]), head["start"], head["end"], rows, head["max_ms"], front, head["exact"]
         )
-    except (zlib.error, ValueError, TypeError, KeyError) as error:
-        raise BrokenPieceError(f"this is no piece of a profile: {error}") from None
+    except (zlib.error, ValueError, TypeError, KeyError):
+        raise BrokenPieceError("this is no piece of a profile, or it is damaged") from None

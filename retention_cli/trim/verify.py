@@ -38,7 +38,7 @@ REQUEST_TIMED_OUT or NOT_LEADER_FOR_PARTITION if that takes too long or it is de
 
 def refused(said: Answer) -> bool:
     """Return whether a leader's answer proves that it did not change its log."""
-    return isinstance(said, RequestFailedError) and said.answered and str(said).partition(" ")[0] in _REFUSALS
+    return isinstance(said, RequestFailedError) and said.answered and said.code in _REFUSALS
 
 
 def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:

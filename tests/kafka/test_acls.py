@@ -274,5 +274,8 @@ def test_a_trim_without_delete_on_one_topic_fails_for_that_one_alone(guarded: Gu
     assert done.code == 5
     outcomes = {one["topic"]: (one["outcome"], one["reasons"]) for one in done.json()["partitions"]}
     assert outcomes[allowed] == ("trimmed", [])
-    assert outcomes[refused] == ("failed", [{"code": "delete", "text": "TOPIC_AUTHORIZATION_FAILED"}])
+    assert outcomes[refused] == (
+        "failed",
+        [{"code": "delete", "text": "this user needs DELETE on the topic (TOPIC_AUTHORIZATION_FAILED)"}],
+    )
     assert (guarded.world.ends(refused)[0], guarded.world.ends(allowed)[0]) == (1, 12)

@@ -223,7 +223,7 @@ def test_what_can_not_be_read_holds(world: World) -> None:
     policy = f"version: 1\ntopics:\n- {{match: {topic}, retention.bytes: {20 * KIB}, unconsumed: trim}}\n"
     made = plan(world, policy, BatchSizes(read), topic)
     assert bounds(made) == {TopicPartition(topic, 0): ("hold", None)}
-    assert "what lies in its log could not be read: UNKNOWN_LEADER_EPOCH" in reasons(made)
+    assert "what lies in its log could not be read: its leader has just changed (UNKNOWN_LEADER_EPOCH)" in reasons(made)
 
 
 def test_a_topic_made_anew_is_read_anew(kafka: EmbeddedKafka, world: World) -> None:

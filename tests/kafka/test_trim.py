@@ -386,8 +386,8 @@ def test_a_partition_that_the_broker_refuses_fails_alone(world: World, monkeypat
     monkeypatch.setattr(deleter, "delete_request", beyond)
     rows = world.trim(plan, consumed(name)).rows
     assert [(row.outcome, row.log_start) for row in rows] == [("trimmed", 8), ("failed", 0)]
-    assert rows[1].reasons[0].text == "OFFSET_OUT_OF_RANGE"
-    assert audit(world)[2]["partitions"][1]["reason"] == "OFFSET_OUT_OF_RANGE"
+    assert rows[1].reasons[0].text == "the log does not hold that offset (OFFSET_OUT_OF_RANGE)"
+    assert audit(world)[2]["partitions"][1]["reason"].endswith("(OFFSET_OUT_OF_RANGE)")
 
 
 def test_success_of_a_delete_is_not_taken_for_proof(world: World, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

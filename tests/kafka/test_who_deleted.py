@@ -199,6 +199,6 @@ def test_a_leader_that_waits_too_long_for_its_followers_has_trimmed_all_the_same
     monkeypatch.setattr(deleter, "delete_request", impatient)
     monkeypatch.setattr(deleter.Deleter, "delete", delete)
     report = world.trim(plan, consumed(name))
-    assert said == ["REQUEST_TIMED_OUT"]
+    assert said == ["the broker was not done in time (REQUEST_TIMED_OUT)"]
     row = only(report)
     assert (row.outcome, row.log_start, row.records) == ("trimmed", 8, 8)

@@ -43,7 +43,7 @@ def check(
     from kretain.config import resolve
     from kretain.render.kit.screen import say, warn
     from kretain.render.kit.text import count
-    from retention_cli.policy.errors import PolicyError
+    from retention_cli.policy.errors import PolicyError, lines_of
     from retention_cli.policy.load import load_policy
     from retention_cli.reports.policy_check import check_against, check_alone
 
@@ -52,7 +52,7 @@ def check(
     try:
         policy = load_policy(path)
     except PolicyError as error:
-        return _report([str(problem) for problem in error.problems])
+        return _report(error.lines)
     if "bootstrap.servers" in settings.connection:
         with settings.reader() as reader:
             findings = check_against(policy, reader)
@@ -62,7 +62,7 @@ def check(
     for note in () if common.quiet else findings.notes:
         warn(note)
     if findings.problems:
-        return _report([str(problem) for problem in findings.problems])
+        return _report(lines_of(findings.problems))
     seen = f", {count(findings.managed, 'topic')} managed" if findings.managed else ""
     seen += f", {findings.skipped:,} of them never touched (G5)" if findings.skipped else ""
     seen += f", {findings.frozen:,} on hold (G7)" if findings.frozen else ""

@@ -21,6 +21,10 @@ _JCEKS_MAGIC = b"\xce\xce\xce\xce"
 _DIGEST_BYTES = 20
 
 
+class _StoreError(ValueError):
+    """What is wrong with a store, found by us."""
+
+
 @dataclass(frozen=True, slots=True)
 class JavaStore:
     """A store's content as PEM text: trusted certificates, and the first private key with its chain."""
@@ -56,8 +60,9 @@ def read_java_store(path: Path, password: str | None, key_password: str | None, 
             return _read_jks(raw, password or "", password if key_password is None else key_password)
         return _read_pkcs12(raw, password)
     except (ValueError, struct.error, IndexError) as error:
+        why = f" ({error})" if isinstance(error, _StoreError) else ""
         raise SettingsError(
-            f"{setting}: {path} cannot be opened: wrong password, or neither JKS nor PKCS12 ({error})"
+            f"{setting}: {path} cannot be opened: wrong password, or neither JKS nor PKCS12{why}"
         ) from None
 
 
@@ -83,7 +88,7 @@ class _Reader:
 
     def take(self, count: int) -> bytes:
         if count < 0 or self.at + count > len(self.raw):
-            raise ValueError("the file is cut short")
+            raise _StoreError("the file is cut short")
         self.at += count
         return self.raw[self.at - count : self.at]
 
@@ -103,7 +108,7 @@ def _read_jks(raw: bytes, password: str, key_password: str | None) -> JavaStore:
     body, digest = raw[:-_DIGEST_BYTES], raw[-_DIGEST_BYTES:]
     sealed = hashlib.sha1(_utf16(password) + b"Mighty Aphrodite" + body, usedforsecurity=False).digest()
     if password and not hmac.compare_digest(sealed, digest):
-        raise ValueError("the store's seal does not match the password")
+        raise _StoreError("the store's seal does not match the password")
     reader = _Reader(body)
     reader.take(4)
     version = reader.number()
@@ -122,7 +127,7 @@ def _read_jks(raw: bytes, password: str, key_password: str | None) -> JavaStore:
             if key is None:
                 key, chain = _unseal(sealed_key, key_password or ""), certificates
         else:
-            raise ValueError(f"an entry of kind {kind}")
+            raise _StoreError(f"an entry of kind {kind}")
     return JavaStore(
         "".join(_pem("CERTIFICATE", one) for one in trusted),
         None if key is None else _pem("PRIVATE KEY", key),
@@ -141,7 +146,7 @@ def _unseal(sealed: bytes, password: str) -> bytes:
         stream += block
     plain = bytes(a ^ b for a, b in zip(body, stream, strict=False))
     if not hmac.compare_digest(hashlib.sha1(secret + plain, usedforsecurity=False).digest(), digest):
-        raise ValueError("the private key's password is wrong")
+        raise _StoreError("the private key's password is wrong")
     return plain
 
 
@@ -155,7 +160,7 @@ def _der_octets(der: bytes) -> bytes:
 
 def _der_value(der: bytes, at: int, tag: int) -> tuple[bytes, int]:
     if der[at] != tag:
-        raise ValueError("not a private key")
+        raise _StoreError("not a private key")
     length, start = der[at + 1], at + 2
     if length & 0x80:
         count = length & 0x7F

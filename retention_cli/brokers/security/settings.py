@@ -150,7 +150,10 @@ class ConnectionSettings:
         if "ENCRYPTED" in (self.key_pem or ""):
             wrong = "is missing" if not self.key_password else "is wrong, or the key is damaged"
             return f"the client certificate's key can't be opened: ssl.key.password {wrong}"
-        return f"the certificates or the key of the connection can't be used: {error}"
+        return (
+            "the certificates or the key of the connection can't be used: is each of them whole, and PEM "
+            "(-----BEGIN …)? See ssl.ca.location, ssl.certificate.location and ssl.key.location, or their stores"
+        )
 
 
 def is_secret(key: str) -> bool:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import re
 import threading
 import time
 from collections import deque
@@ -28,11 +26,10 @@ from retention_cli.brokers.errors import (
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections
+from retention_cli.brokers.wire.words import NO_ANSWER, code_problem, connection_problem
 
 IN_FLIGHT: Final = 4
 """Requests in flight per broker: the client allows five on a connection."""
-
-_NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -81,7 +78,7 @@ class Wire:
     def __init__(self, settings: ConnectionSettings, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._settings = settings
-        self._heard = _Heard()
+        self._heard = _Heard(settings)
         # The client logs each failed connection; kretain reports it once, in its own words.
         logger = logging.getLogger("kafka")
         logger.addHandler(self._heard)
@@ -126,15 +123,12 @@ class Wire:
             if (refusal := self._heard.refusal) is not None:
                 raise UnauthorizedError(f"{self._settings.bootstrap} refused the connection: {refusal}")
             said = self._heard.last or "no answer"
-            if said == _NO_ANSWER:
-                said += f"; is it a listener for {self._settings.protocol}?"
-            if re.search(r"ALERT_\w*(CERT|UNKNOWN_CA)", said) is not None:  # only the broker sends alerts to us
-                given = self._settings.certificate_pem is not None
-                wants = "it wants a client certificate (ssl.certificate.location or ssl.keystore.location)"
-                said = f"{'the broker refused the client certificate' if given else wants}: {said}"
+            listener = f"; is it a listener for {self._settings.protocol}"
+            if said == NO_ANSWER:
+                said += f"{listener}?"
             if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
-                said += f"; is it a listener for {self._settings.protocol}"
                 right = "is the token for it" if self._settings.oauth is not None else "are name and password right"
+                said = f"it ended the connection{listener}"
                 said += f", and {right}?" if self._settings.mechanism else "?"
             raise UnreachableError(
                 f"{self._settings.bootstrap} could not be reached within {self.timeout_s:g} s: {said}"
@@ -289,8 +283,9 @@ class Wire:
 class _Heard(logging.Handler):
     """Collects from the client's log why it can't connect, and prints nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
         super().__init__(logging.WARNING)
+        self._settings = settings
         self.last: str | None = None
         self.refusal: str | None = None
 
@@ -298,43 +293,35 @@ class _Heard(logging.Handler):
         errors = [arg for arg in (record.args if isinstance(record.args, tuple) else ()) if isinstance(arg, Exception)]
         for error in errors:
             if "Unable to bootstrap" not in str(error):  # kretain reports that itself; the cause was logged before
-                self.last = _sentence(error)
+                given = self._settings
+                self.last = connection_problem(
+                    error, given.mechanism, tls=given.uses_tls, sends_ours=given.certificate_pem is not None
+                )
             if isinstance(error, _REFUSED):
                 self.refusal = self.last
 
 
-def _sentence(error: BaseException) -> str:
-    """Return a client's error as one short sentence, without class names."""
-    text = " ".join(str(error).split())
-    text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
-    for noise in ("KafkaConnectionError: ", "SaslAuthenticationFailedError: ", f"{type(error).__name__}: "):
-        text = text.removeprefix(noise)
-    if isinstance(error, kafka_errors.InvalidReceiveError):
-        return _NO_ANSWER
-    if isinstance(error, kafka_errors.NodeNotReadyError) and text.isdigit():
-        return f"broker {text} can't be reached"
-    if match := re.fullmatch(r"(\d+) E[A-Z]+", text):  # 111 ECONNREFUSED
-        text = os.strerror(int(match[1])).lower()
-    return text or type(error).__name__
-
-
 def _translated(error: Exception) -> BrokerError:
     if isinstance(error, _REFUSED):
-        return RequestFailedError(_sentence(error), retriable=False)
+        return RequestFailedError(connection_problem(error), retriable=False)
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
         return RequestFailedError("the broker is too old for this request", retriable=False)
-    return RequestFailedError(_sentence(error), retriable=True)
+    return RequestFailedError(connection_problem(error), retriable=True)
 
 
 async def _failed(error: Exception) -> Any:
     raise error
 
 
-def error_named(code: int, message: str | None = None) -> RequestFailedError | None:
-    """Return the error for a response's error code, with the protocol's name for it; None for 0."""
+def error_named(code: int, message: str | None = None, *, needs: str = "DESCRIBE") -> RequestFailedError | None:
+    """Return the error for a response's error code, None for 0.
+
+    ``needs`` is the operation that this request takes: what to grant if the user is not authorized.
+    """
     if code == 0:
         return None
     kind = kafka_errors.for_code(code)
     name = getattr(kind, "message", None) or kind.__name__
     retriable = bool(getattr(kind, "retriable", False)) or issubclass(kind, kafka_errors.RetriableError)
-    return RequestFailedError(f"{name} ({message})" if message else name, retriable=retriable, answered=True)
+    text = code_problem(name, needs, message)
+    return RequestFailedError(text, retriable=retriable, answered=True, code=name)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.extras import arrow
+from retention_cli.core.file_words import parquet_problem
 from retention_cli.core.units import UnitError, parse_time_ms
 from retention_cli.disks.inventory import doubts
 from retention_cli.disks.inventory.table import COLUMNS, FORMAT, LATER, METADATA_KEY, schema
@@ -149,9 +150,9 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InventoryError(f"{path} can't be read: {error.strerror or ' '.join(str(error).split())}") from None
+        raise InventoryError(f"{path} can't be read: {parquet_problem(error)}") from None
     except (arrow().ArrowException, ValueError, KeyError, OverflowError, MemoryError) as error:
-        raise InventoryError(f"{path} is no Parquet file that can be read: {' '.join(str(error).split())}") from None
+        raise InventoryError(f"{path} is no Parquet file that can be read: {parquet_problem(error)}") from None
 
 
 def _read(path: Path) -> tuple[InventoryFile, Any, dict[tuple[int, str, int], str]]:
@@ -204,8 +205,8 @@ def _about(path: Path, said: bytes | None) -> tuple[InventoryFile, dict[tuple[in
         }
         totals = value.get("totals")
         written = None if totals is None else int(totals["segments"])
-    except (ValueError, KeyError, TypeError, AttributeError, UnitError) as error:
-        raise InventoryError(f"{path}: what it says of itself can't be read ({error!r}): scan again") from None
+    except (ValueError, KeyError, TypeError, AttributeError, UnitError):
+        raise InventoryError(f"{path}: what it says of itself can't be read: scan again") from None
     if what != FORMAT:
         raise InventoryError(f"{path} is of the format {what!r}, this kretain reads {FORMAT}: scan again")
     return about, incomplete, written

@@ -29,7 +29,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from retention_cli.core.files import beside, read_file
 from retention_cli.core.units import UnitError, parse_duration_ms
 from retention_cli.plan.saved import StrictModel
-from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.errors import FileError, PolicyError, PolicyProblem
 from retention_cli.policy.load import problems_of, unknown_keys
 from retention_cli.policy.schema import keys_of
 from retention_cli.policy.yaml_file import Document, read_document
@@ -39,12 +39,8 @@ CONNECTION: Final = ("bootstrap-server", "command-config", "settings")
 _PATHS: Final = ("command-config", "policy", "state-dir")
 
 
-class FleetFileError(Exception):
-    """The fleet file can't be used. ``problems`` are in the file's order, at least one."""
-
-    def __init__(self, problems: list[PolicyProblem]) -> None:
-        super().__init__("; ".join(str(problem) for problem in problems))
-        self.problems = problems
+class FleetFileError(FileError):
+    """The fleet file can't be used."""
 
 
 def _version(value: object) -> int:
@@ -160,9 +156,8 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
     """Validate a fleet file's text; relative paths in it are relative to ``folder``. See :func:`load_fleet`."""
     try:
         document = read_document(text, source)
-    except PolicyError as error:  # a parser quotes what it can't read, which may be a password here
-        problems = [PolicyProblem(one.source, one.line, one.key, _unquoted(one.text)) for one in error.problems]
-        raise FleetFileError(problems) from None
+    except PolicyError as error:
+        raise FleetFileError(error.problems) from None
     if not isinstance(document.data, dict):
         raise FleetFileError([PolicyProblem(source, 1, "", "is not a mapping: start with version: 1")])
     problems = [*document.problems, *_unknown_keys(document)]
@@ -186,10 +181,6 @@ def parse_fleet(text: str, source: str, digest: str, folder: Path) -> FleetFile:
         entries.append(FleetEntry(cluster.name, document.line_of(("clusters", index)), cluster.context, values))
     named = model.policy is not None or any(one.policy is not None for one in model.clusters)
     return FleetFile(source, digest, tuple(entries), named)
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"'[^']*'|\"[^\"]*\"", "…", text)
 
 
 def _reworded(problem: PolicyProblem) -> PolicyProblem:

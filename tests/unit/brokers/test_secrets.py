@@ -169,9 +169,9 @@ def test_a_user_among_the_addresses_is_refused_and_not_quoted(bootstrap: str) ->
     [
         (
             f'contexts:\n  a:\n    settings:\n      sasl.password: "{SECRET}\n',
-            ":5: not YAML: found unexpected end of stream",
+            ":5: not YAML: a quote is not closed",
         ),
-        (f"contexts:\n  a:\n    settings: {{sasl.password: {SECRET}{{et: x]\n", ":3: not YAML: expected"),
+        (f"contexts:\n  a:\n    settings: {{sasl.password: {SECRET}{{et: x]\n", ":3: not YAML: a { is not closed by }"),
         (f"contexts: *{SECRET.strip('!')}\n", ":1: not YAML: "),
     ],
 )

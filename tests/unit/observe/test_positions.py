@@ -54,7 +54,7 @@ def test_csv_as_kafkas_own_tool_exports_it() -> None:
         (b"orders,0,9999999999999999999\n", "line 1: a number is larger than Kafka has room for"),
         (b"billing,orders,0,7\n", "line 1 is not topic,partition,offset"),
         (b",0,7\n", "line 1 is not topic,partition,offset"),
-        (b'"orders,0,7\n', "it is not CSV: unexpected end of data"),
+        (b'"orders,0,7\n', "it is not CSV: a quote is not closed, or it is no text"),
         (as_json({**ROW, "offset": -1}), "position 1: offset -1 is not a whole number from 0"),
         (as_json({**ROW, "offset": 7.0}), "position 1: offset 7.0 is not a whole number from 0"),
         (as_json({**ROW, "offset": True}), "position 1: offset True is not a whole number from 0"),

@@ -116,7 +116,7 @@ def test_a_folder_of_parts_in_any_order_is_the_same_plan(tmp_path: Path) -> None
     ("spoil", "said"),
     [
         (lambda folder: (folder / HEAD_FILE).unlink(), "not a whole plan: it has no _plan.json"),
-        (lambda folder: (folder / HEAD_FILE).write_text("{"), "_plan.json is not a valid plan file"),
+        (lambda folder: (folder / HEAD_FILE).write_text("{"), "_plan.json:1 is not a valid plan file"),
         (lambda folder: (folder / HEAD_FILE).write_text("[]"), "not a JSON object"),
         (lambda folder: (folder / "_temporary").mkdir(), "still writing"),
         (lambda folder: (folder / "part-00001-c000.snappy.parquet").unlink(), "not whole: cluster c1 has 3 rows"),

@@ -119,8 +119,8 @@ def _from_csv(text: str) -> list[_Row]:
             if partition > MAX_PARTITION or offset > MAX_OFFSET:
                 raise SourceError(f"{place}: a number is larger than Kafka has room for")
             found.append((place, row[0], partition, offset))
-    except csv.Error as error:
-        raise SourceError(f"it is not CSV: {error}") from None
+    except csv.Error:
+        raise SourceError("it is not CSV: a quote is not closed, or it is no text") from None
     return found
 
 

@@ -1,0 +1,191 @@
+"""What brokers, TLS and the two Kafka clients say when something fails, in our words: what happened, what to do. Pure.
+
+A text from our tables ends in the protocol's own name in parentheses, where it has one: that is what to search for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import kafka.errors as kafka_errors
+
+NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
+_GONE: Final = "it is not there, or this user may not DESCRIBE it"
+_MOVED: Final = "its leader has just changed"
+_FEW: Final = "too few of its replicas are in sync"
+_CODES: Final[Mapping[str, str]] = {
+    "OFFSET_OUT_OF_RANGE": "the log does not hold that offset",
+    "CORRUPT_MESSAGE": "the broker found a damaged record",
+    "UNKNOWN_TOPIC_OR_PARTITION": _GONE,
+    "UNKNOWN_TOPIC_OR_PART": _GONE,
+    "UNKNOWN_TOPIC_ID": "the topic was deleted, and perhaps made anew",
+    "INVALID_TOPIC": "no topic can have this name",
+    "LEADER_NOT_AVAILABLE": "it has no leader just now",
+    "NOT_LEADER_FOR_PARTITION": _MOVED,
+    "FENCED_LEADER_EPOCH": _MOVED,
+    "UNKNOWN_LEADER_EPOCH": _MOVED,
+    "OFFSET_NOT_AVAILABLE": "its new leader does not know its end yet",
+    "REQUEST_TIMED_OUT": "the broker was not done in time",
+    "BROKER_NOT_AVAILABLE": "the broker is not available",
+    "REPLICA_NOT_AVAILABLE": "no replica of it is available",
+    "NOT_ENOUGH_REPLICAS": _FEW,
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": _FEW,
+    "COORDINATOR_LOAD_IN_PROGRESS": "the group's coordinator is still loading",
+    "COORDINATOR_NOT_AVAILABLE": "the group's coordinator is not available",
+    "NOT_COORDINATOR": "the group's coordinator has just changed",
+    "GROUP_ID_NOT_FOUND": "there is no such group",
+    "INCONSISTENT_GROUP_PROTOCOL": "the group is of another kind",
+    "UNSUPPORTED_VERSION": "the broker is too old for this request",
+    "SECURITY_DISABLED": "the brokers have no authorizer",
+    "INVALID_REPLICATION_FACTOR": "there are fewer brokers than replicas were asked for",
+    "POLICY_VIOLATION": "a policy of the brokers forbids it; deleting records needs cleanup.policy with delete",
+    "KAFKA_STORAGE_ERROR": "the broker can't use the disk it lies on",
+    "LOG_DIR_NOT_FOUND": "the broker does not have this log dir",
+    "THROTTLING_QUOTA_EXCEEDED": "the broker throttles this user: try again later",
+}
+_RESOURCES: Final[Mapping[str, str]] = {
+    "TOPIC_AUTHORIZATION_FAILED": "topic",
+    "GROUP_AUTHORIZATION_FAILED": "group",
+    "CLUSTER_AUTHORIZATION_FAILED": "cluster",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "transactional id",
+}
+_LOCAL: Final[Mapping[str, str]] = {
+    "_TRANSPORT": "the connection to the broker broke",
+    "_RESOLVE": "the broker's name is not known here",
+    "_TIMED_OUT": "no answer came in time",
+    "_MSG_TIMED_OUT": "no answer came in time",
+    "_TIMED_OUT_QUEUE": "no answer came in time",
+    "_ALL_BROKERS_DOWN": "no broker can be reached",
+    "_AUTHENTICATION": "the brokers did not accept the user or the password",
+    "_BAD_MSG": "the bytes of a record are damaged",
+    "_BAD_COMPRESSION": "the bytes of a compressed record are damaged",
+    "_UNKNOWN_TOPIC": _GONE,
+    "_UNKNOWN_PARTITION": _GONE,
+    "_AUTO_OFFSET_RESET": "the log does not hold that offset",
+}
+"""librdkafka's own errors."""
+_ANOTHER_CA: Final = (
+    "the broker's certificate is signed by a CA that is not trusted here: name its CA (ssl.ca.location or "
+    "ssl.truststore.location)"
+)
+_ANOTHER_NAME: Final = (
+    "the broker's certificate is for another name than this address: connect by a name that is in it, or have it "
+    "issued for this one (ssl.endpoint.identification.algorithm=none turns the check off)"
+)
+_WANTS_OURS: Final = "it wants a client certificate (ssl.certificate.location or ssl.keystore.location)"
+_REFUSES_OURS: Final = "the broker refused the client certificate: is it signed by a CA that the broker trusts?"
+_PLAIN: Final = "the broker does not speak TLS there: use its port for TLS, or security.protocol {plain}"
+_OLD_TLS: Final = "the broker speaks no TLS from 1.2 on: enable it there (ssl.enabled.protocols)"
+_TLS: Final = (
+    ("hostname mismatch", _ANOTHER_NAME),
+    ("ip address mismatch", _ANOTHER_NAME),
+    ("not valid for", _ANOTHER_NAME),
+    ("self-signed certificate", _ANOTHER_CA),
+    ("self signed certificate", _ANOTHER_CA),
+    ("issuer certificate", _ANOTHER_CA),
+    ("certificate has expired", "the broker's certificate has expired: renew it, or set this machine's clock right"),
+    ("not yet valid", "the broker's certificate is not valid yet: is this machine's clock right?"),
+    ("certificate verify failed", "the broker's certificate is not accepted here: look at its CA, names and dates"),
+    ("certificate required", _WANTS_OURS),
+    ("certificate expired", "{ours}: has it expired?"),
+    ("bad certificate", "{ours}"),
+    ("unknown ca", "{ours}"),
+    ("certificate unknown", "{ours}"),
+    ("unsupported certificate", "{ours}"),
+    ("wrong version number", _PLAIN),
+    ("record layer failure", _PLAIN),
+    ("packet length too long", _PLAIN),
+    ("http request", "a web server answers there, not a broker"),
+    ("protocol version", _OLD_TLS),
+    ("unsupported protocol", _OLD_TLS),
+    ("handshake failure", "the broker and this machine share no way to encrypt, or {ours}"),
+    ("no shared cipher", "the broker and this machine share no cipher: see ssl.cipher.suites of the broker"),
+    ("eof occurred", "the broker ended the TLS handshake: is it a listener for TLS, or {ours}?"),
+    ("unexpected eof", "the broker ended the TLS handshake: is it a listener for TLS, or {ours}?"),
+)
+"""What OpenSSL says (in lower case, blanks for underscores), and what we say: the first that fits."""
+
+
+def code_problem(name: str, needs: str, message: str | None = None) -> str:
+    """Return what an error code of the protocol means.
+
+    Args:
+        name: the protocol's name of it.
+        needs: the operation that the user must be allowed for this request, such as DESCRIBE.
+        message: what the broker adds, for codes that have no words here.
+    """
+    if (resource := _RESOURCES.get(name)) is not None:
+        return f"this user needs {needs} on the {resource} ({name})"
+    if (words := _CODES.get(name)) is not None:
+        return f"{words} ({name})"
+    return f"{name} ({message})" if message else name
+
+
+def client_problem(error: Any, needs: str = "READ") -> str:
+    """Return what an error of librdkafka (a KafkaError) means, in one line."""
+    name, text = str(error.name()), " ".join(str(error.str()).split())
+    if name in _LOCAL:
+        return _LOCAL[name]
+    if name == "_SSL":
+        return tls_problem(text) or "the TLS connection failed"
+    known = code_problem(name, needs)
+    return text if known == name else known
+
+
+def tls_problem(said: str, *, sends_ours: bool = False, sasl: bool = False) -> str | None:
+    """Return what an error of OpenSSL means, None if it is none of those that have words here.
+
+    Args:
+        said: its text.
+        sends_ours: whether a client certificate is configured.
+        sasl: whether user and password are.
+    """
+    lower = said.lower().replace("_", " ")
+    words = next((ours for theirs, ours in _TLS if theirs in lower), None)
+    if words is None:
+        return None
+    plain = "SASL_PLAINTEXT" if sasl else "PLAINTEXT"
+    return words.format(plain=plain, ours=_REFUSES_OURS.rstrip("?") if sends_ours else _WANTS_OURS)
+
+
+def connection_problem(
+    error: BaseException, mechanism: str | None = None, *, tls: bool = False, sends_ours: bool = False
+) -> str:
+    """Return why a connection or a request failed, from kafka-python's error.
+
+    Args:
+        error: its error.
+        mechanism: the SASL mechanism that is configured.
+        tls: whether TLS is.
+        sends_ours: whether a client certificate is.
+    """
+    text = " ".join(str(error).split())
+    if isinstance(error, kafka_errors.SaslAuthenticationFailedError):
+        if mechanism == "OAUTHBEARER":
+            return "it did not accept the token: is it meant for this cluster, and does it know who issued it?"
+        by = f" by {mechanism}" if mechanism else ""
+        return f"it did not accept the user or the password{by}: are sasl.username and sasl.password right?"
+    if isinstance(error, kafka_errors.UnsupportedSaslMechanismError):
+        offered = re.findall(r"[A-Z][A-Z0-9-]{2,}", text.rpartition("mechanisms:")[2])
+        has = f"; it has {', '.join(sorted(set(offered)))}" if "mechanisms:" in text and offered else ""
+        return f"it does not offer sasl.mechanism {mechanism or 'as configured'}{has}"
+    if isinstance(error, kafka_errors.IllegalSaslStateError):
+        fits = "SSL" if tls else "PLAINTEXT"
+        return f"its listener asks for no user and password: use security.protocol {fits}, or its port for SASL"
+    if isinstance(error, kafka_errors.InvalidReceiveError):
+        return NO_ANSWER
+    if (words := tls_problem(text, sends_ours=sends_ours, sasl=mechanism is not None)) is not None:
+        return words
+    if "DNS" in text:
+        return "no address is known for its name: is it right, and is the name server up?"
+    text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
+    for noise in ("KafkaConnectionError: ", f"{type(error).__name__}: "):
+        text = text.removeprefix(noise)
+    if isinstance(error, kafka_errors.NodeNotReadyError) and text.isdigit():
+        return f"broker {text} can't be reached"
+    if match := re.fullmatch(r"(\d+) E[A-Z]+", text):  # 111 ECONNREFUSED
+        text = os.strerror(int(match[1])).lower()
+    return text or "no answer"
