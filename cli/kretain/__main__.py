@@ -34,8 +34,10 @@ def main() -> None:
         if end.code is None or isinstance(end.code, int):
             code = (end.code or 0) & 0xFF
         if code == 0 and (why := stdio.unprinted()) is not None:  # --help and --version; commands report it themselves
-            print(f"kretain: the result could not be printed: {why}", file=sys.stderr)
+            from kretain.errors import tell_error
+
             code = 1
+            tell_error(code, "output", f"the result could not be printed: {why}")
             raise SystemExit(code) from None
         raise
 

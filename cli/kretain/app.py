@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -10,6 +11,7 @@ import typer
 
 from kretain.completion.quick import QuickGroup
 from kretain.completion.shells import use_ours
+from kretain.error_codes import choose, for_scripts
 
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "plan": ("Trim", "plan", "Decide what may be trimmed, partition by partition, and show it."),
@@ -63,9 +65,13 @@ class LazyGroup(QuickGroup):
     def main(self, *args: Any, **more: Any) -> Any:
         """Run a command, and report a usage error in our words; where stderr is no terminal, in one line."""
         try:
+            given = args[0] if args else more.get("args")
+            choose(sys.argv[1:] if given is None else given, os.environ)
             code = super().main(*args, **{**more, "standalone_mode": False})
         except typer.Abort:
-            print("kretain: no answer", file=sys.stderr)
+            from kretain.errors import tell_error
+
+            tell_error(1, "failed", "no answer", "answer the question, or give --yes where there is one")
             sys.exit(1)
         except Exception as error:
             if not hasattr(error, "format_message"):  # Typer does not export the class of its usage errors
@@ -74,7 +80,7 @@ class LazyGroup(QuickGroup):
         sys.exit(code or 0)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take ``--context NAME`` before the command as if it stood behind it."""
+        """Take ``--context NAME`` and ``--errors json`` before the command as if they stood behind it."""
         return super().parse_args(ctx, _behind(args))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -97,24 +103,28 @@ class LazyGroup(QuickGroup):
 def _report_usage(error: Any) -> NoReturn:
     """Print a usage error, in one line unless in a terminal, and exit with its code."""
     error.message = error.message.replace("Value error, ", "")  # pydantic's, by which Typer reads enumerations
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not for_scripts():
         from typer.rich_utils import rich_format_error
 
         rich_format_error(error)
     elif type(error).__name__ != "NoArgsIsHelpError":  # which has printed the help
-        from kretain.errors import tell
+        from kretain.errors import tell, tell_error
 
         ctx = getattr(error, "ctx", None)
         text = " ".join(error.format_message().split()).removeprefix("Invalid value: ").rstrip(".")
-        tell(f"kretain: {text}; see {'kretain' if ctx is None else ctx.command_path} --help")
+        see = f"see {'kretain' if ctx is None else ctx.command_path} --help"
+        if for_scripts():
+            tell_error(error.exit_code, "usage", text, see)
+        else:
+            tell(f"kretain: {text}; {see}")
     sys.exit(error.exit_code)
 
 
 def _behind(args: list[str]) -> list[str]:
-    """Return the arguments with a ``--context`` that stands before the command moved behind all of its own."""
+    """Return the arguments with a ``--context`` or ``--errors`` before the command moved behind all of its own."""
     moved: list[str] = []
     rest = list(args)
-    while rest and (rest[0] == "--context" or rest[0].startswith("--context=")):
+    while rest and rest[0].partition("=")[0] in ("--context", "--errors"):
         width = 1 if "=" in rest[0] else 2
         moved += rest[:width]
         del rest[:width]

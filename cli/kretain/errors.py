@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from kretain.error_codes import code_of, error_line, for_scripts
 from retention_cli.core.errors import Refusal
 from retention_cli.core.printable import printable
 
@@ -85,7 +86,7 @@ class Deeds:
     def fail(self, error: Exception, verbosity: int) -> None:
         """Report a failure after a delete, and continue: the report has yet to be printed."""
         self.failed = True
-        report(as_engine_error(error), verbosity)
+        report(as_engine_error(error), verbosity, exit_code=Exit.PARTIAL)
 
     @contextlib.contextmanager
     def behind(self, verbosity: int) -> Iterator[None]:
@@ -128,15 +129,30 @@ def as_engine_error(error: BaseException) -> BaseException:
     return known
 
 
-def report(error: BaseException, verbosity: int) -> None:
-    """Report an error on stderr, in one line (one per problem of a policy); with ``-vv`` also the traceback."""
+def report(error: BaseException, verbosity: int, *, exit_code: Exit | None = None, deeds: str = "") -> None:
+    """Report an error on stderr, in one line (one per problem of a policy); with ``-vv`` also the traceback.
+
+    ``exit_code`` is the one that the command will have, if not the error's own; ``deeds`` what was deleted before.
+    """
     if verbosity >= 2:
         traceback.print_exception(error, file=sys.stderr)
-    if isinstance(error, KeyboardInterrupt):
-        tell("kretain: interrupted")
+    lines = ["interrupted"] if isinstance(error, KeyboardInterrupt) else lines_of(error)
+    if for_scripts():
+        told = [*map(str, lines), *([f"before that: {deeds}"] if deeds else [])]
+        tell_error(exit_code_for(error) if exit_code is None else exit_code, code_of(error), "; ".join(told))
         return
-    for problem in lines_of(error):
+    for problem in lines:
         tell(f"kretain: {problem}")
+    if deeds:
+        tell(f"kretain: before that: {deeds}")
+
+
+def tell_error(exit_code: int, code: str, text: str, hint: str | None = None) -> None:
+    """Print an error to stderr that no exception stands for, in the form that ``--errors`` says."""
+    if for_scripts():
+        print(error_line(exit_code, code, printable(text), hint), file=sys.stderr, flush=True)
+    else:
+        tell(f"kretain: {text}")
 
 
 def tell(line: str, *, end: str = "\n") -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kretain.errors import Exit, tell
+from kretain.errors import Exit, tell_error
 from kretain.options.common import COMMON, Common, Output, command, option
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
@@ -58,5 +58,5 @@ def init(
     print_topics(cluster_id, reader.settings.bootstrap, topics, output)
     problems = [one.problem for one in topics if one.problem is not None]
     for problem in problems:
-        tell(f"kretain: {problem}")
+        tell_error(Exit.FAILED, "failed", problem)
     return Exit.FAILED if problems else Exit.DONE

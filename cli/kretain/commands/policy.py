@@ -12,7 +12,8 @@ import typer
 
 from kretain.completion.complete import complete_live_keys, complete_live_pairs, complete_topics
 from kretain.completion.quick import QuickGroup
-from kretain.errors import Exit, UsageError
+from kretain.error_codes import for_scripts
+from kretain.errors import Exit, UsageError, tell_error
 from kretain.options.common import COMMON, Common, Output, command, option
 from kretain.options.rules import RuleFlags
 
@@ -255,6 +256,9 @@ def _path(path: Path | None) -> Path:
 
 
 def _report(problems: list[str]) -> Exit:
+    if for_scripts():
+        tell_error(Exit.FAILED, "policy", "; ".join(problems))
+        return Exit.FAILED
     for problem in problems:
         print(problem, file=sys.stderr)
     return Exit.FAILED

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kretain.completion.complete import complete_clusters
-from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell, worst
+from kretain.error_codes import code_of
+from kretain.errors import Exit, UsageError, exit_code_for, of_many, tell_error, worst
 from kretain.flows.spark import SharedSpark, SparkFlags, fleet_engine
 from kretain.options import rules
 from kretain.options.common import CONNECTION, Common, OptionGroup, PlanOutput, option
@@ -176,7 +177,8 @@ def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpar
 def tell_failures(failures: dict[str, Failure]) -> None:
     """Print why each cluster failed, one line each, even if warnings are off."""
     for name, failure in failures.items():
-        tell(f"kretain: {name}: {failure.error}")
+        code = "failed" if failure.cause is None else code_of(failure.cause)
+        tell_error(code_of_failure(failure), code, f"{name}: {failure.error}")
 
 
 def code_of_failure(failure: Failure) -> Exit:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from kretain.completion.complete import complete_contexts
-from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell, worst
+from kretain.errors import Deeds, Exit, UsageError, as_engine_error, exit_code_for, report, tell_error, worst
 from kretain.system import stdio
 from kretain.system.signals import ended_after
 
@@ -34,6 +34,13 @@ class Output(StrEnum):
     json = "json"
     yaml = "yaml"
     csv = "csv"
+
+
+class Errors(StrEnum):
+    """Forms of an error on stderr."""
+
+    text = "text"
+    json = "json"
 
 
 class PlanOutput(StrEnum):
@@ -101,6 +108,7 @@ class Common:
     timeout: int | None = None
     deadline: int | None = None
     quiet: bool = False
+    errors: Errors = Errors.text
     verbose: int = 0
     given_by: dict[str, str] = field(default_factory=dict)
     deeds: Deeds = field(default_factory=Deeds)
@@ -170,6 +178,9 @@ class _Shared:
         ),
     ] = None
     quiet: Annotated[bool, option("--quiet", "-q", panel=COMMON, help="No progress, no warnings.")] = False
+    errors: Annotated[
+        Errors, option("--errors", panel=COMMON, help="How an error is printed on stderr; json: one line, for scripts.")
+    ] = Errors.text
     verbose: Annotated[
         int,
         option(
@@ -280,15 +291,15 @@ def guarded(
         raise typer.BadParameter(str(error)) from None
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reported in one line, with its exit code)
         known = as_engine_error(error)
-        report(known, verbosity)
-        if deeds:
-            tell(f"kretain: before that: {deeds}")
-        return deeds.leave_with(exit_code_for(known))
+        code = deeds.leave_with(exit_code_for(known))
+        report(known, verbosity, exit_code=code, deeds=str(deeds))
+        return code
     code = deeds.leave_with(code)
     if (why := stdio.unprinted()) is None:
         return code
-    tell(f"kretain: the result could not be printed: {why}{f'; {deeds}' if deeds else ''}")
-    return worst(code, Exit.PARTIAL if deeds else Exit.FAILED)
+    code = worst(code, Exit.PARTIAL if deeds else Exit.FAILED)
+    tell_error(code, "output", f"the result could not be printed: {why}{f'; {deeds}' if deeds else ''}")
+    return code
 
 
 def _as_interrupt(_number: int, _frame: object) -> None:

@@ -1,0 +1,99 @@
+"""Errors for scripts (``--errors json``): a stable code, and a hint, for each kind of error (docs/errors.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+CODES: Final[Mapping[str, tuple[str, str]]] = {
+    "usage": ("the arguments are wrong, or don't go together", "see the command's --help"),
+    "policy": ("the policy file can't be used", "mend what each problem names; kretain policy check tells them again"),
+    "fleet-file": ("the fleet file can't be used", "mend what each problem names"),
+    "config": ("kretain's configuration file can't be used", "mend it; kretain context list shows what it has"),
+    "settings": ("a setting of the connection can't be used", "mend the setting that is named"),
+    "nothing-matches": ("the policy, or a TOPIC, matches no topic", "look at the names, and at DESCRIBE on them"),
+    "unreachable": ("no broker answered", "look at the address, the network and security.protocol"),
+    "unauthorized": ("the cluster refused the user, or the operation", "grant what is named; kretain doctor tells all"),
+    "request": ("a request to the cluster failed", "run it again; kretain doctor tells what is possible"),
+    "plan-file": ("the saved plan can't be used", "run kretain plan --out again"),
+    "inventory": ("an inventory of segments can't be used, or made", "run kretain segments scan again"),
+    "archive": ("the archive can't be used", "look at the archive's URL and rights"),
+    "state": ("the ledger, the audit log or the state directory can't be used", "look at --state-dir"),
+    "locked": ("another trim of this cluster is running", "run it later, or with --wait-lock"),
+    "refused": ("a plan that is stale, of another cluster, past a limit, or not confirmed", "run kretain plan again"),
+    "missing-part": ("a part of kretain is not installed", "install the extra that is named"),
+    "spark": ("Spark failed", "do what is named; -vv shows where it happened"),
+    "output": ("the result could not be printed or saved", "look at where it goes"),
+    "interrupted": ("Ctrl-C, SIGTERM or --deadline", "kretain history has what was done"),
+    "failed": ("anything else", "do what the text says"),
+    "internal": ("an error of kretain's own", "run again with -vv, and report what it shows"),
+}
+"""Each code: what happened, and what to do. Codes are never renamed."""
+
+_KINDS: Final[Mapping[str, str]] = {
+    "UsageError": "usage",
+    "PolicyError": "policy",
+    "FleetFileError": "fleet-file",
+    "ConfigError": "config",
+    "SettingsError": "settings",
+    "NothingMatchesError": "nothing-matches",
+    "UnreachableError": "unreachable",
+    "UnauthorizedError": "unauthorized",
+    "BrokerError": "request",
+    "SavedPlanError": "plan-file",
+    "InventoryError": "inventory",
+    "ScanError": "inventory",
+    "LockedError": "locked",
+    "Refusal": "refused",
+    "ArchiveError": "archive",
+    "StateError": "state",
+    "MissingPartError": "missing-part",
+    "SparkError": "spark",
+    "KeyboardInterrupt": "interrupted",
+}
+"""The code of each class of errors, by its name: to import all of them here would be slow."""
+_FILES: Final = "kretain.system.files"
+
+
+@dataclass(slots=True)
+class _Form:
+    json: bool = False
+
+
+_form: Final = _Form()
+
+
+def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Set how errors are printed, from a command line that may be wrong elsewhere: the last ``--errors`` counts."""
+    chosen = environ.get("KRETAIN_ERRORS", "")
+    for number, one in enumerate(arguments):
+        if one == "--":
+            break
+        if one == "--errors":
+            chosen = "".join(arguments[number + 1 : number + 2])
+        elif one.startswith("--errors="):
+            chosen = one.partition("=")[2]
+    _form.json = chosen == "json"
+
+
+def for_scripts() -> bool:
+    """Return whether errors are printed as JSON."""
+    return _form.json
+
+
+def code_of(error: BaseException) -> str:
+    """Return an error's code, a key of :data:`CODES`."""
+    for kind in type(error).__mro__:
+        if kind.__module__ == _FILES:
+            return "output"
+        if kind.__name__ in _KINDS and kind.__module__.startswith(("retention_cli.", "kretain.", "builtins")):
+            return _KINDS[kind.__name__]
+    return "failed" if type(error).__module__.startswith(("retention_cli.", "kretain.")) else "internal"
+
+
+def error_line(exit_code: int, code: str, text: str, hint: str | None = None) -> str:
+    """Return an error as JSON in one line."""
+    told = {"exit": exit_code, "code": code, "text": text, "hint": CODES[code][1] if hint is None else hint}
+    return json.dumps({"error": told}, ensure_ascii=False)

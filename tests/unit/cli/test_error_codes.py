@@ -1,0 +1,145 @@
+"""Errors for scripts: one line of JSON, for every kind of error, with a code that docs/errors.md lists."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from kretain import errors as exits
+from kretain.config import ConfigError
+from kretain.error_codes import CODES, choose, code_of
+from kretain.system.files import FileError
+from retention_cli.archive.errors import DamagedError
+from retention_cli.audit.lock import LockedError
+from retention_cli.brokers.errors import (
+    BrokerError,
+    RequestFailedError,
+    SettingsError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from retention_cli.core.extras import MissingPartError
+from retention_cli.core.state_dir import StateError
+from retention_cli.disks.inventory.inventory import InventoryError
+from retention_cli.engines.fleet.file import FleetFileError
+from retention_cli.engines.spark.session import SparkError
+from retention_cli.plan.saved import SavedPlanError
+from retention_cli.policy.errors import PolicyError, PolicyProblem
+from retention_cli.policy.selection import NothingMatchesError
+from retention_cli.reports.ledger import NotRememberedError
+from retention_cli.trim.run import PlanRefusedError
+from tests.kafka.world import run_cli
+
+PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
+PROBLEMS = [PolicyProblem("p.yaml", 1, "key", "is wrong"), PolicyProblem("p.yaml", 2, "", "so\nis this")]
+
+
+@pytest.fixture(autouse=True)
+def _text_again() -> object:
+    yield
+    choose([], {})
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (exits.UsageError("x"), "usage"),
+        (PolicyError(PROBLEMS), "policy"),
+        (FleetFileError(PROBLEMS), "fleet-file"),
+        (ConfigError("x"), "config"),
+        (SettingsError("x"), "settings"),
+        (NothingMatchesError("x"), "nothing-matches"),
+        (UnreachableError("x"), "unreachable"),
+        (UnauthorizedError("x"), "unauthorized"),
+        (BrokerError("x"), "request"),
+        (RequestFailedError("x", retriable=True), "request"),
+        (SavedPlanError("x"), "plan-file"),
+        (InventoryError("x"), "inventory"),
+        (DamagedError("x"), "archive"),
+        (StateError("x"), "state"),
+        (LockedError("x"), "locked"),
+        (PlanRefusedError("x"), "refused"),
+        (exits.RefusedError("x"), "refused"),
+        (MissingPartError("x"), "missing-part"),
+        (SparkError("x"), "spark"),
+        (FileError("x"), "output"),
+        (NotRememberedError("x"), "failed"),
+        (KeyboardInterrupt(), "interrupted"),
+        (ZeroDivisionError("x"), "internal"),
+        (PermissionError("x"), "internal"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else type(one).__name__,
+)
+def test_every_error_is_one_line_with_its_code(
+    error: BaseException, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choose(["plan", "--errors", "json"], {})
+    exits.report(error, 0)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    found = json.loads(said)["error"]
+    assert list(found) == ["exit", "code", "text", "hint"]
+    assert (found["exit"], found["code"]) == (int(exits.exit_code_for(error)), code)
+    assert found["text"]
+    assert found["hint"] == CODES[code][1]
+    assert code_of(error) == code
+
+
+def test_after_a_delete_the_line_has_the_commands_exit_code_and_what_was_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    choose([], {"KRETAIN_ERRORS": "json"})
+    exits.report(UnreachableError("gone"), 0, exit_code=exits.Exit.PARTIAL, deeds="run r: 3 records trimmed")
+    found = json.loads(capsys.readouterr().err)["error"]
+    assert (found["exit"], found["code"]) == (5, "unreachable")
+    assert found["text"] == "gone; before that: run r: 3 records trimmed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable", "wanted"),
+    [
+        (["plan", "--errors", "json"], None, True),
+        (["--errors=json", "plan"], None, True),
+        (["plan"], "json", True),
+        (["plan", "--errors", "text"], "json", False),
+        (["plan", "--", "--errors", "json"], None, False),
+        (["plan", "--errors"], None, False),
+    ],
+)
+def test_how_errors_are_printed_is_found_on_a_line_that_may_be_wrong(
+    arguments: list[str], variable: str | None, wanted: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choose(arguments, {} if variable is None else {"KRETAIN_ERRORS": variable})
+    exits.report(StateError("x"), 0)
+    assert capsys.readouterr().err.startswith('{"error"') is wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["plan", "--bogus", "--errors", "json"], "usage", "No such option: --bogus"),
+        (["--errors", "json", "plam"], "usage", "No such command 'plam'; did you mean plan?"),
+        (["plan", "--errors", "json", "--no-policy"], "usage", "there is no policy"),
+        (["policy", "check", "--errors", "json", "nowhere.yaml"], "policy", "nowhere.yaml: cannot be read"),
+        (["plan", "-p", "nowhere.yaml", "--errors", "json", "-b", "x:1"], "policy", "nowhere.yaml: cannot be read"),
+        (["show", "--errors", "json", "nowhere.json"], "plan-file", "nowhere.json cannot be read"),
+        (["context", "show", "no", "--errors", "json"], "config", "there is no context"),
+    ],
+    ids=str,
+)
+def test_commands_print_errors_for_scripts(arguments: list[str], code: str, text: str) -> None:
+    done = run_cli(*arguments)
+    assert done.out == ""
+    assert done.err.count("\n") == 1, done.err
+    found = json.loads(done.err)["error"]
+    assert (found["exit"], found["code"]) == (done.code, code)
+    assert text in found["text"]
+    assert found["hint"]
+
+
+def test_the_page_lists_every_code() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [(code, (what, hint)) for code, what, hint in rows] == list(CODES.items())
