@@ -184,7 +184,7 @@ def plan_of(
         policy_source=policy.source,
         policy_digest=policy.digest,
         flags=policy.one_off.flags(),
-        topics=selection.topics,
+        topics=selection.given,
         decisions=decisions,
         unconsumed_by=unread,
         refusals=over_limits(amount, past_day(cluster_id), managed, policy.limits),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from retention_cli.core.model import Reason
+from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.policy.model import Policy, matches
 from retention_cli.policy.near import nearest, told, unmatched
 from retention_cli.policy.settings import Settings
@@ -29,16 +29,35 @@ class NothingMatchesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A policy, and the TOPIC arguments that choose among the topics it manages."""
+    """A policy, and the TOPIC arguments that choose among the topics it manages.
+
+    ``partitions`` are those of TOPIC:PARTITION arguments, whose topics are in ``topics``, too. They narrow what is
+    shown and trimmed, never what is decided: a topic's rules look at all of it (:func:`retention_cli.trim.asked`).
+    """
 
     policy: Policy
     topics: tuple[str, ...] = ()
+    partitions: frozenset[TopicPartition] = frozenset()
 
     def settings_for(self, topic: str) -> Settings | None:
         """Return a topic's settings, None if it is not chosen or not managed."""
         if self.topics and not matches(self.topics, topic):
             return None
         return self.policy.settings_for(topic)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The TOPIC and TOPIC:PARTITION arguments."""
+        parted: dict[str, list[str]] = {}
+        for one in sorted(self.partitions):
+            parted.setdefault(one.topic, []).append(f"{one.topic}:{one.partition}")
+        return tuple(text for topic in self.topics for text in parted.get(topic, (topic,)))
+
+    @property
+    def whole_topics(self) -> tuple[str, ...]:
+        """The TOPIC arguments without a partition."""
+        parted = {one.topic for one in self.partitions}
+        return tuple(one for one in self.topics if one not in parted)
 
     @property
     def decided_alone(self) -> Selection:

@@ -1,14 +1,17 @@
-"""What a trim is asked for: a plan, or its first partitions; and which limits these exceed (G6). Pure."""
+"""What a trim is asked for: a plan or some partitions of it; and which limits these exceed (G6). Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 
-from retention_cli.core.model import Reason
+from retention_cli.core.model import Decision, Reason
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.plan.value import Plan, Totals
+from retention_cli.policy.model import matches
+from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
 
 
@@ -16,7 +19,38 @@ def asked_for(plan: Plan, max_partitions: int | None) -> Plan:
     """Return the plan of those partitions alone that a trim takes: the first ones that trim, all of them (None)."""
     if max_partitions is None:
         return plan
-    rows = tuple(islice((one for one in plan.decisions if one.action == "trim"), max_partitions))
+    return _of_rows(plan, tuple(islice((one for one in plan.decisions if one.action == "trim"), max_partitions)))
+
+
+def of_partitions(plan: Plan, selection: Selection, past_day: Callable[[], Amount]) -> Plan:
+    """Return the plan of those partitions alone that TOPIC:PARTITION arguments name; without these, the plan itself.
+
+    The plan was decided over whole topics, as without them: a row is as it was, and no row is added. So nothing is
+    trimmed further than the whole plan would.
+
+    Args:
+        plan: the plan of the whole topics.
+        selection: the arguments, and the policy with its limits.
+        past_day: returns what other runs trimmed in the last 24 hours.
+
+    Raises:
+        NothingMatchesError: the plan has no such partition.
+    """
+    if not selection.partitions:
+        return plan
+    whole = selection.whole_topics
+    entire = {topic for topic in {one.topic for one in plan.decisions} if matches(whole, topic)}
+    rows = tuple(one for one in plan.decisions if one.topic in entire or one.tp in selection.partitions)
+    if missing := sorted(selection.partitions - {one.tp for one in rows}):
+        topic, partition = missing[0]
+        there = [one.partition for one in plan.decisions if one.topic == topic]
+        has = f"it has {min(there)} to {max(there)}" if there else "the plan has none of its partitions"
+        raise NothingMatchesError(f"{topic} has no partition {partition} here: {has}")
+    asked = _of_rows(plan, rows)
+    return replace(asked, refusals=exceeded(plan, asked, past_day(), selection.policy.limits))
+
+
+def _of_rows(plan: Plan, rows: tuple[Decision, ...]) -> Plan:
     unread: Counter[str] = Counter()
     for one in rows:
         if one.unconsumed and one.min_commit_by is not None:

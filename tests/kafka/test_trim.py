@@ -233,6 +233,32 @@ def test_a_few_partitions_first(world: World) -> None:
     assert world.ends(name, 2) == (0, 10)
 
 
+def test_partitions_that_are_named_alone(world: World, tmp_path: Path) -> None:
+    """The whole topic is decided; what is shown, saved and trimmed is of these partitions."""
+    name = world.topic(partitions=4)
+    for partition in range(4):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, {0: 5, 1: 6, 2: 7, 3: 8})
+    flags = ("--consumed-after", "1h")
+    rows = world.cli("plan", f"{name}:1", f"{name}:3", *flags, "-o", "json", check=0).json()
+    whole = world.cli("plan", name, *flags, "-o", "json", check=0).json()
+    assert rows["policy"]["topics"] == [f"{name}:1", f"{name}:3"]
+    assert rows["partitions"] == [whole["partitions"][1], whole["partitions"][3]]
+    assert rows["totals"]["records"] == 14
+    done = world.cli("trim", f"{name}:1", *flags, "--yes", "-o", "json", check=0).json()
+    assert [(row["partition"], row["outcome"], row["log_start"]) for row in done["partitions"]] == [(1, "trimmed", 6)]
+    file = tmp_path / "plan.json"
+    world.cli("plan", f"{name}:2", f"{name}:3", *flags, "--out", str(file), check=0)
+    assert "other one-off" not in world.cli("trim", "--plan", str(file), name, *flags, "--yes", check=6).err
+    world.cli("trim", "--plan", str(file), f"{name}:2", f"{name}:3", *flags, "--dry-run", check=0)
+    policy = tmp_path / "p.yaml"
+    policy.write_text(consumed(name))
+    world.cli("plan", name, "-p", str(policy), "--out", str(file), check=0)
+    world.cli("trim", "--plan", str(file), f"{name}:3", "-p", str(policy), "--yes", check=0)
+    assert [world.ends(name, partition)[0] for partition in range(4)] == [0, 6, 0, 8]
+    assert "has no partition 9" in world.cli("plan", f"{name}:9", *flags, check=1).err
+
+
 @pytest.mark.parametrize(
     ("limits", "refused"),
     [

@@ -69,11 +69,7 @@ def explain(
 
 
 def _parse(text: str) -> tuple[str, int | None]:
-    name, colon, number = text.partition(":")
+    name, partition = rules.topic_partition(text)
     if not name or any(sign in name for sign in "*?["):
         raise UsageError(f"{text!r}: explain wants one topic, in full")
-    if not colon:
-        return name, None
-    if not number.isdigit():
-        raise UsageError(f"{text!r}: {number!r} is not a partition's number")
-    return name, int(number)
+    return name, partition

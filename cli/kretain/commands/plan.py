@@ -11,11 +11,11 @@ import typer
 from kretain.errors import Exit, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
-from kretain.flows.plans import plan_now, save_plan
+from kretain.flows.plans import named_alone, plan_now, save_plan
 from kretain.flows.spark import SharedSpark, SparkFlags, maker
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, PlanOutput, command, option
-from kretain.options.rules import RuleFlags, Topics
+from kretain.options.rules import PartedTopics, RuleFlags
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 
@@ -25,7 +25,7 @@ def plan(
     common: Common,
     flags: RuleFlags,
     clusters: FleetFlags,
-    topics: Topics = None,
+    topics: PartedTopics = None,
     out: Annotated[
         Path | None,
         option(
@@ -50,6 +50,8 @@ def plan(
 
       kretain plan -b localhost:9092 'orders.*' --consumed-after 3d
 
+      kretain plan -p policy.yaml orders:3 orders:4
+
       kretain plan -p policy.yaml --out plan.json
 
       kretain plan -p policy.yaml -o json | jq '.partitions[] | select(.action == "hold")'
@@ -60,13 +62,15 @@ def plan(
     from kretain.render.kit.screen import warn
     from kretain.render.plan import print_plan
 
-    one_off = flags.for_topics(topics)
+    asked = rules.asked(topics)
+    one_off = flags.for_topics(asked.topics)
     settings = chosen(common, clusters)
     if isinstance(settings, Fleet):
         check_one(inventory, exact_bytes=exact_bytes)
+        asked.check_one_cluster()
         return plan_fleet(
             settings,
-            topics,
+            asked.topics,
             one_off,
             spark,
             out=out,
@@ -77,10 +81,11 @@ def plan(
             fail_on_hold=fail_on_hold,
         )
     shared = SharedSpark(spark)
-    selection = rules.selection(settings.policy, topics, one_off)
+    selection = rules.selection(settings.policy, asked.topics, one_off, asked.partitions)
     make = maker(shared, InventoryOption(inventory, selection.policy, exact_bytes=exact_bytes))
     with shared, settings.reader() as reader, shown(quiet=common.quiet) as progress:
         made = plan_now(settings, reader, selection, make, progress, settings.memories(reader, selection.policy.state))
+    made = named_alone(settings, made, selection)
     if not common.quiet:
         for note in made.notes:
             warn(note.text)

@@ -11,12 +11,12 @@ from kretain.errors import Exit, UsageError, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
 from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan, within_limits
-from kretain.flows.plans import now_ms, plan_now, read_saved
+from kretain.flows.plans import named_alone, now_ms, plan_now, read_saved
 from kretain.flows.spark import SharedSpark, SparkFlags, maker
 from kretain.flows.trims import code_of, confirm, note_deeds, waited, warn_of_log
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, PlanOutput, command, duration_ms, option
-from kretain.options.rules import RuleFlags, Topics
+from kretain.options.rules import PartedTopics, RuleFlags
 
 if TYPE_CHECKING:
     from retention_cli.core.model import Reason
@@ -32,7 +32,7 @@ def trim(
     common: Common,
     flags: RuleFlags,
     clusters: FleetFlags,
-    topics: Topics = None,
+    topics: PartedTopics = None,
     plan: Annotated[
         Path | None,
         option("--plan", metavar="FILE", help="Carry out a saved plan. It is decided afresh, and only narrowed."),
@@ -98,6 +98,8 @@ def trim(
 
       kretain trim -b localhost:9092 orders --consumed-after 3d --max-partitions 1
 
+      kretain trim -p policy.yaml orders:3
+
       kretain trim --fleet fleet.yaml --plan plan.parquet --cluster eu
 
       kretain trim -p policy.yaml --plan plan.json --spark --master spark://master:7077
@@ -109,13 +111,15 @@ def trim(
 
     if wait and dry_run:
         raise UsageError("--wait has nothing to wait for in a --dry-run")
-    one_off = flags.for_topics(topics)
+    named = rules.asked(topics)
+    one_off = flags.for_topics(named.topics)
     settings = chosen(common, clusters)
     shared = SharedSpark(spark)
     if isinstance(settings, Fleet):
         from kretain.flows.fleet_trim import TrimFlags, trim_fleet
 
         check_one(inventory, exact_bytes=exact_bytes, wait=wait)
+        named.check_one_cluster()
         how = TrimFlags(
             plan,
             dry_run,
@@ -132,7 +136,7 @@ def trim(
             common.deeds,
         )
         with shared:
-            return trim_fleet(settings, topics, one_off, how)
+            return trim_fleet(settings, named.topics, one_off, how)
     saved: Plan | None = None
     if plan is not None:
         saved = read_saved(plan, clusters.cluster)
@@ -140,7 +144,7 @@ def trim(
             check_plan(saved, Selection(rules.flags_alone(one_off), ()), max_age)
 
     def selection() -> Selection:
-        return rules.selection(settings.policy, topics, one_off)
+        return rules.selection(settings.policy, named.topics, one_off, named.partitions)
 
     today = selection()
     if saved is not None:
@@ -151,17 +155,18 @@ def trim(
         memories = settings.memories(reader, today.policy.state)
         if saved is not None:
             check_its_cluster(saved, reader)
-            made = saved
+            whole = saved
         else:
             with shown(quiet=common.quiet) as progress:
-                made = plan_now(settings, reader, today, make, progress, memories)
-            for note in () if common.quiet else made.notes:
+                whole = plan_now(settings, reader, today, make, progress, memories)
+            for note in () if common.quiet else whole.notes:
                 warn(note.text)
+        made = named_alone(settings, whole, today)
         if not dry_run and not yes and made.totals.trim:
             from kretain.render.plan import print_plan
             from kretain.render.trim import question
 
-            asked = within_limits(settings, made, max_partitions, today.policy.limits)
+            asked = within_limits(settings, made, max_partitions, today.policy.limits, whole)
             confirm(
                 lambda: question(asked),
                 lambda: print_plan(asked, PlanOutput.table, every_row=False),

@@ -77,8 +77,12 @@ def check_its_cluster(plan: Plan, reader: ClusterReader) -> None:
     check_cluster(plan, reader.metadata([]).cluster_id)
 
 
-def within_limits(settings: Resolved, plan: Plan, max_partitions: int | None, limits: Limits) -> Plan:
+def within_limits(
+    settings: Resolved, plan: Plan, max_partitions: int | None, limits: Limits, whole: Plan | None = None
+) -> Plan:
     """Return the plan of those partitions alone that a trim takes.
+
+    ``whole`` is the plan of all managed partitions, if ``plan`` has only some of them.
 
     Raises:
         trim.RefusedError: they exceed a limit of the policy (G6).
@@ -89,7 +93,7 @@ def within_limits(settings: Resolved, plan: Plan, max_partitions: int | None, li
 
     asked = asked_for(plan, max_partitions)
     day = past_day(settings.state_dir, plan.cluster_id, now_ms(), limits)
-    if over := exceeded(plan, asked, day, limits):
+    if over := exceeded(plan if whole is None else whole, asked, day, limits):
         raise RefusedError(over)
     return asked
 

@@ -55,6 +55,19 @@ def plan_now(
     )
 
 
+def named_alone(settings: Resolved, plan: Plan, selection: Selection) -> Plan:
+    """Return the plan of those partitions alone that TOPIC:PARTITION arguments name; without these, the plan itself.
+
+    Raises:
+        NothingMatchesError: the plan has no such partition.
+    """
+    from retention_cli.trim.asked import of_partitions
+    from retention_cli.trim.history import past_day
+
+    limits = selection.policy.limits
+    return of_partitions(plan, selection, lambda: past_day(settings.state_dir, plan.cluster_id, now_ms(), limits))
+
+
 def save_plan(made: Plan, out: Path) -> None:
     """Save a plan: Parquet if the file is called ``.parquet``, else JSON. The file is complete, or not there.
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kretain.completion.complete import complete_groups, complete_topics
+from kretain.completion.complete import complete_groups, complete_partitions, complete_topics
 from kretain.errors import UsageError
 from kretain.options.common import OptionGroup, duration_ms, option, time_ms
+from retention_cli.core.model import TopicPartition
 from retention_cli.policy.settings import OneOff
 from retention_cli.policy.shown import shown
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # importing these is slow, and --help must be fast
 
 ONE_OFF = "One-off rules (in place of the policy file's; its guards and limits stay)"
 _LAST_MS = 2**63 - 1
+_LONGEST_NUMBER = 10
 
 
 class Unconsumed(StrEnum):
@@ -53,6 +55,62 @@ Topics = Annotated[
         help="Topic names, globs ('orders.*', '*') or re:^…$; default: all that the policy matches.",
     ),
 ]
+
+
+PartedTopics = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TOPIC[:PARTITION]",
+        show_default=False,
+        autocompletion=complete_partitions,
+        callback=patterns,
+        help="Topic names, globs ('orders.*', '*') or re:^…$; default: all that the policy matches. Behind a name, "
+        "a colon and a number: that partition alone.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """TOPIC arguments: names and patterns, and the partitions that stand behind some names (None: no arguments)."""
+
+    topics: list[str] | None
+    partitions: frozenset[TopicPartition] = frozenset()
+
+    def check_one_cluster(self) -> None:
+        """Raise UsageError if partitions are named: over several clusters a topic may have other ones in each."""
+        if self.partitions:
+            raise UsageError("TOPIC:PARTITION is for one cluster: name it with --cluster NAME, or --context")
+
+
+def asked(given: list[str] | None) -> Asked:
+    """Return the TOPIC and TOPIC:PARTITION arguments. A topic that is also given as a whole is meant as a whole.
+
+    Raises:
+        UsageError: what stands behind a colon is no partition's number, or before it no name.
+    """
+    if given is None:
+        return Asked(None)
+    parsed = [(text, None) if text.startswith("re:") else topic_partition(text) for text in given]
+    whole = {name for name, partition in parsed if partition is None}
+    parted = {TopicPartition(name, number) for name, number in parsed if number is not None and name not in whole}
+    return Asked(list(dict.fromkeys(name for name, _ in parsed)), frozenset(parted))
+
+
+def topic_partition(text: str) -> tuple[str, int | None]:
+    """Return a TOPIC or TOPIC:PARTITION argument's two parts.
+
+    Raises:
+        UsageError: what stands behind the colon is no partition's number, or before it no name.
+    """
+    name, colon, number = text.partition(":")
+    if not colon:
+        return text, None
+    if not (number.isascii() and number.isdigit() and len(number) <= _LONGEST_NUMBER):
+        raise UsageError(f"{text!r}: {number!r} is not a partition's number")
+    if not name or any(sign in name for sign in "*?["):
+        raise UsageError(f"{text!r}: a partition is of one topic, in full")
+    return name, int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +192,13 @@ GroupsOption = Annotated[
 ]
 
 
-def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff) -> Selection:
-    """Return the policy overridden by the flags, and the selected topics.
+def selection(
+    policy_file: Path | None,
+    topics: list[str] | None,
+    flags: OneOff,
+    partitions: frozenset[TopicPartition] = frozenset(),
+) -> Selection:
+    """Return the policy overridden by the flags, and the selected topics and partitions.
 
     Raises:
         UsageError: there is neither a policy file nor a one-off rule with a TOPIC.
@@ -156,7 +219,7 @@ def selection(policy_file: Path | None, topics: list[str] | None, flags: OneOff)
         if not topics:
             raise UsageError("a one-off rule without a policy file needs a TOPIC (a glob; '*' for all)")
         policy = flags_alone(flags)
-    return Selection(policy.with_one_off(flags), tuple(topics or ()))
+    return Selection(policy.with_one_off(flags), tuple(topics or ()), partitions)
 
 
 def flags_alone(flags: OneOff) -> Any:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kretain.errors import UsageError
+from kretain.options.rules import asked
 from kretain.render.trim import question
+from retention_cli.core.model import Decision
 from retention_cli.decide.guards.limits import Amount
+from retention_cli.plan.value import Totals
+from retention_cli.policy.model import Policy
+from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
-from retention_cli.trim.asked import asked_for, exceeded
+from retention_cli.trim.asked import asked_for, exceeded, of_partitions
 from tests.unit.plan.test_plan import EVERY
+from tests.unit.plan.test_plan import plan as made
+from tests.unit.trim.test_reconcile import row
 
 GOING = [one for one in EVERY.decisions if one.action == "trim"]
 
@@ -41,3 +51,99 @@ def test_the_question_says_how_much_where_and_who_has_yet_to_read_it() -> None:
     assert f"from 1 partition of {GOING[0].topic} in cluster {EVERY.cluster_id} ({EVERY.bootstrap})?" in text
     assert text.endswith("This can't be undone.")
     assert ("NOT been read by" in text) == bool(GOING[0].unconsumed)
+
+
+def wanting(*given: str, limits: Limits = Limits()) -> Selection:  # noqa: B008  (a frozen value)
+    named = asked(list(given))
+    return Selection(Policy("p.yaml", "sha256:x", limits=limits), tuple(named.topics or ()), named.partitions)
+
+
+ROWS = st.builds(
+    lambda topic, partition, action, records: row(
+        topic=topic,
+        partition=partition,
+        action=action,
+        trim_to=records if action == "trim" else None,
+        records=records if action == "trim" else 0,
+        size_bytes=0,
+    ),
+    st.sampled_from(["a", "b", "c"]),
+    st.integers(0, 4),
+    st.sampled_from(["trim", "keep", "hold", "skip"]),
+    st.integers(1, 9),
+)
+
+
+@given(
+    st.lists(ROWS, unique_by=lambda one: one.tp, min_size=1),
+    st.sets(st.tuples(st.sampled_from("ab"), st.integers(0, 4)), min_size=1),
+    st.sets(st.sampled_from(["b", "c", "[ac]"])),
+)
+def test_partitions_are_filtered_from_the_whole_plan_and_never_trim_more(
+    rows: list[Decision], partitions: set[tuple[str, int]], whole: set[str]
+) -> None:
+    plan = made(*sorted(rows, key=lambda one: one.tp))
+    given_ = [*sorted(whole), *(f"{topic}:{number}" for topic, number in sorted(partitions))]
+    selection = wanting(*given_)
+
+    if not selection.partitions:
+        assert of_partitions(plan, selection, Amount) is plan
+        return
+
+    def is_asked(one: Decision) -> bool:
+        by_name = one.topic in whole or ("[ac]" in whole and one.topic in "ac")
+        return by_name or (one.topic, one.partition) in partitions
+
+    try:
+        narrow = of_partitions(plan, selection, Amount)
+    except NothingMatchesError:
+        missing = {one for one in partitions if one[0] not in whole} - {tuple(one.tp) for one in rows}
+        assert missing
+        return
+    assert list(narrow.decisions) == [one for one in plan.decisions if is_asked(one)]
+    assert narrow.totals == Totals.of(narrow.decisions)
+    assert set(narrow.decisions) <= set(plan.decisions)
+    assert selection.settings_for("a") == wanting(*(selection.topics)).settings_for("a"), "topics are decided whole"
+
+
+def test_without_partitions_the_plan_is_as_it_was_and_one_that_is_not_there_is_named() -> None:
+    assert of_partitions(EVERY, wanting("*"), Amount) is EVERY
+    topic = EVERY.decisions[0].topic
+    with pytest.raises(NothingMatchesError, match=f"{topic} has no partition 9 here: it has 0 to 4"):
+        of_partitions(EVERY, wanting(f"{topic}:9"), Amount)
+    with pytest.raises(NothingMatchesError, match="the plan has none of its partitions"):
+        of_partitions(EVERY, wanting("other:0"), Amount)
+
+
+def test_limits_are_those_of_the_partitions_asked_for() -> None:
+    topic, most = EVERY.decisions[0].topic, Limits(max_records=GOING[0].records)
+    assert exceeded(EVERY, EVERY, Amount(), most)
+    assert not of_partitions(EVERY, wanting(f"{topic}:0", limits=most), Amount).refusals
+    assert of_partitions(EVERY, wanting(f"{topic}:0", limits=most), lambda: Amount(1, 1)).refusals
+
+
+@pytest.mark.parametrize(
+    ("given_", "topics", "again"),
+    [
+        (["a:1", "b", "a:0"], ("a", "b"), ("a:0", "a:1", "b")),
+        (["a:1", "a"], ("a",), ("a",)),
+        (["re:^a:1$", "*"], ("re:^a:1$", "*"), ("re:^a:1$", "*")),
+    ],
+)
+def test_arguments_are_kept_as_given(given_: list[str], topics: tuple[str, ...], again: tuple[str, ...]) -> None:
+    selection = wanting(*given_)
+    assert selection.topics == topics
+    assert selection.given == again
+    assert wanting(*again) == selection
+
+
+@pytest.mark.parametrize("text", ["a:", "a:x", "a:-1", "a:1:2", "a:²", "*:1", ":1", "a:" + "1" * 5000])
+def test_what_is_no_partition_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match=r"is not a partition's number|of one topic"):
+        asked([text])
+
+
+def test_partitions_are_of_one_cluster() -> None:
+    asked(["a"]).check_one_cluster()
+    with pytest.raises(UsageError, match="for one cluster"):
+        asked(["a:1"]).check_one_cluster()

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.wire.connections import error_named
 from retention_cli.core.model import TopicPartition
 from retention_cli.plan.target import Target
 from retention_cli.trim.verify import Answer, Unanswered, judge
@@ -14,7 +15,7 @@ from tests.unit.trim.test_reconcile import row
 
 TP = TopicPartition("orders", 0)
 LOST = RequestFailedError("timed out", retriable=True)
-DENIED = RequestFailedError("TOPIC_AUTHORIZATION_FAILED", retriable=False, answered=True)
+DENIED = error_named(29, needs="DELETE")
 LATE = RequestFailedError("REQUEST_TIMED_OUT", retriable=True, answered=True)
 
 
@@ -34,7 +35,7 @@ def asked_for(offset: int, log_start: int = 2) -> Target:
         (9, None, "unverified", "verify", "could not be read back"),
         (8, 3, "failed", "verify", "answered 8, but the log still starts at 3"),
         # It refused before it touched its log.
-        (DENIED, 8, "unchanged", "gone", "refused (TOPIC_AUTHORIZATION_FAILED)"),
+        (DENIED, 8, "unchanged", "gone", "refused (this user needs DELETE on the topic (TOPIC_AUTHORIZATION_FAILED))"),
         (DENIED, 9, "unchanged", "gone", "not this trim"),
         (DENIED, 3, "failed", "delete", "TOPIC_AUTHORIZATION_FAILED"),
         (DENIED, None, "failed", "delete", "TOPIC_AUTHORIZATION_FAILED"),
