@@ -28,7 +28,7 @@ class Held:
         self.policy, self.pipe = folder / "policy.yaml", folder / "settings"
         self.policy.write_text(consumed(self.topic))
         os.mkfifo(self.pipe)
-        self._command = Command(world, folder, spark_folder, "trim")
+        self._command = Command(world, folder, spark_folder, "trim", own_group=True)
         self.running: subprocess.Popen[str] | None = None
 
     def start(self, url: str, *more: str) -> subprocess.Popen[str]:
@@ -105,6 +105,19 @@ def test_spark_in_this_process_that_is_killed(held: Held, tmp_path: Path, monkey
     assert said.startswith("kretain: Spark could not carry it out: its process on this machine is gone (")
     assert "look whether Spark is up, then run again" in said
     assert not list(scratch.glob("kretain-*"))
+
+
+@pytest.mark.parametrize("all_of_it", [False, True], ids=["this process", "its group"])
+def test_ctrl_c_is_one_line(held: Held, all_of_it: bool) -> None:
+    """In a terminal the whole group gets it: Spark's JVM and its Python workers, too."""
+    running = held.start("local[2]")
+    if all_of_it:
+        os.killpg(running.pid, signal.SIGINT)
+    else:
+        running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=120)
+    assert (running.returncode, out, err) == (130, "", "kretain: interrupted\n")
+    assert held.world.ends(held.topic) == (0, 9)
 
 
 @pytest.mark.long  # a cluster of its own

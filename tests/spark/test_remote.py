@@ -48,6 +48,7 @@ class Command:
     spark_folder: Path
     name: str = "plan"
     environ: Mapping[str, str] = field(default_factory=dict)
+    own_group: bool = False
 
     def run(self, *arguments: str, state: str) -> subprocess.CompletedProcess[str]:
         done = self.start(*arguments, state=state)
@@ -64,6 +65,7 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             env={**environment(self.spark_folder), "PYTHONPATH": ":".join(sys.path), **self.environ},
+            start_new_session=self.own_group,
         )
 
     def plan(self, policy: Path, *arguments: str, state: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import sys
@@ -147,6 +148,8 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     builder = SparkSession.builder
     for key, value in (defaults | given | {"spark.master": master, _DRIVER_OPTIONS: driver}).items():
         builder = builder.config(key, value)
+    if not logging.root.handlers:  # Py4J logs each broken connection there, with a traceback; kretain reports it itself
+        logging.root.addHandler(logging.NullHandler())
     with _stderr_to(folder / LOG):
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
