@@ -201,6 +201,7 @@ def test_partitions_come_in_their_order_and_without_what_bash_has_already(
     line = f"kretain explain {names.stem}-orders.eu:"
     assert eventually(lambda: listed(line, environ)) == [str(number) for number in range(11)]
     assert eventually(lambda: listed(line + "1", environ)) == ["1", "10"]
+    assert eventually(lambda: listed(line.replace("explain", "trim") + "1", environ)) == ["1", "10"]
 
 
 def test_the_connection_is_that_of_the_line(names: Names, environ: dict[str, str]) -> None:

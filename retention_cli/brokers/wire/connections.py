@@ -26,7 +26,7 @@ from retention_cli.brokers.errors import (
 )
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections
-from retention_cli.brokers.wire.words import NO_ANSWER, code_problem, connection_problem
+from retention_cli.brokers.wire.words import LATE, NO_ANSWER, code_problem, connection_problem
 
 IN_FLIGHT: Final = 4
 """Requests in flight per broker: the client allows five on a connection."""
@@ -124,7 +124,7 @@ class Wire:
                 raise UnauthorizedError(f"{self._settings.bootstrap} refused the connection: {refusal}")
             said = self._heard.last or "no answer"
             listener = f"; is it a listener for {self._settings.protocol}"
-            if said == NO_ANSWER:
+            if said in (NO_ANSWER, LATE):
                 said += f"{listener}?"
             if said == "socket disconnected":  # the only sign of a refusal if the broker disconnects right after it
                 right = "is the token for it" if self._settings.oauth is not None else "are name and password right"

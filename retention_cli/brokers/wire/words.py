@@ -13,6 +13,7 @@ from typing import Any, Final
 import kafka.errors as kafka_errors
 
 NO_ANSWER: Final = "what it sent is no answer of a broker, or far longer than what was asked for"
+LATE: Final = "no answer came in time"
 _GONE: Final = "it is not there, or this user may not DESCRIBE it"
 _MOVED: Final = "its leader has just changed"
 _FEW: Final = "too few of its replicas are in sync"
@@ -55,9 +56,9 @@ _RESOURCES: Final[Mapping[str, str]] = {
 _LOCAL: Final[Mapping[str, str]] = {
     "_TRANSPORT": "the connection to the broker broke",
     "_RESOLVE": "the broker's name is not known here",
-    "_TIMED_OUT": "no answer came in time",
-    "_MSG_TIMED_OUT": "no answer came in time",
-    "_TIMED_OUT_QUEUE": "no answer came in time",
+    "_TIMED_OUT": LATE,
+    "_MSG_TIMED_OUT": LATE,
+    "_TIMED_OUT_QUEUE": LATE,
     "_ALL_BROKERS_DOWN": "no broker can be reached",
     "_AUTHENTICATION": "the brokers did not accept the user or the password",
     "_BAD_MSG": "the bytes of a record are damaged",
@@ -179,6 +180,8 @@ def connection_problem(
         return NO_ANSWER
     if (words := tls_problem(text, sends_ours=sends_ours, sasl=mechanism is not None)) is not None:
         return words
+    if "timed out" in text.lower():
+        return LATE
     if "DNS" in text:
         return "no address is known for its name: is it right, and is the name server up?"
     text = text.removeprefix(f"[Error {getattr(error, 'errno', '')}] ")

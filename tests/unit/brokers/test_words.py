@@ -77,6 +77,7 @@ def test_tls_names_the_settings_that_are_given() -> None:
             kafka_errors.KafkaConnectionError("DNS lookup failed for nowhere:9092, gaierror(-2, 'Name or …')"),
             "no address is known for its name: is it right, and is the name server up?",
         ),
+        (kafka_errors.KafkaTimeoutError("Request timed out after 2997 ms"), "no answer came in time"),
         (kafka_errors.NodeNotReadyError("3"), "broker 3 can't be reached"),
     ],
 )
