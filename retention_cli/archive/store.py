@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.core.extras import arrow
+from retention_cli.core.file_words import store_problem
 from retention_cli.core.filesystems import FilesystemError, connect
 
 RENAMES: Final = ("hdfs",)
@@ -200,7 +201,7 @@ class Store:
         try:
             yield
         except OSError as error:
-            text = error.strerror or " ".join(str(error).split())
+            text = store_problem(error)
             raise ArchiveError(f"{self.shown(path)} can't be {done}: {text}") from None
 
 

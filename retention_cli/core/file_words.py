@@ -39,6 +39,21 @@ _PARQUET: Final = (
     ("eof", "it was cut short"),
     ("memory", "its columns do not fit in memory, or its bytes are damaged"),
 )
+_STORES: Final = (
+    ("access_denied", "the store does not let these credentials do that (access denied): grant it"),
+    ("http status 403", "the store does not accept these credentials, or does not let them do that (HTTP 403)"),
+    ("no_such_bucket", "there is no such bucket"),
+    ("http status 404", "there is no such bucket, or nothing of that name (HTTP 404)"),
+    ("invalid_access_key_id", "the store does not know this access key"),
+    ("invalid_client_token_id", "the store does not know this access key"),
+    ("signature_does_not_match", "the secret does not fit the access key"),
+    ("expired", "the credentials have expired"),
+    ("slow_down", "the store throttles: try again later"),
+    ("http status 503", "the store is too busy: try again later (HTTP 503)"),
+    ("network_connection", "the store can't be reached: look at its endpoint and the network"),
+    ("curlcode", "the store can't be reached: look at its endpoint and the network"),
+)
+"""What clients of object stores say. No other store has these words in its errors, so all else is passed on."""
 _SQLITE: Final = (
     ("not a database", "it is no SQLite database"),
     ("malformed", "it is damaged"),
@@ -112,6 +127,14 @@ def parquet_problem(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return _first(_PARQUET, str(error), "its bytes are damaged, or it is no Parquet file")
+
+
+def store_problem(error: OSError) -> str:
+    """Return why a file system or an object store failed, in one line, from what the system or pyarrow says."""
+    if error.strerror:
+        return error.strerror
+    text = " ".join(str(error).split())
+    return _first(_STORES, text, text) if "AWS Error" in text else text
 
 
 def sqlite_problem(error: BaseException) -> str:

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import from_json
 
-from retention_cli.core.file_words import json_problem, parquet_problem, schema_problem, sqlite_problem
+from retention_cli.core.file_words import json_problem, parquet_problem, schema_problem, sqlite_problem, store_problem
 
 CUT = "it ends in the middle: it was cut short"
 
@@ -113,3 +113,28 @@ def test_sqlite(tmp_path: Path) -> None:
         db.execute("SELECT 1 FROM x")
     assert sqlite_problem(error.value) == "it is no SQLite database"
     assert sqlite_problem(ValueError("it is of another cluster")) == "it is of another cluster"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(13, "Permission denied"), "Permission denied"),
+        (
+            OSError(
+                "When listing in bucket 'b': AWS Error ACCESS_DENIED during ListObjectsV2 operation: Access Denied"
+            ),
+            "the store does not let these credentials do that (access denied): grant it",
+        ),
+        (
+            OSError("When reading 'k': AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No body."),
+            "the store does not accept these credentials, or does not let them do that (HTTP 403)",
+        ),
+        (
+            OSError("When listing: AWS Error NETWORK_CONNECTION during ListObjectsV2 operation: curlCode: 7"),
+            "the store can't be reached: look at its endpoint and the network",
+        ),
+        (OSError("HDFS is in\nsafe mode"), "HDFS is in safe mode"),
+    ],
+)
+def test_a_store_that_refuses_or_is_not_there(error: OSError, said: str) -> None:
+    assert store_problem(error) == said

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from retention_cli.core.extras import MissingPartError, arrow
+from retention_cli.core.file_words import store_problem
 from retention_cli.core.filesystems import FilesystemError, connect
 from retention_cli.observe.floors.sources.interface import SourceError
 
@@ -52,5 +53,5 @@ class Storage:
         except (FilesystemError, MissingPartError) as error:
             raise SourceError(f"{self.shown}: {error}") from None
         except OSError as error:
-            text = error.strerror or " ".join(str(error).split()).replace(self.url, self.shown)
+            text = store_problem(error).replace(self.url, self.shown)
             raise SourceError(f"{self.shown}: {text}") from None
