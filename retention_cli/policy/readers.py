@@ -20,7 +20,6 @@ from retention_cli.policy.patterns import compiled
 from retention_cli.policy.settings import event_source
 from retention_cli.policy.shown import short, shown
 
-_DIR: Final = re.compile(r"(\d+:)?[^:]*[/\\].*")
 _SOURCE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _REMOTE_TOPICS: Final = re.compile(r"[A-Za-z0-9._-]{0,200}\{topic\}[A-Za-z0-9._-]{0,200}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -31,11 +30,11 @@ _LARGEST: Final = 2**63 - 1
 """What Kafka's protocol has room for, in ms and in bytes."""
 
 
-_Item = tuple[tuple[str | int, ...], str]
+Item = tuple[tuple[str | int, ...], str]
 _T = TypeVar("_T")
 
 
-def _right(found: _T, wrong: list[_Item]) -> _T:
+def right(found: _T, wrong: list[Item]) -> _T:
     """Return a value whose parts were read, if none of them is wrong; raise all problems otherwise."""
     if wrong:
         raise ItemsError(wrong)
@@ -117,38 +116,6 @@ def read_factor(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
         raise ValueError(f"{shown(value)} is not a factor: more than 0, and at most 1")
     return float(value)
-
-
-def read_sizes_by_dir(value: object) -> dict[str, int]:
-    """Read one size for all disks (``*``), or one per ``DIR`` or ``BROKER:DIR``."""
-    if not isinstance(value, dict):
-        return {"*": read_bytes(value)}
-    found: dict[str, int] = {}
-    wrong: list[_Item] = []
-    for key, size in value.items():
-        if not isinstance(key, str) or _DIR.fullmatch(key) is None:
-            wrong.append(
-                ((str(key),), f"{shown(key)} is not a log dir: write it as the broker does, /data, or 1:/data")
-            )
-            continue
-        try:
-            found[key] = read_bytes(size)
-        except ValueError as error:
-            wrong.append(((key,), str(error)))
-    return _right(found, wrong)
-
-
-def read_devices(value: object) -> list[list[str]]:
-    """Read a list per device of the log dirs that are on it."""
-    if not isinstance(value, list) or not all(isinstance(one, list) and one for one in value):
-        raise ValueError("give a list per device of the log dirs that are on it, such as [[/data/a, /data/b]]")
-    dirs = [one for device in value for one in device]
-    for one in dirs:
-        if not isinstance(one, str) or _DIR.fullmatch(one) is None:
-            raise ValueError(f"{shown(one)} is not a log dir: write it as the broker does, /data, or 1:/data")
-        if dirs.count(one) > 1:
-            raise ValueError(f"{short(one)} is on two devices")
-    return [list(one) for one in value]
 
 
 def read_paths(value: object) -> list[str]:
@@ -247,24 +214,24 @@ def read_names(value: object) -> list[str]:
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list):
         raise ValueError(f"{shown(value)} is not a name or a list of names")  # noqa: TRY004  (pydantic wants ValueError)
-    wrong: list[_Item] = [
+    wrong: list[Item] = [
         ((index,), f"{shown(name)} is not a name (quote it, if it is one that YAML takes for a number)")
         for index, name in enumerate(values)
         if not isinstance(name, str) or not name
     ]
-    return _right(list(values), wrong)
+    return right(list(values), wrong)
 
 
 def read_patterns(value: object) -> list[str]:
     """Read a name, a glob or ``re:`` and a regular expression, or a list of these."""
     found = read_names(value)
-    wrong: list[_Item] = []
+    wrong: list[Item] = []
     for index, pattern in enumerate(found):
         try:
             compiled(pattern)
         except ValueError as error:
             wrong.append(((index,), str(error)))
-    return _right(found, wrong)
+    return right(found, wrong)
 
 
 def read_topic_patterns(value: object) -> list[str]:

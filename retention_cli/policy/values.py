@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from retention_cli.policy import disk_readers as d
 from retention_cli.policy import readers as r
 
 _DURATION_PATTERN = r"^\s*\d+(\.\d+)?\s*(ms|s|m|min|h|d|w)\s*$"
@@ -72,7 +73,7 @@ Factor = Annotated[
 ]
 SizesByDir = Annotated[
     dict[str, int],
-    BeforeValidator(r.read_sizes_by_dir),
+    BeforeValidator(d.read_sizes_by_dir),
     WithJsonSchema({"anyOf": [*_SIZE["anyOf"], {"type": "object", "additionalProperties": _SIZE}]}),
 ]
 Paths = Annotated[
@@ -89,7 +90,7 @@ Paths = Annotated[
 ]
 Devices = Annotated[
     list[list[str]],
-    BeforeValidator(r.read_devices),
+    BeforeValidator(d.read_devices),
     WithJsonSchema({"type": "array", "items": {"type": "array", "items": {"type": "string"}, "minItems": 1}}),
 ]
 RecordOrSegment = Annotated[
