@@ -8,7 +8,7 @@ JOBS ?= 2
 SEEDS ?= 0-10000
 IN_PARALLEL = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 
-.PHONY: help install demo test test-all test-long simulate check bench generated clean
+.PHONY: help install demo test test-all test-long simulate check bench dist generated clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,11 +39,15 @@ check: $(VENV)/.dev  ## lint, types, and that nothing generated is out of date
 bench: $(VENV)/.dev  ## measure beside Kafka's own tools and the yardstick (about 10 minutes)
 	$(BIN)/python -m bench.run
 
-generated: $(VENV)/.dev  ## write completions/ and docs/commands.md anew
+dist: $(VENV)/.dev  ## the wheel and the source package, into dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+
+generated: $(VENV)/.dev  ## write completions/, man/ and docs/commands.md anew
 	$(BIN)/python -m kretain.completion.generated
 
 clean:  ## take .venv and caches away
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -55,5 +59,5 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[demo,spark,zookeeper,report,metrics,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[demo,all,dev]'
 	@touch $@ $(VENV)/.demo

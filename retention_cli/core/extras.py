@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from retention_cli.core.install import how_to_add
+
 
 class MissingPartError(Exception):
     """An optional part of kretain is not installed; the text says how to get it."""
@@ -59,4 +61,4 @@ def _part(module: str, need: str, extra: str, otherwise: str = "") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingPartError(f"{need}: pip install 'kretain[{extra}]'{otherwise} ({error})") from None
+        raise MissingPartError(f"{need}: {how_to_add(extra)}{otherwise} ({error})") from None

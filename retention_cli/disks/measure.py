@@ -15,6 +15,7 @@ from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import MissingPartError, numpy
+from retention_cli.core.install import how_to_add
 from retention_cli.core.model import Maybe, PartitionFacts, Reason, TopicPartition, Unknown, Usage, known
 from retention_cli.core.units import format_duration, format_time
 from retention_cli.decide.decision import Limit
@@ -53,7 +54,6 @@ _OLD_MS: Final = 3_600_000
 _CHANGED: Final = Unknown.because(
     "R6", "its topic or its leader changed while it was looked up how far disks want it trimmed: run again"
 )
-_NO_NUMPY: Final = Unknown.because("R6", "R6 needs numpy, also without an inventory: pip install 'kretain[parquet]'")
 
 
 @dataclass(slots=True)
@@ -260,7 +260,7 @@ class DiskState:
         try:
             numpy()
         except MissingPartError:
-            self._outcomes = [DiskOutcome(disk, self.rules.percent, _NO_NUMPY) for disk in self.disks]
+            self._outcomes = [DiskOutcome(disk, self.rules.percent, _no_numpy()) for disk in self.disks]
             percent = 100.0 if self.rules.percent is None else self.rules.percent
             may_be_above = {
                 tp
@@ -268,7 +268,7 @@ class DiskState:
                 if isinstance(one.room, Unknown) or excess_bytes(one.room, percent) > 0
                 for tp in one.replicas
             }
-            return {tp: _NO_NUMPY for tp in tps if tp in may_be_above}
+            return {tp: _no_numpy() for tp in tps if tp in may_be_above}
         return None
 
     def settle(self, outcomes: Sequence[DiskOutcome]) -> None:
@@ -333,3 +333,7 @@ class DiskState:
             for tp in disk.replicas
             if disk.dirs and tp in tps and self._leaders[tp].leader == disk.broker
         }
+
+
+def _no_numpy() -> Unknown:
+    return Unknown.because("R6", f"R6 needs numpy, also without an inventory: {how_to_add('parquet')}")

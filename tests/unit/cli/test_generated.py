@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from kretain.completion import generated
+from kretain.completion.manual import manual_pages
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    for name in ("completions", "docs"):
+    for name in ("completions", "docs", "man"):
         shutil.copytree(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -45,3 +47,22 @@ def test_writing_brings_all_of_them_up_to_date(copy: Path, monkeypatch: pytest.M
     generated.main()
     for path, text in before.items():
         assert path.read_text() == text
+
+
+def test_every_command_has_a_manual_page_with_its_options() -> None:
+    """Each option of the reference is in its command's page, and no line of text is taken for a request of roff."""
+    page = (ROOT / "docs" / "commands.md").read_text()
+    pages = manual_pages(page, "1")
+    assert {"kretain.1", "kretain-plan.1", "kretain-trim.1", "kretain-archive.1"} <= set(pages)
+    assert len(pages) == page.count("\n## `kretain ") + 1
+    whole = "".join(pages.values()).replace("\\-", "-")
+    assert set(re.findall(r"`(--[a-z-]+)", page)) <= set(re.findall(r"(--[a-z-]+)", whole))
+    requests = {line.split()[0] for line in whole.splitlines() if line.startswith((".", "'"))}
+    assert requests == {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi"}
+    assert manual_pages("# Commands\n.dot\n\n'quote `a` \\ b\n", "1")["kretain.1"].splitlines()[2:] == [
+        "kretain \\- \\&.dot",
+        ".SH DESCRIPTION",
+        "\\&.dot",
+        ".PP",
+        "\\&'quote \\fBa\\fR \\e b",
+    ]

@@ -20,7 +20,7 @@ ROOMS = (
 PURE = [
     path
     for room, but in (
-        ("core", ("clock", "files", "filesystems", "state_dir")),
+        ("core", ("clock", "files", "filesystems", "install", "state_dir")),
         ("decide", ()),
         ("disks/solve", ("batch_view", "dictionary", "estimated", "inventory_view", "oldest_first")),
     )

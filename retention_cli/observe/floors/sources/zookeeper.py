@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from retention_cli.core.files import read_file
+from retention_cli.core.install import how_to_add
 from retention_cli.observe.floors.sources.interface import MAX_OFFSET, Consumer, Consumers, Position, Reach, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
@@ -46,7 +47,7 @@ def read(source: FloorSource, reach: Reach) -> Consumers:
         from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
         from kazoo.handlers.threading import KazooTimeoutError
     except ImportError as error:
-        raise SourceError(f"ZooKeeper needs kazoo: pip install 'kretain[zookeeper]' ({error})") from None
+        raise SourceError(f"ZooKeeper needs kazoo: {how_to_add('zookeeper')} ({error})") from None
     timeout_s = source.timeout_ms / 1000
     deadline = time.monotonic() + timeout_s
     auth = [("digest", _secret(Path(source.auth_file)))] if source.auth_file else None
