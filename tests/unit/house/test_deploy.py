@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import promql_parser
 import pytest
 import yaml
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from retention_cli import __version__
 from retention_cli.watch.board import Board
 from retention_cli.watch.failures import KINDS
 from retention_cli.watch.measured import Groups, Measured
@@ -124,8 +128,9 @@ def test_the_pages_metrics_and_kinds_are_the_real_ones() -> None:
     assert set(re.findall(r"`(\w+)`", kinds)) == {"kind", *KINDS}
 
 
-def test_the_units_command_line_parses() -> None:
-    text = (DEPLOY / "kretain-watch.service").read_text()
+@pytest.mark.parametrize("unit", ["kretain-watch", "kretain-trim"])
+def test_the_units_command_line_parses(unit: str) -> None:
+    text = (DEPLOY / f"{unit}.service").read_text()
     line = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
     assert line is not None
     words = shlex.split(line[1])
@@ -134,6 +139,14 @@ def test_the_units_command_line_parses() -> None:
     seconds = re.search(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
     assert seconds is not None
     assert int(seconds[1]) > 30 + 5, "a batch, and asking whether it may still go"
+
+
+def test_the_timer_starts_the_unit_of_its_name_and_makes_up_for_nothing() -> None:
+    timer = (DEPLOY / "kretain-trim.timer").read_text()
+    assert (DEPLOY / "kretain-trim.service").is_file()
+    assert "Type=oneshot" in (DEPLOY / "kretain-trim.service").read_text()
+    assert "Persistent=false" in timer
+    assert re.search(r"^OnCalendar=\*:0/15$", timer, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["kubernetes-deployment.yaml", "kubernetes-cronjob.yaml"])
@@ -162,3 +175,70 @@ def test_a_manifests_command_lines_parse_and_its_volumes_are_there(name: str, tm
             if probe in container:
                 assert container[probe]["httpGet"]["path"] in ("/healthz", "/readyz")
                 assert container[probe]["httpGet"]["port"] in {one["name"] for one in container["ports"]}
+
+
+# -- the chart ----------------------------------------------------------------------------
+
+HELM = DEPLOY / "helm"
+RENDERED = {"defaults": (), "all": ("--values", str(HELM / "all.yaml"))}
+HELM_MODULE = "helm.sh/helm/v3/cmd/helm@v3.17.4"
+
+
+def rendered(name: str) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all((HELM / "rendered" / f"{name}.yaml").read_text()) if one]
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_what_the_chart_renders_is_what_kubernetes_and_kretain_accept(name: str) -> None:
+    """By the schemas of Kubernetes; each command line parses, and each volume, claim and label is there."""
+    found = rendered(name)
+    for one in found:
+        kubernetes_validate.validate(one, "1.30", strict=True)
+    named = {(one["kind"], one["metadata"]["name"]) for one in found}
+    pods: list[tuple[str, dict[str, Any]]] = []
+    for one in found:
+        match one["kind"]:
+            case "Deployment":
+                labels = one["spec"]["template"]["metadata"]["labels"]
+                assert one["spec"]["selector"]["matchLabels"].items() <= labels.items()
+                pods.append((one["metadata"]["name"], one["spec"]["template"]))
+            case "CronJob":
+                pods.append((one["metadata"]["name"], one["spec"]["jobTemplate"]["spec"]["template"]))
+    [policy] = [one for one in found if one["kind"] == "NetworkPolicy"]
+    for _name, pod in pods:
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        [container] = pod["spec"]["containers"]
+        parse(container["args"])  # the image's entry point is the command
+        assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["spec"]["volumes"]}
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        for volume in pod["spec"]["volumes"]:
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in named
+            if "persistentVolumeClaim" in volume:
+                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in named
+    deletes = {name for name, pod in pods if {"trim", "--trim"} & set(pod["spec"]["containers"][0]["args"])}
+    expected = set() if name == "defaults" else {"prod-kretain-trim", "prod-kretain-watch"}
+    assert deletes == expected, "a chart that is installed as it is deletes nothing"
+
+
+def test_the_charts_policy_is_one() -> None:
+    from retention_cli.policy.load import parse_policy
+
+    values = yaml.safe_load((HELM / "kretain" / "values.yaml").read_text())
+    assert parse_policy(values["policy"], "values.yaml", "sha256:x").state == "cluster"
+    chart = yaml.safe_load((HELM / "kretain" / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__
+
+
+@pytest.mark.long
+def test_what_is_committed_is_what_helm_renders(tmp_path: Path) -> None:
+    """With a Helm that is built for it: minutes, and some hundred megabytes."""
+    environ = {**os.environ, "GOBIN": str(tmp_path), "GOFLAGS": "-modcacherw"}
+    subprocess.run(["go", "install", HELM_MODULE], env=environ, check=True, timeout=900)
+    helm = str(tmp_path / "helm")
+    subprocess.run([helm, "lint", str(HELM / "kretain")], check=True, timeout=60)
+    for name, values in RENDERED.items():
+        command = [helm, "template", "prod", str(HELM / "kretain"), *values]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        assert shown == (HELM / "rendered" / f"{name}.yaml").read_text()
