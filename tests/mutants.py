@@ -179,7 +179,19 @@ NEAREST: Final = {
 }
 """Which tests on brokers are nearest, by how a file's path begins."""
 
-PARTS: Final = ("tests", "docs", "completions", "bench", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+PARTS: Final = (
+    "tests",
+    "docs",
+    "completions",
+    "man",
+    "bench",
+    "Dockerfile",
+    ".dockerignore",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "Makefile",
+)
 """What tests look at beside the code."""
 
 HOUSE: Final = ("walls", "docs", "rules_doc", "generated", "development", "mutants")

@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from kretain.app import COMMANDS
+from kretain.completion.commands_page import commands_page
 from kretain.completion.manual import manual_pages
 from retention_cli import __version__
 
@@ -49,7 +51,7 @@ def wanted(root: Path) -> Iterator[tuple[Path, str]]:
     for shell, name in COMPLETIONS.items():
         yield root / "completions" / name, completion(shell)
     page = reference()
-    yield root / "docs" / "commands.md", page
+    yield root / "docs" / "commands.md", commands_page(page, {name: one[0] for name, one in COMMANDS.items()})
     for name, text in manual_pages(page, __version__).items():
         yield root / "man" / name, text
 

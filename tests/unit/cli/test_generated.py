@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kretain.completion import generated
+from kretain.completion.commands_page import MANY, commands_page
 from kretain.completion.manual import manual_pages
 
 ROOT = Path(__file__).parents[3]
@@ -50,13 +51,14 @@ def test_writing_brings_all_of_them_up_to_date(copy: Path, monkeypatch: pytest.M
 
 
 def test_every_command_has_a_manual_page_with_its_options() -> None:
-    """Each option of the reference is in its command's page, and no line of text is taken for a request of roff."""
+    """Each option of the reference is in some page, and no line of text is taken for a request of roff."""
     page = (ROOT / "docs" / "commands.md").read_text()
-    pages = manual_pages(page, "1")
+    pages = {path.name: path.read_text() for path in (ROOT / "man").iterdir()}
     assert {"kretain.1", "kretain-plan.1", "kretain-trim.1", "kretain-archive.1"} <= set(pages)
-    assert len(pages) == page.count("\n## `kretain ") + 1
+    assert len(pages) == page.count("\n### `kretain ") + 1
     whole = "".join(pages.values()).replace("\\-", "-")
     assert set(re.findall(r"`(--[a-z-]+)", page)) <= set(re.findall(r"(--[a-z-]+)", whole))
+    assert "--bootstrap-server" in pages["kretain-explain.1"].replace("\\-", "-"), "a page is whole by itself"
     requests = {line.split()[0] for line in whole.splitlines() if line.startswith((".", "'"))}
     assert requests == {".TH", ".SH", ".SS", ".PP", ".TP", ".nf", ".fi"}
     assert manual_pages("# Commands\n.dot\n\n'quote `a` \\ b\n", "1")["kretain.1"].splitlines()[2:] == [
@@ -66,3 +68,15 @@ def test_every_command_has_a_manual_page_with_its_options() -> None:
         ".PP",
         "\\&'quote \\fBa\\fR \\e b",
     ]
+
+
+def test_shared_options_are_told_once_and_no_others_are_lost() -> None:
+    common = "* `--many`: In all of them.\n"
+    reference = "# Commands\n\nWhat it is.\n\n**Commands**:\n\n* `c0`: x\n\n" + "".join(
+        f"## `kretain c{n}`\n\nDoes {n}.\n\n**Options**:\n\n* `--own-{n}`: Its own.\n{common}\n" for n in range(MANY)
+    )
+    page = commands_page(reference, {f"c{n}": "Odd" if n % 2 else "Even" for n in range(MANY)})
+    assert page.count("--many") == 1
+    assert all(f"--own-{n}" in page for n in range(MANY))
+    assert [line for line in page.splitlines() if line.startswith("## ")] == ["## Shared options", "## Even", "## Odd"]
+    assert page.index("kretain c2") < page.index("kretain c1"), "by group"
