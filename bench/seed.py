@@ -20,7 +20,11 @@ Record = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Shape:
-    """How large: topics of ten partitions; each group has committed on every partition of its topics."""
+    """How large: topics of ten partitions; each group has committed on every partition of its topics.
+
+    ``empty_share`` of the partitions, spread evenly, have no record, and commits beyond their end all the same: what
+    deleted and recreated topics leave behind.
+    """
 
     topics: int = 2_000
     partitions_a_topic: int = 10
@@ -28,6 +32,7 @@ class Shape:
     topics_a_group: int = 86
     records: int = 8
     prefix: str = "bench"
+    empty_share: float = 0.0
 
     @property
     def partitions(self) -> int:
@@ -39,6 +44,19 @@ class Shape:
 
     def names(self) -> list[str]:
         return [f"{self.prefix}-{number:05d}" for number in range(self.topics)]
+
+    def group_names(self) -> list[str]:
+        return [f"group-{number:04d}" for number in range(self.groups)]
+
+    def topics_of(self, group: int) -> list[int]:
+        """Return the numbers of the topics that a group has committed on."""
+        first = group * self.topics_a_group
+        return [(first + number) % self.topics for number in range(min(self.topics_a_group, self.topics))]
+
+    def records_in(self, topic: int, partition: int) -> int:
+        """Return how many records a partition holds."""
+        spread = (topic * self.partitions_a_topic + partition) * 619 % 1_000
+        return 0 if spread < self.empty_share * 1_000 else self.records
 
 
 def seed(bootstrap: str, shape: Shape, tell: Callable[[str], None]) -> None:
@@ -72,9 +90,9 @@ def _produce(bootstrap: str, shape: Shape) -> None:
     then = time.time_ns() // 1_000_000 - 10 * 86_400_000
     waiting = [
         (name, partition, record)
-        for name in shape.names()
+        for number, name in enumerate(shape.names())
         for partition in range(shape.partitions_a_topic)
-        for record in range(shape.records)
+        for record in range(shape.records_in(number, partition))
     ]
     for _attempt in range(20):
         refused: list[Record] = []
@@ -108,14 +126,15 @@ def _check_ends(admin: AdminClient, shape: Shape) -> None:
     """Raise where a partition does not hold exactly the records of its shape: nothing is timed on another cluster."""
     names = shape.names()
     for start in range(0, len(names), TOPICS_A_REQUEST):
-        asked = {
-            TopicPartition(name, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            for name in names[start : start + TOPICS_A_REQUEST]
+        wanted = {
+            (name, partition): shape.records_in(number, partition)
+            for number, name in enumerate(names[start : start + TOPICS_A_REQUEST], start)
             for partition in range(shape.partitions_a_topic)
         }
-        for partition, future in admin.list_offsets(asked).items():
-            if future.result().offset != shape.records:
-                raise RuntimeError(f"{partition.topic}-{partition.partition} ends at {future.result().offset}")
+        asked = {TopicPartition(*one): OffsetSpec.latest() for one in wanted}  # type: ignore[no-untyped-call]
+        for one, future in admin.list_offsets(asked).items():
+            if future.result().offset != wanted[one.topic, one.partition]:
+                raise RuntimeError(f"{one.topic}-{one.partition} ends at {future.result().offset}")
 
 
 def commit(bootstrap: str, shape: Shape, offset: int) -> None:
@@ -146,11 +165,10 @@ def _taken(future: Any) -> bool:
 
 def _commits(shape: Shape, offset: int) -> Iterator[ConsumerGroupTopicPartitions]:
     names = shape.names()
-    for group in range(shape.groups):
-        first = group * shape.topics_a_group
+    for group, group_name in enumerate(shape.group_names()):
         partitions = [
-            TopicPartition(names[(first + number) % len(names)], partition, offset)
-            for number in range(shape.topics_a_group)
+            TopicPartition(names[number], partition, offset)
+            for number in shape.topics_of(group)
             for partition in range(shape.partitions_a_topic)
         ]
-        yield ConsumerGroupTopicPartitions(f"group-{group:04d}", partitions)
+        yield ConsumerGroupTopicPartitions(group_name, partitions)

@@ -1,0 +1,78 @@
+"""``python -m bench.synthetic``: serve a synthetic cluster until standard input ends. Its address is printed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import sys
+from typing import cast
+
+from bench.seed import Shape
+from bench.synthetic.answers import Broker, Ports
+from bench.synthetic.cluster import Cluster
+from bench.synthetic.rows import Commits
+
+
+class _Connection(asyncio.Protocol):
+    """Answers each request as it is complete, in order."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._buffer = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= 4:
+            size = int.from_bytes(self._buffer[:4], "big")
+            if len(self._buffer) < 4 + size:
+                return
+            frame = bytes(self._buffer[4 : 4 + size])
+            del self._buffer[: 4 + size]
+            self._transport.write(self._broker.answer(frame))
+
+
+async def _serve(cluster: Cluster) -> None:
+    loop = asyncio.get_running_loop()
+    brokers: dict[int, Broker] = {}
+    ports: Ports = []
+    commits = Commits(cluster)
+    for node in range(1, cluster.brokers + 1):
+        server = await loop.create_server(lambda node=node: _Connection(brokers[node]), "127.0.0.1", 0)  # type: ignore[misc]
+        ports.append((node, "127.0.0.1", server.sockets[0].getsockname()[1]))
+    brokers |= {node: Broker(node, cluster, ports, commits) for node, _host, _port in ports}
+    gc.freeze()
+    gc.disable()
+    print(json.dumps({"bootstrap": f"127.0.0.1:{ports[0][2]}"}), flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+
+
+def main() -> None:
+    """Parse the shape and serve it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("topics", Shape.topics), ("groups", Shape.groups), ("topics-a-group", Shape.topics_a_group)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--prefix", default=Shape.prefix)
+    parser.add_argument("--empty-share", type=float, default=0.0)
+    parser.add_argument("--commit-epoch", type=int, default=-1)
+    parser.add_argument("--moving", action="store_true", help="all groups commit anew between two plans")
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--replicas", type=int, default=1)
+    given = parser.parse_args()
+    shape = Shape(
+        topics=given.topics,
+        groups=given.groups,
+        topics_a_group=given.topics_a_group,
+        prefix=given.prefix,
+        empty_share=given.empty_share,
+    )
+    cluster = Cluster(shape, given.brokers, given.replicas, commit_epoch=given.commit_epoch, moving=given.moving)
+    asyncio.run(_serve(cluster))
+
+
+if __name__ == "__main__":
+    main()

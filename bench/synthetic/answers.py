@@ -1,0 +1,335 @@
+"""One broker's answers. What does not change is made once: requests that are the same get the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from kafka.protocol.admin import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from kafka.protocol.consumer import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+from bench.synthetic.cluster import RECORD_BYTES, Cluster
+from bench.synthetic.rows import Commits, delete_records, list_offsets
+from bench.synthetic.topic_defaults import TOPIC_DEFAULTS
+from bench.synthetic.wire import Asked, array, framed, parsed, text
+
+MESSAGES: Final[dict[int, tuple[Any, Any]]] = {
+    one.API_KEY: (one, other)
+    for one, other in (
+        (ListOffsetsRequest, ListOffsetsResponse),
+        (MetadataRequest, MetadataResponse),
+        (OffsetFetchRequest, OffsetFetchResponse),
+        (FindCoordinatorRequest, FindCoordinatorResponse),
+        (DescribeGroupsRequest, DescribeGroupsResponse),
+        (ListGroupsRequest, ListGroupsResponse),
+        (ApiVersionsRequest, ApiVersionsResponse),
+        (DeleteRecordsRequest, DeleteRecordsResponse),
+        (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        (DescribeConfigsRequest, DescribeConfigsResponse),
+        (DescribeLogDirsRequest, DescribeLogDirsResponse),
+        (DescribeClusterRequest, DescribeClusterResponse),
+    )
+}
+VERSIONS: Final = {
+    ListOffsetsRequest.API_KEY: (1, 7),
+    MetadataRequest.API_KEY: (0, 12),
+    OffsetFetchRequest.API_KEY: (6, 8),
+    FindCoordinatorRequest.API_KEY: (0, 4),
+    DescribeGroupsRequest.API_KEY: (0, 5),
+    ListGroupsRequest.API_KEY: (0, 5),
+    ApiVersionsRequest.API_KEY: (0, 3),
+    DeleteRecordsRequest.API_KEY: (0, 2),
+    OffsetForLeaderEpochRequest.API_KEY: (2, 4),
+    DescribeConfigsRequest.API_KEY: (1, 4),
+    DescribeLogDirsRequest.API_KEY: (1, 4),
+    DescribeClusterRequest.API_KEY: (0, 1),
+}
+_ALL_OPERATIONS: Final = (5, 7, 8, 9, 10, 11, 12)
+_OLD: Final = 35  # UNSUPPORTED_VERSION
+_KEPT_BYTES: Final = 512 << 20
+
+Ports = list[tuple[int, str, int]]
+"""Each broker's id, host and port."""
+
+
+class Broker:
+    """Answers the requests that reach one of the brokers."""
+
+    def __init__(self, broker: int, cluster: Cluster, ports: Ports, commits: Commits) -> None:
+        self._broker = broker
+        self._cluster = cluster
+        self._ports = ports
+        self._commits = commits
+        self._kept: dict[tuple[int, int, int, bytes], bytes] = {}
+        self._kept_bytes = 0
+        self._makers: dict[int, Callable[[Any, int], Any]] = {
+            3: self._metadata,
+            10: self._coordinators,
+            15: self._groups,
+            16: self._listing,
+            18: self._versions,
+            23: self._epochs,
+            35: self._log_dirs,
+            60: self._described,
+        }
+        self._config = cache(self._config_block)
+
+    def answer(self, frame: bytes) -> bytes:
+        """Return the response's frame to a request's."""
+        asked = parsed(frame, MESSAGES)
+        low, high = VERSIONS.get(asked.api_key, (0, -1))
+        if asked.api_key == ApiVersionsRequest.API_KEY and asked.version > high:
+            refusal = self._versions(None, 0)
+            refusal.error_code = _OLD
+            return framed(asked, refusal.encode(version=0), flexible=False)
+        if not low <= asked.version <= high:
+            raise ValueError(f"API {asked.api_key} version {asked.version} is not known here")
+        flexible = MESSAGES[asked.api_key][1].flexible_version_q(asked.version) and asked.api_key != 18
+        return framed(asked, self._body(asked), flexible=flexible)
+
+    def _body(self, asked: Asked) -> bytes:
+        if asked.api_key == OffsetFetchRequest.API_KEY:
+            return self._commits.answer(asked.body, asked.version)
+        if asked.api_key == ListGroupsRequest.API_KEY:
+            self._cluster.listed_groups()
+        if asked.api_key == DeleteRecordsRequest.API_KEY:
+            return delete_records(self._cluster, self._broker, asked.body, asked.version)
+        key = (asked.api_key, asked.version, self._cluster.changes, asked.body)
+        if (body := self._kept.get(key)) is None:
+            if self._kept_bytes > _KEPT_BYTES:
+                self._kept.clear()
+                self._kept_bytes = 0
+            body = self._kept[key] = self._made(asked)
+            self._kept_bytes += len(asked.body) + len(body)
+        return body
+
+    def _made(self, asked: Asked) -> bytes:
+        if asked.api_key == ListOffsetsRequest.API_KEY:
+            return list_offsets(self._cluster, self._broker, asked.body, asked.version)
+        request = MESSAGES[asked.api_key][0].decode(asked.body, version=asked.version)
+        if asked.api_key == DescribeConfigsRequest.API_KEY:
+            return self._configs(request, asked.version)
+        made: bytes = self._makers[asked.api_key](request, asked.version).encode(version=asked.version)
+        return made
+
+    def _versions(self, _request: Any, _version: int) -> Any:
+        kind = ApiVersionsResponse.ApiVersion
+        keys = [kind(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(VERSIONS.items())]
+        return ApiVersionsResponse(error_code=0, api_keys=keys, throttle_time_ms=0)
+
+    def _metadata(self, request: Any, version: int) -> Any:
+        kind = MetadataResponse.MetadataResponseTopic
+        part = kind.MetadataResponsePartition
+        cluster = self._cluster
+        everything = request.topics is None or (version == 0 and not request.topics)
+        names = cluster.names if everything else [one.name for one in request.topics]
+        topics = []
+        for name in names:
+            number = cluster.number_of.get(name)
+            if number is None:
+                topics.append(kind(error_code=3, name=name, is_internal=False, partitions=[]))
+                continue
+            rows = []
+            for partition in range(cluster.shape.partitions_a_topic):
+                nodes = cluster.replicas_of(number, partition)
+                rows.append(
+                    part(
+                        error_code=0,
+                        partition_index=partition,
+                        leader_id=nodes[0],
+                        leader_epoch=0,
+                        replica_nodes=nodes,
+                        isr_nodes=nodes,
+                        offline_replicas=[],
+                    )
+                )
+            ident = cluster.topic_id(name)
+            topics.append(kind(error_code=0, name=name, topic_id=ident, is_internal=False, partitions=rows))
+        if everything or "__consumer_offsets" in names:
+            topics = [one for one in topics if one.name != "__consumer_offsets"]
+            topics.append(self._offsets_topic(kind))
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(node_id=node, host=host, port=port, rack=None)
+            for node, host, port in self._ports
+        ]
+        return MetadataResponse(
+            throttle_time_ms=0, brokers=brokers, cluster_id=cluster.cluster_id, controller_id=1, topics=topics
+        )
+
+    def _offsets_topic(self, kind: Any) -> Any:
+        nodes = [[number % self._cluster.brokers + 1] for number in range(50)]
+        rows = [
+            kind.MetadataResponsePartition(
+                error_code=0,
+                partition_index=number,
+                leader_id=one[0],
+                leader_epoch=0,
+                replica_nodes=one,
+                isr_nodes=one,
+                offline_replicas=[],
+            )
+            for number, one in enumerate(nodes)
+        ]
+        name = "__consumer_offsets"
+        ident = self._cluster.topic_id(name)
+        return kind(error_code=0, name=name, topic_id=ident, is_internal=True, partitions=rows)
+
+    def _coordinators(self, request: Any, version: int) -> Any:
+        where = {node: (host, port) for node, host, port in self._ports}
+        keys = request.coordinator_keys if version >= 4 else [request.key]
+        rows = []
+        for key in keys:
+            node = self._cluster.coordinator(key)
+            host, port = where[node]
+            rows.append((key, node, host, port))
+        if version >= 4:
+            kind = FindCoordinatorResponse.Coordinator
+            made = [
+                kind(key=key, node_id=node, host=host, port=port, error_code=0, error_message="")
+                for key, node, host, port in rows
+            ]
+            return FindCoordinatorResponse(throttle_time_ms=0, coordinators=made)
+        _key, node, host, port = rows[0]
+        return FindCoordinatorResponse(
+            throttle_time_ms=0, error_code=0, error_message="", node_id=node, host=host, port=port
+        )
+
+    def _listing(self, _request: Any, _version: int) -> Any:
+        kind = ListGroupsResponse.ListedGroup
+        here = [name for name in self._cluster.groups if self._cluster.coordinator(name) == self._broker]
+        rows = [kind(group_id=name, protocol_type="", group_state="Empty", group_type="classic") for name in here]
+        return ListGroupsResponse(throttle_time_ms=0, error_code=0, groups=rows)
+
+    def _groups(self, request: Any, _version: int) -> Any:
+        kind = DescribeGroupsResponse.DescribedGroup
+        rows = [
+            kind(error_code=0, group_id=name, group_state="Empty", protocol_type="", protocol_data="", members=[])
+            for name in request.groups
+        ]
+        return DescribeGroupsResponse(throttle_time_ms=0, groups=rows)
+
+    def _epochs(self, request: Any, _version: int) -> Any:
+        topic_kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+        topics = []
+        for topic in request.topics:
+            number = self._cluster.number_of[topic.topic]
+            rows = [
+                topic_kind.EpochEndOffset(
+                    error_code=0,
+                    partition=one.partition,
+                    leader_epoch=0 if one.leader_epoch == 0 else -1,
+                    end_offset=self._cluster.ends[number][one.partition] if one.leader_epoch == 0 else -1,
+                )
+                for one in topic.partitions
+            ]
+            topics.append(topic_kind(topic=topic.topic, partitions=rows))
+        return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
+
+    def _log_dirs(self, request: Any, _version: int) -> Any:
+        kind = DescribeLogDirsResponse.DescribeLogDirsResult
+        topic_kind = kind.DescribeLogDirsTopic
+        cluster = self._cluster
+        every = range(cluster.shape.partitions_a_topic)
+        asked = (
+            [(name, every) for name in cluster.names]
+            if request.topics is None
+            else [(one.topic, one.partitions) for one in request.topics]
+        )
+        topics = []
+        for name, partitions in asked:
+            number = cluster.number_of[name]
+            rows = [
+                topic_kind.DescribeLogDirsPartition(
+                    partition_index=one,
+                    partition_size=cluster.ends[number][one] * RECORD_BYTES,
+                    offset_lag=0,
+                    is_future_key=False,
+                )
+                for one in partitions
+                if self._broker in cluster.replicas_of(number, one)
+            ]
+            topics.append(topic_kind(name=name, partitions=rows))
+        folder = kind(
+            error_code=0, log_dir="/data", topics=topics, total_bytes=1 << 40, usable_bytes=1 << 39, is_cordoned=False
+        )
+        return DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[folder])
+
+    def _described(self, _request: Any, _version: int) -> Any:
+        brokers = [
+            DescribeClusterResponse.DescribeClusterBroker(broker_id=node, host=host, port=port, rack=None)
+            for node, host, port in self._ports
+        ]
+        return DescribeClusterResponse(
+            throttle_time_ms=0,
+            error_code=0,
+            error_message=None,
+            endpoint_type=1,
+            cluster_id=self._cluster.cluster_id,
+            controller_id=1,
+            brokers=brokers,
+            authorized_operations=set(_ALL_OPERATIONS),
+        )
+
+    def _configs(self, request: Any, version: int) -> bytes:
+        """A block for each topic: only their names differ."""
+        compact = version >= 4
+        results = []
+        for one in request.resources:
+            keys = None if one.configuration_keys is None else tuple(one.configuration_keys)
+            before, after = self._config(keys, version, request.include_synonyms)
+            results.append(before + text(one.resource_name, compact=compact) + after)
+        return bytes(4) + array(results, compact=compact) + (b"\0" if compact else b"")
+
+    def _config_block(self, keys: tuple[str, ...] | None, version: int, synonyms: bool) -> tuple[bytes, bytes]:
+        kind = DescribeConfigsResponse.DescribeConfigsResult
+        row = kind.DescribeConfigsResourceResult
+        rows = [
+            row(
+                name=name,
+                value="-1" if name == "retention.ms" else value,
+                read_only=False,
+                config_source=1 if name == "retention.ms" else 5,
+                is_sensitive=False,
+                synonyms=[row.DescribeConfigsSynonym(name=name, value=value, source=5)] if synonyms else [],
+                config_type=config_type,
+                documentation=None,
+            )
+            for name, (value, config_type) in TOPIC_DEFAULTS.items()
+            if keys is None or name in keys
+        ]
+        one = kind(error_code=0, error_message=None, resource_type=2, resource_name="", configs=rows)
+        body = DescribeConfigsResponse(throttle_time_ms=0, results=[one]).encode(version=version)
+        if version >= 4:  # throttle time, array of one, then: error, message, type, name … and the response's tags
+            element = body[5:-1]
+            return element[:4], element[5:]
+        element = body[8:]
+        return element[:5], element[7:]
