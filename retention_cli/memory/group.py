@@ -6,9 +6,7 @@ is ever a position. The last one that counted is kept beside a refused one: once
 
 from __future__ import annotations
 
-import hashlib
 import json
-import marshal
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +17,8 @@ from retention_cli.memory.commit import verdict as judge_commit
 from retention_cli.memory.group_rows import Place, by_topic, flat, rows
 from retention_cli.memory.interface import Commits, LogOf, RecalledGroup, Rows
 
-_VERSION: Final = 2
+VERSION: Final = 2
+"""The format of :meth:`GroupMemory.as_data`."""
 
 
 @dataclass(slots=True)
@@ -243,7 +242,7 @@ class GroupMemory:
     def as_data(self) -> dict[str, Any]:
         """Return the memory as JSON's own types."""
         return {
-            "format": _VERSION,
+            "format": VERSION,
             "seen": self.seen_ms,
             "stood": self.stood_ms,
             "digest": self.digest.hex(),
@@ -265,7 +264,7 @@ class GroupMemory:
         try:
             group = cls(seen_ms=data["seen"], digest=bytes.fromhex(data["digest"]), ids=dict(data["ids"]))
             group.stood_ms = data.get("stood", group.seen_ms)  # an older version wrote it anew whenever it moved
-            if data.get("format") == _VERSION:
+            if data.get("format") == VERSION:
                 group.counted = {place: Position(*one) for place, one in flat(data["counted"])}
                 group.open = {place: Position(*one) for place, one in flat(data["open"])}
                 group.refused = {place: Position(*one) for place, one in flat(data["refused"])}
@@ -322,13 +321,6 @@ class GroupMemory:
 _CUT: Final = "?"
 _NOTHING: Final = Position(-1, None)
 _NO_COMMIT: Final = _NOTHING.commit
-
-
-def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
-    """Return a short digest of a group's commits and their topics' ids: if it is the same, nothing has changed."""
-    whole = [(topic, ids.get(topic), rows) for topic, rows in sorted(commits.items())]
-    # Version 2 of the format has no references, which would make equal values differ.
-    return hashlib.blake2b(marshal.dumps(whole, 2), digest_size=16).digest()
 
 
 def _doubted(first: GroupMemory, last: GroupMemory, live: Collection[Place]) -> dict[Place, Position]:

@@ -1,11 +1,13 @@
-"""The positions in a group's memory, in the shapes of commits and of JSON. Pure."""
+"""The positions in a group's memory, in the shapes of commits, of JSON and of bytes. Pure."""
 
 from __future__ import annotations
 
+import hashlib
+import marshal
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from retention_cli.memory.interface import Rows
+from retention_cli.memory.interface import Commits, Rows
 
 Place = tuple[str, int]  # a topic's name, and a partition
 
@@ -31,3 +33,19 @@ def flat(by_topic: Mapping[str, list[list[Any]]]) -> Iterator[tuple[Place, list[
     for topic, rows in by_topic.items():
         for row in rows:
             yield (topic, row[0]), row[1:]
+
+
+def packed_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
+    """Return a group's commits and their topics' ids as bytes: topic, id and rows, sorted by topic."""
+    whole = [(topic, ids.get(topic), rows) for topic, rows in sorted(commits.items())]
+    return marshal.dumps(whole, 2)  # version 2 of the format has no references, which would make equal values differ
+
+
+def digest_of_packed(packed: bytes) -> bytes:
+    """Return a short digest of what :func:`packed_of` returned: if it is the same, nothing has changed."""
+    return hashlib.blake2b(packed, digest_size=16).digest()
+
+
+def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
+    """Return the digest of a group's commits and their topics' ids."""
+    return digest_of_packed(packed_of(commits, ids))

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from retention_cli.audit.log import NamedLedger
-from retention_cli.core.consumers import outlives_topics
-from retention_cli.core.model import Reason, TopicPartition, Unknown
+from retention_cli.core.model import Reason, Unknown
 from retention_cli.memory.aged import seen_before
 from retention_cli.memory.disk import DiskMemory
-from retention_cli.memory.group import GroupMemory, digest_of
-from retention_cli.memory.interface import Commits, Last, LogOf, RecalledGroup
-from retention_cli.memory.ledger_file import KEYS, SELECT, Key, LedgerFile, partition_of
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.ledger_file import Key
+from retention_cli.memory.ledger_groups import Head, LedgerGroups
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.partition_rows import KEYS, SELECT, partition_of
 
 _SEEN_AGAIN_MS: Final = 60_000
 """An unchanged group is noted as seen again at most once a minute."""
@@ -25,19 +25,7 @@ _TOPICS_AGAIN_MS: Final = 3_600_000
 """Topics are noted as seen again at most once an hour."""
 
 
-class Head(NamedTuple):
-    """A group's row without its document: when it was last seen (Unix ms), and the digest of its commits.
-
-    ``plain``: there is nothing to recall of it. ``open`` are the topics with a commit that was not judged yet.
-    """
-
-    seen_ms: int
-    digest: bytes
-    plain: bool
-    open: frozenset[str]
-
-
-class Ledger(LedgerFile):
+class Ledger(LedgerGroups):
     """One cluster's memory. A context manager; nothing is written before :meth:`save`.
 
     ``lost`` says why it may be incomplete, ``notes`` what it skipped.
@@ -49,15 +37,10 @@ class Ledger(LedgerFile):
     def __init__(self, folder: Path, known: NamedLedger | None = None) -> None:
         self.lost: Unknown | None = None
         self.notes: list[Reason] = []
-        self._ids: Mapping[str, str] = {}
         self._partitions: dict[Key, PartitionMemory] = {}
         self._disks: dict[str, DiskMemory] = {}
         self._names: dict[str, str] = {}
         self._loaded: set[str] = set()
-        self._groups: dict[str, GroupMemory] = {}
-        self._touched: dict[str, int] = {}
-        self._present: set[str] = set()
-        self._heads: dict[str, Head] = {}
         self._topics_ms, self._outdated = 0, False
         super().__init__(folder, None if known is None else known.ledger_id)
         with self._errors():
@@ -112,73 +95,6 @@ class Ledger(LedgerFile):
                 self._disks[name] = self._stored_disk(name) or DiskMemory()
         return self._disks[name]
 
-    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
-        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
-        digest = digest_of(commits, self._ids)
-        head = self._heads.get(name)
-        if head is not None and head.digest == digest:
-            self.saw_again(name, now_ms)
-            return RecalledGroup() if head.plain else self._group(name).recalled(self._ids, since_ms)
-        group = self._group(name)
-        group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
-        self.adopt_group(name, group)
-        return group.recalled(self._ids, since_ms)
-
-    def group_topics(self, name: str) -> Collection[str]:
-        """Return the topics that a consumer has ever committed on."""
-        return self._group(name).topics()
-
-    def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
-        """Return the first look that found a consumer's commits where they are, None if no look did."""
-        head = self._heads.get(name)
-        if head is None or (commits is not None and head.digest != digest_of(commits, self._ids)):
-            return None
-        return self._group(name).stood_ms
-
-    def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
-        """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
-        here = frozenset(present)
-        for name, head in sorted(self._heads.items()):
-            if name not in here and head.seen_ms >= since_ms and (outlives_topics(name) or not outside):
-                yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
-
-    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
-        """Judge the commits of the groups that exist by what this pass has read of their logs (F5)."""
-        for name, head in list(self._heads.items()):
-            if name not in self._groups and head.open.isdisjoint(topics) and not cuts:
-                continue
-            group = self._group(name)
-            if unseen := bool(cuts) and outlives_topics(name) and name not in self._present:
-                group.cut_unseen({tp.topic for tp in cuts})
-            if group.refuse_beyond(cuts, log_of) | (name in self._present and group.judge(log_of)) | unseen:
-                self._adopt(name, group)
-
-    def remembers_group(self, name: str) -> bool:
-        """Return whether anything is remembered of a group."""
-        return name in self._heads
-
-    def group(self, name: str) -> GroupMemory:
-        """Return a group's memory, empty if it was never seen."""
-        return self._group(name)
-
-    def groups(self) -> dict[str, GroupMemory]:
-        """Return the memory of every group, by name."""
-        return {name: self._group(name) for name in sorted(self._heads)}
-
-    def saw_again(self, name: str, now_ms: int) -> None:
-        """Note that a group was seen, unchanged."""
-        self._touched[name] = now_ms
-        self._present.add(name)
-
-    def adopt_group(self, name: str, group: GroupMemory) -> None:
-        """Replace a group's memory by one that a task updated when it read the group's commits."""
-        self._present.add(name)
-        self._adopt(name, group)
-
-    def _adopt(self, name: str, group: GroupMemory) -> None:
-        self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
-        self._groups[name] = group
-
     def topics(self) -> dict[str, tuple[str, int]]:
         """Return every topic id, with its name and when it was last seen (Unix ms)."""
         with self._errors():
@@ -205,11 +121,14 @@ class Ledger(LedgerFile):
         }
         disks = {name: one for name, one in self._disks.items() if one.changed}
         seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
-        if not changed and not self._groups and not touched and not seen_again and not disks:
+        self._expand_rows()  # an interrupted pass has not judged them
+        if not changed and not self._groups and not self._judged and not touched and not seen_again and not disks:
             return []
         with self.transaction():
             # What we read and did not change is outdated, too: from here on every write is merged.
             self._outdated = self._outdated or self._meta("revision") != self._revision
+            if self._outdated:
+                self._expand_judged()
             partitions, groups = self._merged(changed) if self._outdated else (changed, self._groups)
             if self._outdated:
                 for name, disk in disks.items():
@@ -224,8 +143,8 @@ class Ledger(LedgerFile):
             self._heads[name] = self._heads[name]._replace(seen_ms=seen)
         for name, group in groups.items():  # merging may have added to them
             self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
-        written = [*sorted({topic_id for topic_id, _ in changed}), *self._groups]
-        self._groups = {}
+        written = [*sorted({topic_id for topic_id, _ in changed}), *self._groups, *self._judged]
+        self._groups, self._judged = {}, {}
         self._touched = {}
         return written
 
@@ -235,8 +154,7 @@ class Ledger(LedgerFile):
             gone = self.db.execute("DELETE FROM groups WHERE name = ?", (name,)).rowcount > 0
             self._bump()
             self._to_tell((), [name] if gone else ())
-        self._heads.pop(name, None)
-        self._groups.pop(name, None)
+        self._drop(name)
         return gone
 
     def prune(self, before_ms: int, keep: Collection[str] = ()) -> tuple[int, int]:
@@ -261,7 +179,8 @@ class Ledger(LedgerFile):
 
     def _unsaved(self) -> bool:
         looked = any(one.changed for one in self._disks.values())
-        return looked or bool(self._groups) or any(one.changed for one in self._partitions.values())
+        groups = bool(self._groups or self._rows or self._judged)
+        return looked or groups or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""
@@ -285,15 +204,6 @@ class Ledger(LedgerFile):
             for row in self.db.execute(SELECT + where, named):
                 if row[0] in self._loaded:
                     self._partitions.setdefault((row[0], row[1]), partition_of(row))
-
-    def _group(self, name: str) -> GroupMemory:
-        if name in self._groups:
-            return self._groups[name]
-        with self._errors():
-            stored = self._stored_group(name)
-            if stored is None and name in self._heads:
-                raise ValueError(f"what it remembers of group {name!r} is missing")
-            return stored or GroupMemory()
 
     def _merged(
         self, changed: Mapping[Key, PartitionMemory]
@@ -328,13 +238,15 @@ class Ledger(LedgerFile):
         )
         for name, group in groups.items():
             self._put_group(name, group)
+        for name, judged in self._judged.items():
+            self._put_document(name, judged)
         for name, seen in touched.items():
             self._touch_group(name, seen)
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'since_ms' AND value = 0", (now_ms,))
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
-        self._to_tell(changed, groups, touched, disks)
+        self._to_tell(changed, (*groups, *self._judged), touched, disks)
 
     def _to_tell(
         self,

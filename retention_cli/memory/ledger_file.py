@@ -11,20 +11,18 @@ import os
 import sqlite3
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from retention_cli.core.file_words import sqlite_problem
-from retention_cli.core.model import EventMax
 from retention_cli.core.state_dir import StateError, make_folder, open_file
 from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
-from retention_cli.memory.earlier import pack, unpack
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger_upgrade import upgrade
-from retention_cli.memory.partition import Front, PartitionMemory
-from retention_cli.memory.replica import ROW_BYTES
-from retention_cli.memory.samples import SAMPLE_BYTES
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.partition_rows import SELECT, checksum, partition_of, values_of
+from retention_cli.memory.seen_group import JudgedGroup
 
 FILE_NAME: Final = "ledger.sqlite"
 SCHEMA_VERSION: Final = 3
@@ -163,7 +161,7 @@ class LedgerFile:
             rows = f"SELECT {what} AS one FROM {table} ORDER BY {keys}"  # noqa: S608
             count, whole = self.db.execute(f"SELECT count(*), group_concat(one, char(10)) FROM ({rows})").fetchone()  # noqa: S608
             if count or (what, table, keys) in _SEALED:  # they may be created, empty, outside our transactions
-                total = _checksum(total, table, count, whole)
+                total = checksum(total, table, count, whole)
         return total
 
     def _has_tables(self) -> bool:
@@ -189,11 +187,11 @@ class LedgerFile:
         return {row[1]: partition_of(row) for row in rows}
 
     def _put_partition(self, key: Key, one: PartitionMemory) -> None:
-        values = _values(one)
+        values = values_of(one)
         marks = ", ".join("?" * (len(values) + 3))
         self.db.execute(
             f"INSERT OR REPLACE INTO partitions VALUES ({marks})",  # noqa: S608
-            (*key, _checksum(*key, *values), *values),
+            (*key, checksum(*key, *values), *values),
         )
 
     # -- groups ----------------------------------------------------------------------------
@@ -206,29 +204,43 @@ class LedgerFile:
         """
         found: dict[str, tuple[int, bytes, bool, frozenset[str]]] = {}
         rows = self.db.execute("SELECT name, checksum, doc_checksum, seen_ms, digest, plain, open FROM groups")
-        for name, checksum, *values in rows:
-            if checksum != _checksum(name, *values):
+        for name, noted, *values in rows:
+            if noted != checksum(name, *values):
                 raise ValueError(f"what it says of group {name!r} is not what was written")
             _doc, seen_ms, digest, plain, topics = values
             found[name] = (seen_ms, digest, bool(plain), frozenset(topics.split("\n") if topics else ()))
         return found
 
-    def _stored_group(self, name: str) -> GroupMemory | None:
+    def _stored_document(self, name: str) -> tuple[int, bytes] | None:
+        """Return when a group was seen (Unix ms), and its document, None if it is not remembered.
+
+        Raises:
+            ValueError: it is not what was written.
+        """
         row = self.db.execute("SELECT seen_ms, doc_checksum, doc FROM groups WHERE name = ?", (name,)).fetchone()
         if row is None:
             return None
         if zlib.crc32(row[2]) != row[1]:
             raise ValueError(f"what it remembers of group {name!r} is not what was written")
-        group = GroupMemory.from_bytes(row[2])
-        group.seen_ms = row[0]
+        return row[0], row[2]
+
+    def _stored_group(self, name: str) -> GroupMemory | None:
+        found = self._stored_document(name)
+        if found is None:
+            return None
+        group = GroupMemory.from_bytes(found[1])
+        group.seen_ms = found[0]
         return group
 
     def _put_group(self, name: str, one: GroupMemory) -> None:
-        doc = one.as_bytes()
-        values = (zlib.crc32(doc), one.seen_ms, one.digest, int(one.plain), "\n".join(sorted(one.open_topics)))
+        self._put_document(name, JudgedGroup(one.seen_ms, one.digest, one.plain, one.open_topics, one.as_bytes()))
+
+    def _put_document(self, name: str, one: JudgedGroup) -> None:
+        doc = one.document
+        values = (zlib.crc32(doc), one.seen_ms, one.digest, int(one.plain), "\n".join(sorted(one.open)))
         self.db.execute(
             "INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (name, _checksum(name, *values), *values, doc),
+            (name, checksum(name, *values), *values, doc),
         )
 
     def _touch_group(self, name: str, seen_ms: int) -> None:
@@ -238,7 +250,7 @@ class LedgerFile:
         ).fetchone()
         if row is not None and row[1] < seen_ms:
             values = (row[0], seen_ms, *row[2:])
-            changed = (seen_ms, _checksum(name, *values), name)
+            changed = (seen_ms, checksum(name, *values), name)
             self.db.execute("UPDATE groups SET seen_ms = ?, checksum = ? WHERE name = ?", changed)
 
     # -- disks, and the rest ----------------------------------------------------------------
@@ -288,62 +300,3 @@ class LedgerFile:
             what = "make room on its disk" if full else "restore it, or move it away to start over without that"
             told = "it remembers groups that are gone and when records were written"
             raise StateError(f"the ledger {self.path} can't be used: {sqlite_problem(error)}; {told}: {what}") from None
-
-
-KEYS: Final = "SELECT topic_id, partition FROM partitions"
-SELECT: Final = (
-    "SELECT topic_id, partition, checksum, leader_epoch, last_epoch, earlier, log_start, samples, newest_ms, "
-    "newest_offset, data_at, created, created_below, front, front_append, scan, replicas FROM partitions"
-)
-
-
-def partition_of(row: Iterable[Any]) -> PartitionMemory:
-    """Return the memory in a row of :data:`SELECT`.
-
-    Raises:
-        ValueError: it is not what was written.
-    """
-    topic_id, partition, checksum, *values = row
-    if checksum != _checksum(topic_id, partition, *values):
-        raise ValueError(f"what it remembers of partition {partition} of topic id {topic_id} is not what was written")
-    epoch, last_epoch, earlier, log_start, samples, newest_ms, newest_offset, data_at, *stamps, scan, replicas = values
-    created, created_below, front, append = stamps
-    if len(samples) % SAMPLE_BYTES or len(replicas or b"") % ROW_BYTES:
-        raise ValueError("a partition's samples or replicas are broken")
-    return PartitionMemory(
-        packed=samples,
-        newest=None if newest_ms is None else EventMax(newest_ms, newest_offset),
-        data_at=tuple(int(one) for one in data_at.split(",")) if data_at else (),
-        scan=scan,
-        replicas=replicas or b"",
-        leader_epoch=epoch,
-        last_epoch=last_epoch,
-        earlier=unpack(earlier or b""),
-        log_start=log_start,
-        created=bool(created),
-        created_below=created_below,
-        front=None if front is None else Front(front, bool(append)),
-    )
-
-
-def _values(one: PartitionMemory) -> tuple[object, ...]:
-    newest, front = one.newest, one.front
-    return (
-        one.leader_epoch,
-        one.last_epoch,
-        pack(one.earlier) or None,
-        one.log_start,
-        one.packed,
-        *((None, None) if newest is None else (newest.time_ms, newest.offset)),
-        ",".join(map(str, one.data_at)),
-        int(one.created),
-        one.created_below,
-        *((None, None) if front is None else (front.offset, int(front.append_time))),
-        one.scan,
-        one.replicas or None,
-    )
-
-
-def _checksum(*values: object) -> int:
-    """Return a checksum over a row's values: the repr of text, numbers, bytes and None."""
-    return zlib.crc32(repr(values).encode("utf-8", "surrogatepass"))

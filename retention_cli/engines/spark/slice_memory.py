@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.decide.guards.wall_clock import written_by
 from retention_cli.memory.commit import Position
-from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.samples import SAMPLES_AT_MOST, pack, samples_below, seen_past, thinned, without_falls

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.memory.commit import Gone, Position
 from retention_cli.memory.event_scan import EventScan, further, read_scan
-from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.samples import SAMPLES_AT_MOST, pack

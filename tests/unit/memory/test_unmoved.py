@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.memory.group import GroupMemory, digest_of
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.ledger import Ledger
 

@@ -1,0 +1,186 @@
+"""The groups of a ledger: those that it stores, and those that were read and are not written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from retention_cli.core.consumers import outlives_topics
+from retention_cli.core.model import TopicPartition
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group_rows import digest_of, digest_of_packed, packed_of
+from retention_cli.memory.interface import Commits, Last, LogOf, RecalledGroup
+from retention_cli.memory.ledger_file import LedgerFile
+from retention_cli.memory.seen_group import JudgedGroup, Logs, SeenGroup, expanded, judged, recalled, seen, stored
+
+
+class Head(NamedTuple):
+    """A group's row without its document: when it was last seen (Unix ms), and the digest of its commits.
+
+    ``plain``: there is nothing to recall of it. ``open`` are the topics with a commit that was not judged yet.
+    """
+
+    seen_ms: int
+    digest: bytes
+    plain: bool
+    open: frozenset[str]
+
+
+class LedgerGroups(LedgerFile):
+    """A ledger's groups.
+
+    Those that changed are in ``_groups``, or, as nearly all of a live cluster, in ``_rows`` until they are judged and
+    in ``_judged`` from then on; a name is in one of these at most.
+    """
+
+    def __init__(self, folder: Path, known_id: str | None = None) -> None:
+        self._ids: Mapping[str, str] = {}
+        self._groups: dict[str, GroupMemory] = {}
+        self._rows: dict[str, SeenGroup] = {}
+        self._judged: dict[str, JudgedGroup] = {}
+        self._touched: dict[str, int] = {}
+        self._present: set[str] = set()
+        self._heads: dict[str, Head] = {}
+        super().__init__(folder, known_id)
+
+    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
+        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
+        packed = packed_of(commits, self._ids)
+        digest = digest_of_packed(packed)
+        head = self._heads.get(name)
+        if head is not None and head.digest == digest:
+            self.saw_again(name, now_ms)
+            return RecalledGroup() if head.plain else self._recalled(name, since_ms)
+        if (known := self._seen_as_rows(name, commits, packed, now_ms)) is not None:
+            return known
+        group = self._group(name)
+        group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
+        self.adopt_group(name, group)
+        return group.recalled(self._ids, since_ms)
+
+    def _is_stored(self, name: str) -> bool:
+        return not (name in self._groups or name in self._rows or name in self._judged)
+
+    def _recalled(self, name: str, since_ms: int) -> RecalledGroup:
+        """Return what is to be recalled of a group that has not changed."""
+        if self._is_stored(name):
+            with self._errors():
+                document = self._stored_document(name)
+                found = None if document is None else stored(document[1])
+            if found is not None:
+                return recalled(found)
+        return self._group(name).recalled(self._ids, since_ms)
+
+    def _seen_as_rows(self, name: str, commits: Commits, packed: bytes, now_ms: int) -> RecalledGroup | None:
+        """Keep a group's commits as rows until they are judged; return its refused ones, None if that can't be."""
+        if outlives_topics(name) or not self._is_stored(name):
+            return None
+        with self._errors():
+            document = self._stored_document(name)
+            before = None if document is None else stored(document[1])
+        if (document is None) != (name not in self._heads) or (document is not None and before is None):
+            return None
+        rows = seen(before, 0 if document is None else document[0], commits, self._ids, packed, now_ms)
+        if rows is None:
+            return None
+        known = RecalledGroup() if before is None else recalled(before)
+        self._rows[name] = rows
+        self._present.add(name)
+        self._heads[name] = Head(rows.seen_ms, rows.digest, not known.refused, frozenset())
+        return known
+
+    def group_topics(self, name: str) -> Collection[str]:
+        """Return the topics that a consumer has ever committed on."""
+        return self._group(name).topics()
+
+    def unmoved_since(self, name: str, commits: Commits | None) -> int | None:
+        """Return the first look that found a consumer's commits where they are, None if no look did."""
+        head = self._heads.get(name)
+        if head is None or (commits is not None and head.digest != digest_of(commits, self._ids)):
+            return None
+        return self._group(name).stood_ms
+
+    def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
+        """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
+        here = frozenset(present)
+        for name, head in sorted(self._heads.items()):
+            if name not in here and head.seen_ms >= since_ms and (outlives_topics(name) or not outside):
+                yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
+
+    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
+        """Judge the commits of the groups that exist by what this pass has read of their logs (F5)."""
+        done = set() if cuts else self._judge_rows(log_of)
+        self._expand_rows()
+        for name, head in list(self._heads.items()):
+            if name in done or (name not in self._groups and head.open.isdisjoint(topics) and not cuts):
+                continue
+            group = self._group(name)
+            if unseen := bool(cuts) and outlives_topics(name) and name not in self._present:
+                group.cut_unseen({tp.topic for tp in cuts})
+            if group.refuse_beyond(cuts, log_of) | (name in self._present and group.judge(log_of)) | unseen:
+                self._adopt(name, group)
+
+    def _judge_rows(self, log_of: LogOf) -> set[str]:
+        """Judge the groups whose commits are kept as rows; return their names."""
+        logs = Logs(log_of)
+        done = set(self._rows).intersection(self._present)
+        for name in done:
+            one = self._judged[name] = judged(self._rows.pop(name), logs)
+            self._heads[name] = Head(one.seen_ms, one.digest, one.plain, one.open)
+        return done
+
+    def remembers_group(self, name: str) -> bool:
+        """Return whether anything is remembered of a group."""
+        return name in self._heads
+
+    def group(self, name: str) -> GroupMemory:
+        """Return a group's memory, empty if it was never seen."""
+        return self._group(name)
+
+    def groups(self) -> dict[str, GroupMemory]:
+        """Return the memory of every group, by name."""
+        return {name: self._group(name) for name in sorted(self._heads)}
+
+    def saw_again(self, name: str, now_ms: int) -> None:
+        """Note that a group was seen, unchanged."""
+        self._touched[name] = now_ms
+        self._present.add(name)
+
+    def adopt_group(self, name: str, group: GroupMemory) -> None:
+        """Replace a group's memory by one that a task updated when it read the group's commits."""
+        self._present.add(name)
+        self._adopt(name, group)
+
+    def _adopt(self, name: str, group: GroupMemory) -> None:
+        self._drop(name)
+        self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
+        self._groups[name] = group
+
+    def _drop(self, name: str) -> None:
+        for some in (self._heads, self._groups, self._rows, self._judged):
+            some.pop(name, None)
+
+    def _expand_rows(self) -> None:
+        """Turn groups that are kept as rows into those of the ordinary kind, which can do everything."""
+        for name in list(self._rows):
+            self._group(name)
+
+    def _expand_judged(self) -> None:
+        for name in list(self._judged):
+            self._adopt(name, self._group(name))
+
+    def _group(self, name: str) -> GroupMemory:
+        if name in self._groups:
+            return self._groups[name]
+        with self._errors():
+            if (known := self._judged.get(name)) is not None:
+                return GroupMemory.from_bytes(known.document)
+            there = self._stored_group(name)
+            if (rows := self._rows.get(name)) is not None:
+                group = expanded(rows, there)
+                self._adopt(name, group)
+                return group
+            if there is None and name in self._heads:
+                raise ValueError(f"what it remembers of group {name!r} is missing")
+            return there or GroupMemory()

@@ -1,0 +1,169 @@
+"""Groups that are kept as rows until they are judged come to the same as those that are kept commit by commit."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retention_cli.core.model import TopicPartition
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group_rows import packed_of
+from retention_cli.memory.interface import LogNow
+from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.seen_group import Logs, SeenGroup, expanded, judged, recalled, seen, stored
+
+TOPICS = ("a", "b", "c")
+Place = tuple[str, int]
+
+EPOCHS = st.sampled_from([None, 0, 1, 2])
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), EPOCHS), max_size=3, unique_by=lambda row: row[0])
+COMMITS = st.dictionaries(st.sampled_from(TOPICS), ROWS, max_size=3)
+IDS = st.dictionaries(st.sampled_from(TOPICS), st.sampled_from(["x", "x", "x", "y"]), max_size=3)
+LOG = st.builds(
+    LogNow,
+    high_watermark=st.integers(0, 5),
+    leader_epoch=st.integers(0, 2),
+    unknown_epochs=st.sampled_from([frozenset(), frozenset({1})]),
+    unasked_epochs=st.sampled_from([frozenset(), frozenset(), frozenset({2})]),
+    cut=st.sampled_from([None, None, 2]),
+    last_epoch=st.sampled_from([None, 0]),
+)
+LOGS = st.dictionaries(st.tuples(st.sampled_from(TOPICS), st.integers(0, 2)), LOG, max_size=9)
+LOOKS = st.lists(st.tuples(COMMITS, IDS, LOGS, st.booleans()), min_size=1, max_size=5)
+
+
+@settings(max_examples=400)
+@given(looks=LOOKS)
+def test_rows_come_to_what_commits_one_by_one_come_to(
+    looks: list[tuple[dict[str, list[tuple[int, int, int | None]]], dict[str, str], dict[Place, LogNow], bool]],
+) -> None:
+    """Whatever a group commits, whatever became of its logs and topics: the memory is the same after each look."""
+    known: GroupMemory | None = None
+    commits: dict[str, list[tuple[int, int, int | None]]] = {}
+    for number, (anew, ids, logs, same_places) in enumerate(looks):
+        if same_places:  # what a live group does: it moves
+            commits = {topic: [(p, offset + 1, epoch) for p, offset, epoch in rows] for topic, rows in commits.items()}
+        else:
+            commits = anew
+        slow = GroupMemory() if known is None else known.copied()
+        packed = packed_of(commits, ids)
+        raw = None if known is None else known.as_bytes()
+        before = None if raw is None else stored(raw)
+        rows: SeenGroup | None = None
+        if raw is None or before is not None:
+            rows = seen(before, 0 if known is None else known.seen_ms, commits, ids, packed, 1_000 * number)
+        now = 1_000 * number
+        digest = b"" if rows is None else rows.digest
+        slow.update(commits, ids, digest, now)
+        if rows is not None:
+            assert expanded(rows, None if known is None else known.copied()) == slow
+            if before is not None:
+                assert slow.recalled(ids, 0) == recalled(before)
+        slow.judge(logs.get)
+        if rows is not None:
+            fast = judged(rows, Logs(logs.get))
+            assert GroupMemory.from_bytes(fast.document) == slow
+            assert (fast.seen_ms, fast.digest) == (slow.seen_ms, slow.digest)
+            assert (fast.plain, fast.open) == (slow.plain, slow.open_topics)
+        known = slow
+
+
+LIVE = {"a": [(0, 5, 1), (1, 6, None)], "b": [(0, 7, 1)]}
+NOW = {"a": "x", "b": "y"}
+
+
+def log_of(place: Place) -> LogNow | None:
+    """All logs end at 100."""
+    return LogNow(100, 1)
+
+
+def seen_once() -> GroupMemory:
+    """A group that committed beyond the end of one log, and whose other commits counted."""
+    group = GroupMemory()
+    group.update({**LIVE, "c": [(0, 101, 1)]}, NOW, b"d", 1_000)
+    group.judge(log_of)
+    return group
+
+
+def test_a_group_that_moved_is_kept_as_rows() -> None:
+    """The ordinary case is not left to the slow way: the first look, and one at which every commit has moved."""
+    assert seen(None, 0, LIVE, NOW, packed_of(LIVE, NOW), 1_000) is not None
+    moved = {"a": [(0, 6, 1), (1, 7, None), (2, 1, 1)], "b": [(0, 8, 1)], "c": [(0, 101, 1)]}
+    rows = seen(stored(seen_once().as_bytes()), 1_000, moved, NOW, packed_of(moved, NOW), 2_000)
+    assert rows is not None
+    assert rows.stood_ms == 2_000
+
+
+@pytest.mark.parametrize(
+    ("commits", "ids"),
+    [
+        pytest.param({"a": [(0, 6, 1)], "b": [(0, 7, 1)], "c": [(0, 101, 1)]}, NOW, id="a commit is gone"),
+        pytest.param({"a": LIVE["a"], "c": [(0, 101, 1)]}, NOW, id="a topic's commits are gone"),
+        pytest.param({**LIVE, "c": [(0, 102, 1)]}, NOW, id="a refused commit has moved"),
+        pytest.param({**LIVE, "c": []}, NOW, id="a refused commit is gone"),
+        pytest.param({**LIVE, "c": [(0, 101, 1)]}, NOW | {"a": "z"}, id="a topic was recreated"),
+        pytest.param({**LIVE, "c": [(0, 101, 1), (0, 101, 1)]}, NOW, id="a partition is named twice"),
+    ],
+)
+def test_what_is_odd_is_left_to_the_memory_of_commits(
+    commits: dict[str, list[tuple[int, int, int | None]]], ids: dict[str, str]
+) -> None:
+    """Whatever could be gone or refused is no case for rows."""
+    assert seen(stored(seen_once().as_bytes()), 1_000, commits, ids, packed_of(commits, ids), 2_000) is None
+
+
+@pytest.mark.parametrize(
+    "rows", [[[0, "5", 1, 1]], [[0, 5, 1]], [[0, True, 1, 1]], [[None, 5, 1, 1]], [[0, 5, 1.0, 1]]]
+)
+def test_a_document_with_something_else_than_numbers_is_left_to_who_refuses_it(rows: list[list[object]]) -> None:
+    """A memory that can't be read is unknown, not new: the ordinary way raises."""
+    data = seen_once().as_data()
+    data["counted"] = {"a": rows}
+    raw = zlib.compress(json.dumps(data).encode())
+    assert stored(raw) is None
+    if len(rows[0]) == 4:
+        with pytest.raises(ValueError, match="can't be read"):
+            GroupMemory.from_bytes(raw)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_ledger_with_rows_is_the_ledger_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """The same looks, some interrupted before they are judged, some with a cut, from one process or from two."""
+    found = []
+    for rows in (True, False):
+        random = Random(seed)
+        folder = tmp_path / str(rows)
+        if not rows:
+            monkeypatch.setattr(Ledger, "_seen_as_rows", lambda *_: None)
+        ledgers = [Ledger(folder / "cluster"), Ledger(folder / "cluster")]
+        told = []
+        for look in range(12):
+            ledger = random.choice(ledgers)
+            ids = {topic: random.choice("xxxxxxxxy") for topic in TOPICS}
+            ledger.begin(ids)
+            for name in random.sample(["g", "h", "i"], 2):
+                commits = {
+                    topic: [(p, random.choice([look, look, 50]), random.choice([None, 1])) for p in range(3)]
+                    for topic in TOPICS
+                    if random.random() < 0.9
+                }
+                known = ledger.saw_group(name, commits, 100_000 * look, 0)
+                told.append((known.gone, dict(known.refused), ledger.unmoved_since(name, commits)))
+            if random.random() < 0.8:
+                cuts = [TopicPartition("a", 0)] if random.random() < 0.1 else []
+                log = LogNow(20, 1, cut=5 if cuts else None)
+                ledger.judge(lambda place, log=log: log if place[0] != "c" else None, TOPICS, cuts)
+            if random.random() < 0.8:
+                told.append(sorted(ledger.save(100_000 * look)))
+        for ledger in ledgers:
+            ledger.save(2_000_000)
+            ledger.close()
+        with Ledger(folder / "cluster") as again:
+            found.append((told, again.groups(), {name: again.unmoved_since(name, None) for name in "ghi"}))
+    assert found[0] == found[1]
