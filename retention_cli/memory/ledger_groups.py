@@ -176,11 +176,11 @@ class LedgerGroups(LedgerFile):
         with self._errors():
             if (known := self._judged.get(name)) is not None:
                 return GroupMemory.from_bytes(known.document)
-            there = self._stored_group(name)
             if (rows := self._rows.get(name)) is not None:
-                group = expanded(rows, there)
+                group = expanded(rows)
                 self._adopt(name, group)
                 return group
+            there = self._stored_group(name)
             if there is None and name in self._heads:
                 raise ValueError(f"what it remembers of group {name!r} is missing")
             return there or GroupMemory()

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from retention_cli.memory.commit import Position, verdict
 from retention_cli.memory.group import VERSION, GroupMemory
-from retention_cli.memory.group_rows import digest_of_packed
+from retention_cli.memory.group_rows import digest_of_packed, flat
 from retention_cli.memory.interface import Commits, LogNow, LogOf, RecalledGroup
 
 _ByTopic = Mapping[str, Sequence[Sequence[Any]]]
@@ -42,7 +42,7 @@ _NEW: Final = Stored(0, {}, {}, {}, {})
 
 @dataclass(frozen=True, slots=True)
 class SeenGroup:
-    """A group that was read and is not judged yet. ``packed`` are its commits, ``before`` its stored rows and ids."""
+    """A group that was read and is not judged yet. ``packed`` are its commits, ``before`` is what was stored."""
 
     seen_ms: int
     stood_ms: int
@@ -143,13 +143,21 @@ def seen(
             return None  # a commit is gone
         moved = moved or then != now
     at_ms = max(now_ms, seen_ms + 1)
-    old = marshal.dumps((known.ids, known.counted, known.open, known.refused), 2)
+    old = marshal.dumps((seen_ms, *known), 2)
     return SeenGroup(at_ms, at_ms if moved else known.stood_ms, digest_of_packed(packed), packed, old)
 
 
-def expanded(one: SeenGroup, stored_group: GroupMemory | None) -> GroupMemory:
-    """Return the same as a group's memory, to be judged and changed as any other."""
-    group = stored_group or GroupMemory()
+def expanded(one: SeenGroup) -> GroupMemory:
+    """Return the same as a group's memory, to be judged and changed as any other.
+
+    It continues what was stored when the group was read, whatever another process has stored since: both are merged
+    when ours is saved.
+    """
+    seen_ms, stood_ms, ids_then, counted, opened, refused = marshal.loads(one.before)  # noqa: S302  (our own bytes)
+    group = GroupMemory(seen_ms=seen_ms, ids=ids_then, stood_ms=stood_ms)
+    group.counted = {place: Position(*row) for place, row in flat(counted)}
+    group.open = {place: Position(*row) for place, row in flat(opened)}
+    group.refused = {place: Position(*row) for place, row in flat(refused)}
     commits, ids = one.commits()
     group.update(commits, ids, one.digest, one.seen_ms)
     return group
@@ -189,7 +197,7 @@ def _is_plain(log: LogNow) -> bool:
 
 def judged(one: SeenGroup, logs: Logs) -> JudgedGroup:
     """Judge a group's open commits by what was read of their logs since (F5), and return its document."""
-    old_ids, counted, opened, refused = marshal.loads(one.before)  # noqa: S302  (our own bytes, of this process)
+    _seen_ms, _stood_ms, old_ids, counted, opened, refused = marshal.loads(one.before)  # noqa: S302  (our own bytes, of this process)
     data: dict[str, Any] = {"counted": {}, "open": {}, "refused": {}}
     ids: dict[str, str] = {}
     for topic, topic_id, rows in marshal.loads(one.packed):  # noqa: S302

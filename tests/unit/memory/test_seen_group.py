@@ -62,7 +62,7 @@ def test_rows_come_to_what_commits_one_by_one_come_to(
         digest = b"" if rows is None else rows.digest
         slow.update(commits, ids, digest, now)
         if rows is not None:
-            assert expanded(rows, None if known is None else known.copied()) == slow
+            assert expanded(rows) == slow
             if before is not None:
                 assert slow.recalled(ids, 0) == recalled(before)
         slow.judge(logs.get)
@@ -145,7 +145,7 @@ def test_a_document_with_something_else_than_numbers_is_left_to_who_refuses_it(r
             GroupMemory.from_bytes(raw)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_a_ledger_with_rows_is_the_ledger_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """The same looks, some interrupted before they are judged, some with a cut, from one process or from two."""
     found = []
@@ -155,19 +155,24 @@ def test_a_ledger_with_rows_is_the_ledger_without(tmp_path: Path, monkeypatch: p
         if not rows:
             monkeypatch.setattr(Ledger, "_seen_as_rows", lambda *_: None)
         ledgers = [Ledger(folder / "cluster"), Ledger(folder / "cluster")]
-        told = []
+        told: list[object] = []
         for look in range(12):
             ledger = random.choice(ledgers)
             ids = {topic: "y" if random.random() < 0.02 else "x" for topic in TOPICS}
             ledger.begin(ids)
             for name in random.sample(["g", "h", "i"], 2):
                 commits = {
-                    topic: [(p, 50 if random.random() < 0.02 else look, random.choice([None, 1])) for p in range(3)]
+                    topic: [
+                        (p, random.choices([look, 7, 50], [60, 40, 2])[0], random.choice([None, None, 1]))
+                        for p in range(3)
+                    ]
                     for topic in TOPICS
                     if random.random() < 0.98
                 }
                 known = ledger.saw_group(name, commits, 100_000 * look, 0)
-                told.append((known.gone, dict(known.refused), ledger.unmoved_since(name, commits)))
+                told.append((known.gone, dict(known.refused)))
+                if random.random() < 0.1:
+                    told.append(ledger.unmoved_since(name, commits))
             if random.random() < 0.8:
                 cuts = [TopicPartition("a", 0)] if random.random() < 0.3 else []
                 log = LogNow(20, 1, cut=5 if cuts else None)
