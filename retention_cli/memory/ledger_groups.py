@@ -12,7 +12,17 @@ from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.group_rows import digest_of, digest_of_packed, packed_of
 from retention_cli.memory.interface import Commits, Last, LogOf, RecalledGroup
 from retention_cli.memory.ledger_file import LedgerFile
-from retention_cli.memory.seen_group import JudgedGroup, Logs, SeenGroup, expanded, judged, recalled, seen, stored
+from retention_cli.memory.seen_group import (
+    JudgedGroup,
+    Logs,
+    SeenGroup,
+    expanded,
+    judged,
+    recalled,
+    recalled_of,
+    seen,
+    stored,
+)
 
 
 class Head(NamedTuple):
@@ -67,9 +77,9 @@ class LedgerGroups(LedgerFile):
         if self._is_stored(name):
             with self._errors():
                 document = self._stored_document(name)
-                found = None if document is None else stored(document[1])
+                found = None if document is None else recalled_of(document[1])
             if found is not None:
-                return recalled(found)
+                return found
         return self._group(name).recalled(self._ids, since_ms)
 
     def _seen_as_rows(self, name: str, commits: Commits, packed: bytes, now_ms: int) -> RecalledGroup | None:
@@ -111,7 +121,6 @@ class LedgerGroups(LedgerFile):
     def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
         """Judge the commits of the groups that exist by what this pass has read of their logs (F5)."""
         done = set() if cuts else self._judge_rows(log_of)
-        self._expand_rows()
         for name, head in list(self._heads.items()):
             if name in done or (name not in self._groups and head.open.isdisjoint(topics) and not cuts):
                 continue

@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from retention_cli.memory.commit import Position, verdict
@@ -23,7 +24,6 @@ from retention_cli.memory.group_rows import digest_of_packed, flat
 from retention_cli.memory.interface import Commits, LogNow, LogOf, RecalledGroup
 
 _ByTopic = Mapping[str, Sequence[Sequence[Any]]]
-_NUMBER: Final = frozenset({int})
 _NUMBER_OR_NONE: Final = frozenset({int, type(None)})
 
 
@@ -66,38 +66,53 @@ class JudgedGroup(NamedTuple):
     document: bytes
 
 
+def _read(raw: bytes) -> Stored | None:
+    try:
+        data = json.loads(zlib.decompress(raw))
+        if data.get("format") != VERSION or data["gone"] or data.get("doubted"):
+            return None
+        return Stored(data["stood"], data["ids"], data["counted"], data["open"], data["refused"])
+    except (zlib.error, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"a group's memory can't be read: {error}") from None
+
+
 def stored(raw: bytes) -> Stored | None:
     """Return what a document says, None if it has what only :class:`GroupMemory` knows how to use.
 
     Raises:
         ValueError: it is no document.
     """
-    try:
-        data = json.loads(zlib.decompress(raw))
-        if data.get("format") != VERSION or data["gone"] or data.get("doubted"):
-            return None
-        found = Stored(data["stood"], data["ids"], data["counted"], data["open"], data["refused"])
-    except (zlib.error, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a group's memory can't be read: {error}") from None
-    return found if _is_sound(found) else None
+    found = _read(raw)
+    if found is None or not (_are_rows(found.counted, 4) and _are_rows(found.open, 3) and _are_rows(found.refused, 3)):
+        return None
+    return found if type(found.stood_ms) is int and all(isinstance(text, str) for text in found.ids.values()) else None
 
 
-def _is_sound(one: Stored) -> bool:
-    """Return whether all rows are numbers, in the right number of columns."""
-    for some, width in ((one.counted, 4), (one.open, 3), (one.refused, 3)):
-        for rows in some.values():
-            if any(len(row) != width for row in rows):
-                return False
-            partitions, offsets, *epochs = zip(*rows, strict=True)
-            if not _NUMBER.issuperset(map(type, chain(partitions, offsets))):
-                return False
-            if not _NUMBER_OR_NONE.issuperset(map(type, chain.from_iterable(epochs))):
-                return False
-    return type(one.stood_ms) is int and all(isinstance(text, str) for text in one.ids.values())
+def _are_rows(some: _ByTopic, width: int) -> bool:
+    """Return whether all rows are numbers, in so many columns, and none of the first two is null."""
+    rows = list(chain.from_iterable(some.values()))
+    return (
+        {width}.issuperset(map(len, rows))
+        and _NUMBER_OR_NONE.issuperset(map(type, chain.from_iterable(rows)))
+        and None not in map(itemgetter(0), rows)
+        and None not in map(itemgetter(1), rows)
+    )
+
+
+def recalled_of(raw: bytes) -> RecalledGroup | None:
+    """Return the refused commits of a group that has not changed, None if ``GroupMemory`` must be asked.
+
+    Nothing else of the document is looked at: its bytes are those that were written.
+
+    Raises:
+        ValueError: it is no document.
+    """
+    found = _read(raw)
+    return recalled(found) if found is not None and _are_rows(found.refused, 3) else None
 
 
 def recalled(one: Stored) -> RecalledGroup:
-    """Return the refused commits of a group that has not changed: nothing of it is gone."""
+    """Return the refused commits: nothing of the group is gone."""
     return RecalledGroup({}, dict(_places(one.refused)))
 
 

@@ -207,14 +207,24 @@ class FloorFold:
 
     def refuse(self, group: str, refused: Mapping[tuple[str, int], tuple[int, int | None]]) -> None:
         """Fold in commits of a group that do not count (F5); for F2 the group has a commit there."""
+        first, skipped = self._refused, self._skipped.setdefault(group, {})
+        last: str | None = None
+        epochs: Sequence[int] = ()
+        here: set[int] = set()
         for (topic, partition), (offset, epoch) in refused.items():
-            if topic not in self._topics or partition >= len(self._best[topic]):
+            if topic != last:  # a group's rows come topic by topic
+                last, scope = topic, self._topics.get(topic)
+                epochs = () if scope is None else scope.leader_epochs
+                here = skipped.setdefault(topic, set())
+            if partition >= len(epochs):
                 continue
-            self._skipped.setdefault(group, {}).setdefault(topic, set()).add(partition)
-            tp, one = TopicPartition(topic, partition), Refused(offset, epoch, group)
-            _keep_first(self._refused, tp, one)
-            if epoch is not None and epoch > self._topics[topic].leader_epochs[partition]:
-                _keep_first(self._ahead, tp, one)
+            here.add(partition)
+            tp = TopicPartition(topic, partition)
+            known = first.get(tp)
+            if known is None or offset > known[0] or (offset == known[0] and group < known[2]):  # by its rank
+                first[tp] = Refused(offset, epoch, group)
+            if epoch is not None and epoch > epochs[partition]:
+                _keep_first(self._ahead, tp, Refused(offset, epoch, group))
 
     def fail(self, group: str, text: str, topics: Iterable[str] | None) -> None:
         """Fold in a group that could not be read (F3): it may read any of ``topics`` (None: any topic)."""

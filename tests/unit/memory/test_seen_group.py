@@ -16,7 +16,7 @@ from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.group_rows import packed_of
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.ledger import Ledger
-from retention_cli.memory.seen_group import Logs, SeenGroup, expanded, judged, recalled, seen, stored
+from retention_cli.memory.seen_group import Logs, SeenGroup, expanded, judged, recalled, recalled_of, seen, stored
 
 TOPICS = ("a", "b", "c")
 Place = tuple[str, int]
@@ -64,7 +64,7 @@ def test_rows_come_to_what_commits_one_by_one_come_to(
         if rows is not None:
             assert expanded(rows) == slow
             if before is not None:
-                assert slow.recalled(ids, 0) == recalled(before)
+                assert slow.recalled(ids, 0) == recalled(before) == recalled_of(known.as_bytes() if known else b"")
         slow.judge(logs.get)
         if rows is not None:
             fast = judged(rows, Logs(logs.get))
@@ -143,6 +143,13 @@ def test_a_document_with_something_else_than_numbers_is_left_to_who_refuses_it(r
     if len(rows[0]) == 4:
         with pytest.raises(ValueError, match="can't be read"):
             GroupMemory.from_bytes(raw)
+
+
+def test_a_refused_commit_that_is_no_number_is_left_to_who_refuses_it() -> None:
+    """What is recalled is looked at as closely."""
+    data = seen_once().as_data()
+    data["refused"] = {"c": [[0, "101", 1]]}
+    assert recalled_of(zlib.compress(json.dumps(data).encode())) is None
 
 
 @pytest.mark.parametrize("seed", range(60))
