@@ -115,15 +115,18 @@ class DiskState:
     ) -> None:
         """Read the log dirs. The facts' S and H must have been read before.
 
+        A pass looks again where partitions had to be read again: ``facts`` and ``leaders`` are of those alone, and what
+        the first look found of the others still holds.
+
         Disk usage is remembered, with this machine's time, and so are replicas' sizes if rules need them.
         """
         answers = reader.log_dirs(reader.brokers())
         self.disks, self.notes = disks_of(dict(answers), self.rules, devices_in(self.files))
-        self.absent = absent_disks(self.disks, answers, {tp: one.replicas for tp, one in leaders.items()})
+        self._leaders.update(leaders)
+        self.absent = absent_disks(self.disks, answers, {tp: one.replicas for tp, one in self._leaders.items()})
         self.disks += self.absent
         self.notes += [Reason("disk", f"{one.name}: {why.text}") for one in self.absent for why in unknown_room(one)]
         self.facts.update(facts)
-        self._leaders.update(leaders)
         if self.rules.percent is not None or sized_topics(settings):
             self.elsewhere = read_elsewhere(reader, self.disks, self.rules, facts, remembered, clock_ms)
             memories = {**self.elsewhere.memories, **remembered.partitions}
