@@ -39,6 +39,8 @@ SEND_SECONDS: Final = 1.0
 """How much of a recheck's time must be left for another batch to be sent."""
 ATTEMPTS: Final = 4
 AGAIN_AFTER_S: Final = (0.5, 1.0, 2.0)
+FEWEST: Final = 1_000
+"""A recheck that was too slow is followed by one of half as many partitions, but never of fewer than this."""
 
 
 class RefusedError(Refusal):
@@ -108,6 +110,7 @@ class Trimmer:
     permit: Permit = nullcontext
     _state: State = field(init=False)
     _spent: Spent = field(default_factory=Spent)
+    _at_most: int | None = None
 
     def __post_init__(self) -> None:
         self._state = State.of(self.plan.decisions, self.max_partitions)
@@ -134,7 +137,7 @@ class Trimmer:
             while waiting := state.waiting():
                 if tried := max(state.tries.get(tp, 0) for tp in waiting):
                     self.reader.clock.sleep(AGAIN_AFTER_S[min(tried, len(AGAIN_AFTER_S)) - 1])
-                self._round(waiting)
+                self._round(waiting[: self._at_most])
         except KeyboardInterrupt:
             interrupted, stopped = True, "interrupted before its turn"
         except StopError as error:
@@ -210,6 +213,9 @@ class Trimmer:
                     self._send(batch, fresh.leaders, good_until)
                     sent = True
             if not in_time and not sent:  # too old a recheck for any batch; reported if that happens ATTEMPTS times
+                if len(targets) > FEWEST:  # a quicker one is possible: it does not count as an attempt
+                    self._at_most = max(FEWEST, len(targets) // 2)
+                    return
                 slow = Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time")
                 for tp in batch:
                     self._try_again(tp, row_of(tp, "failed", targets[tp].offset, reasons=(slow,)))

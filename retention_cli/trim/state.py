@@ -23,6 +23,7 @@ class State:
 
     ``planned`` are the rows to trim, ``rows`` the results so far, ``tries`` the number of failed attempts of each.
     ``unanswered`` are requests that may still be executed, ``done`` is the amount known to be trimmed (G6).
+    ``unplanned`` is how many of the rows are of partitions that are not to be trimmed.
     """
 
     planned: Mapping[TopicPartition, Decision]
@@ -30,6 +31,7 @@ class State:
     tries: dict[TopicPartition, int] = field(default_factory=dict)
     unanswered: Unanswered = field(default_factory=Unanswered)
     done: Amount = field(default_factory=Amount)
+    unplanned: int = 0
 
     @classmethod
     def of(cls, decisions: Sequence[Decision], max_partitions: int | None = None) -> Self:
@@ -46,15 +48,15 @@ class State:
             else:
                 outcome: OutcomeName = "held" if one.action == "hold" else "unchanged"
                 rows[one.tp] = row_of(one.tp, outcome, log_start=one.log_start, reasons=one.reasons)
-        return cls(planned, rows)
+        return cls(planned, rows, unplanned=len(rows))
 
     def waiting(self) -> list[TopicPartition]:
         """Return the partitions that are not yet settled."""
         return [tp for tp in self.planned if tp not in self.rows]
 
     def settled(self) -> int:
-        """Return how many planned rows are settled."""
-        return sum(tp in self.rows for tp in self.planned)
+        """Return how many planned rows are settled. It is asked after each batch, so no row is looked at."""
+        return len(self.rows) - self.unplanned
 
     def end(self, tp: TopicPartition, row: TrimRow, fresh: Decision | None = None) -> None:
         """Settle a partition with this row, unless an earlier unanswered request has a result."""

@@ -18,7 +18,7 @@ from retention_cli.plan.value import Plan
 from retention_cli.trim.batches import RefusedError
 from retention_cli.trim.report import TrimReport, TrimRow
 from retention_cli.trim.run import PlanRefusedError
-from tests.kafka.world import HOUR, World, consumed
+from tests.kafka.world import HOUR, LateClock, World, consumed
 
 OLD = [30 * HOUR] * 10
 
@@ -170,6 +170,32 @@ def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(
     assert row.outcome == "failed"
     assert "takes longer than" in row.reasons[0].text
     assert world.ends(topic) == (0, 10)
+
+
+def test_a_recheck_that_is_too_slow_is_followed_by_one_of_half_as_many(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trim of very many partitions is not given up because all of them can't be decided within 30 s."""
+    import retention_cli.trim.batches as trimming
+    import retention_cli.trim.run as running
+
+    monkeypatch.setattr(trimming, "FEWEST", 1)
+    clock, asked, quick = LateClock(), [], running.recheck
+
+    def slow(reader, selection, now_ms, only, **more):  # type: ignore[no-untyped-def]
+        fresh = quick(reader, selection, now_ms, only, **more)
+        asked.append(len(only))
+        clock.passed.append(31.0 if len(only) > 2 else 0.0)
+        return fresh
+
+    monkeypatch.setattr(running, "recheck", slow)
+    name = world.topic(partitions=4)
+    for partition in range(4):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, dict.fromkeys(range(4), 8))
+    report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
+    assert asked == [4, 2, 2]
+    assert [row.outcome for row in report.rows] == ["trimmed"] * 4
 
 
 @pytest.mark.parametrize(
