@@ -12,6 +12,7 @@ from kafka.protocol.admin import DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from retention_cli.brokers.errors import BrokerError, RequestFailedError
+from retention_cli.brokers.wire import metadata_answers
 from retention_cli.brokers.wire.connections import Wire, error_named
 from retention_cli.core.model import TopicPartition
 
@@ -68,51 +69,45 @@ async def read_metadata(wire: Wire, topics: Iterable[str] | None, deadline: floa
         BrokerError: no broker answered until the deadline (of ``time.monotonic``), or brokers are older than 2.8.
     """
     names = None if topics is None else sorted(topics)
-
-    def request() -> Any:
-        wanted = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-        # Version 10 is the first with topic ids: without them a recreated topic can't be told from the original.
-        return MetadataRequest(topics=wanted, allow_auto_topic_creation=False, min_version=10)
-
     try:
-        response = await wire.ask_any(request, deadline)
+        response: metadata_answers.Answer = await wire.ask_any(lambda: metadata_answers.request(names), deadline)
     except RequestFailedError as error:
         raise BrokerError(
             f"the cluster's metadata can't be read: {error} (kretain needs brokers of 2.8 or later)"
         ) from None
-    if {broker.node_id for broker in response.brokers} - set(wire.brokers()):
+    if response.brokers - set(wire.brokers()):
         await wire.learn_brokers()
     return ClusterMetadata(
-        cluster_id=response.cluster_id or "",
-        brokers=frozenset(broker.node_id for broker in response.brokers),
+        cluster_id=response.cluster_id,
+        brokers=response.brokers,
         topics={
             topic.name: _topic(topic)
             for topic in response.topics
             # A topic with an error of its own was deleted meanwhile, or this user may not describe it.
-            if topic.name is not None and (topic.error_code == 0 or topic.partitions)
+            if topic.name and (topic.error_code == 0 or topic.partitions)
         },
     )
 
 
-def _topic(topic: Any) -> TopicMetadata:
+def _topic(topic: metadata_answers.Topic) -> TopicMetadata:
     return TopicMetadata(
         name=topic.name,
-        topic_id=topic_id_text(topic.topic_id),
-        internal=bool(topic.is_internal),
+        topic_id=_id_text(topic.topic_id),
+        internal=topic.internal,
         partitions={
-            one.partition_index: PartitionMetadata(
-                one.leader_id if one.leader_id >= 0 else None, one.leader_epoch, tuple(one.replica_nodes)
-            )
-            for one in topic.partitions
+            index: PartitionMetadata(leader if leader >= 0 else None, epoch, replicas)
+            for index, leader, epoch, replicas in topic.partitions
         },
     )
 
 
 def topic_id_text(topic_id: Any) -> str | None:
     """Return a topic id as Kafka's tools print it (base64url, 22 characters), None for the zero id."""
-    if topic_id is None or topic_id.int == 0:
-        return None
-    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+    return None if topic_id is None else _id_text(topic_id.bytes)
+
+
+def _id_text(raw: bytes) -> str | None:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else None
 
 
 async def may_describe_cluster(wire: Wire, deadline: float) -> bool:

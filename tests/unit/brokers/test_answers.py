@@ -17,6 +17,7 @@ from retention_cli.brokers.metadata import TopicMetadata, _topic, topic_id_text
 from retention_cli.brokers.topic_configs import TopicConfig, _config
 from retention_cli.brokers.wire.commit_answers import decode
 from retention_cli.brokers.wire.connections import error_named
+from retention_cli.brokers.wire.metadata_answers import Topic
 from retention_cli.core.model import Unknown
 from retention_cli.observe.topic_facts import bare_facts
 from tests.unit.brokers.test_commit_answers import batched
@@ -178,9 +179,9 @@ def test_only_groups_that_are_known_to_be_empty_have_no_members(state: str, *, m
 
 
 def test_a_partition_without_a_leader_has_none() -> None:
-    row = made(partition_index=0, leader_id=-1, leader_epoch=4, replica_nodes=[1])
-    other = made(partition_index=1, leader_id=0, leader_epoch=4, replica_nodes=[0])
-    about = _topic(made(name="t", topic_id=uuid.UUID(int=5), is_internal=False, partitions=[row, other]))
+    about = _topic(
+        Topic(0, "t", uuid.UUID(int=5).bytes, internal=False, partitions=[(0, -1, 4, (1,)), (1, 0, 4, (0,))])
+    )
     assert about.partitions[0].leader is None
     assert about.partitions[1].leader == 0, "a broker's id may be 0"
 

@@ -1,0 +1,100 @@
+"""Our decoder of Metadata answers beside the client's own."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.protocol.metadata import MetadataResponse
+
+from retention_cli.brokers.wire.metadata_answers import decode
+
+Topic = MetadataResponse.MetadataResponseTopic
+Broker = MetadataResponse.MetadataResponseBroker
+INT = st.integers(-1, 2**31 - 1)
+NODES = st.lists(INT, max_size=4)
+PARTITIONS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "error_code": st.sampled_from([0, 0, 5, 9]),
+            "partition_index": INT,
+            "leader_id": INT,
+            "leader_epoch": INT,
+            "replica_nodes": NODES | st.lists(INT, min_size=126, max_size=130),
+            "isr_nodes": NODES,
+            "offline_replicas": NODES,
+        }
+    ),
+    max_size=6,
+)
+TOPICS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "error_code": st.sampled_from([0, 0, 3]),
+            "name": st.text(min_size=1, max_size=200),
+            "topic_id": st.uuids() | st.just(uuid.UUID(int=0)),
+            "is_internal": st.booleans(),
+            "partitions": PARTITIONS,
+        }
+    ),
+    max_size=5,
+)
+BROKERS = st.lists(st.tuples(INT, st.text(max_size=20), INT, st.none() | st.text(max_size=9)), max_size=4)
+VERSIONS = st.sampled_from([10, 11, 12])
+
+
+def encoded(brokers: Any, cluster_id: str | None, topics: Any, version: int) -> bytes:
+    made = [
+        Topic(**{**one, "partitions": [Topic.MetadataResponsePartition(**row) for row in one["partitions"]]})
+        for one in topics
+    ]
+    named = [Broker(node_id=node, host=host, port=port, rack=rack) for node, host, port, rack in brokers]
+    response = MetadataResponse(throttle_time_ms=7, brokers=named, cluster_id=cluster_id, controller_id=1, topics=made)
+    return bytes(response.encode(version=version))
+
+
+@given(BROKERS, st.none() | st.text(max_size=30), TOPICS, VERSIONS)
+def test_answers_are_decoded_as_the_client_does(
+    brokers: Any, cluster_id: str | None, topics: Any, version: int
+) -> None:
+    data = encoded(brokers, cluster_id, topics, version)
+    theirs, ours = MetadataResponse[version].decode(data), decode(data, version)
+    assert ours.cluster_id == (theirs.cluster_id or "")
+    assert ours.brokers == {one.node_id for one in theirs.brokers}
+    assert [tuple(one) for one in ours.topics] == [
+        (
+            one.error_code,
+            one.name,
+            bytes(16) if one.topic_id is None else one.topic_id.bytes,
+            one.is_internal,
+            [
+                (row.partition_index, row.leader_id, row.leader_epoch, tuple(row.replica_nodes))
+                for row in one.partitions
+            ],
+        )
+        for one in theirs.topics
+    ]
+
+
+@given(BROKERS, TOPICS, VERSIONS, st.data())
+def test_a_cut_answer_is_never_taken_for_a_whole_one(
+    brokers: Any, topics: Any, version: int, data: st.DataObject
+) -> None:
+    whole = encoded(brokers, "cluster", topics, version)
+    with pytest.raises(ValueError, match="Metadata response"):
+        decode(whole[: data.draw(st.integers(0, len(whole) - 1))], version)
+
+
+def test_fields_that_come_with_later_brokers_are_skipped() -> None:
+    """KIP-482: tagged fields may stand behind every broker, topic and partition."""
+    tags = b"\x01\x07\x03abc"
+    broker = b"\0\0\0\x05" + b"\x02h" + b"\0\0\x23\x84" + b"\0" + tags
+    partition = b"\0\0" + b"\0\0\0\0" + b"\0\0\0\x05" + b"\0\0\0\x02" + b"\x02\0\0\0\x05" + b"\x01" + b"\x01" + tags
+    topic = b"\0\0" + b"\x02t" + bytes(15) + b"\x01" + b"\0" + b"\x02" + partition + b"\x80\0\0\0" + tags
+    data = b"\0\0\0\0" + b"\x02" + broker + b"\x02c" + b"\0\0\0\x05" + b"\x02" + topic + tags
+    found = decode(data, 12)
+    assert (found.cluster_id, found.brokers) == ("c", {5})
+    assert [tuple(one) for one in found.topics] == [(0, "t", bytes(15) + b"\x01", False, [(0, 5, 2, (5,))])]
