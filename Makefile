@@ -8,7 +8,7 @@ JOBS ?= 2
 SEEDS ?= 0-10000
 IN_PARALLEL = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
 
-.PHONY: help install demo test test-all test-long simulate check bench dist generated clean
+.PHONY: help install demo test test-all test-long simulate check bench bench-large dist generated clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ check: $(VENV)/.dev  ## lint, types, and that nothing generated is out of date
 
 bench: $(VENV)/.dev  ## measure beside Kafka's own tools and the yardstick (about 10 minutes)
 	$(BIN)/python -m bench.run
+
+bench-large: $(VENV)/.dev  ## plans and trims of up to 200,000 partitions, on a synthetic cluster (about 10 minutes)
+	$(BIN)/python -m bench.plans
 
 dist: $(VENV)/.dev  ## the wheel and the source package, into dist/
 	rm -rf dist

@@ -72,8 +72,8 @@ def _read(raw: bytes) -> Stored | None:
         if data.get("format") != VERSION or data["gone"] or data.get("doubted"):
             return None
         return Stored(data["stood"], data["ids"], data["counted"], data["open"], data["refused"])
-    except (zlib.error, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a group's memory can't be read: {error}") from None
+    except (zlib.error, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError):
+        raise ValueError("a group's memory can't be read: it is damaged") from None
 
 
 def stored(raw: bytes) -> Stored | None:
@@ -158,8 +158,8 @@ def seen(
             return None  # a commit is gone
         moved = moved or then != now
     at_ms = max(now_ms, seen_ms + 1)
-    old = marshal.dumps((seen_ms, *known), 2)
-    return SeenGroup(at_ms, at_ms if moved else known.stood_ms, digest_of_packed(packed), packed, old)
+    old: Any = (seen_ms, *known)
+    return SeenGroup(at_ms, at_ms if moved else known.stood_ms, digest_of_packed(packed), packed, marshal.dumps(old, 2))
 
 
 def expanded(one: SeenGroup) -> GroupMemory:

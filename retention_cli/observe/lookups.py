@@ -65,18 +65,18 @@ def look_up(
     marked: dict[TopicPartition, list[tuple[int, int]]] = {}
     for asked, answers in _ahead(reader, (_rounds(part) for part in _parts(times_of)), leaders):
         for tp, answer in answers.items():
-            time_ms = asked[tp]
+            time_ms, times = asked[tp], wanted[tp]
             start = facts[tp].log_start
-            if _is_front(time_ms, wanted[tp]) and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
+            if _is_front(time_ms, times) and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
                 if isinstance(answer, Found) and answer.offset == start:
-                    yield from _both(wanted[tp], Answered(tp, time_ms, LookUp(start, timestamp=answer.timestamp)))
+                    yield from _both(times, Answered(tp, time_ms, LookUp(start, None, answer.timestamp)))
                 else:
                     fronts[tp] = [(time_ms, start)]
             elif isinstance(answer, Found):
-                found = LookUp(answer.offset, timestamp=answer.timestamp)
-                if time_ms in wanted[tp].times:
+                found = LookUp(answer.offset, None, answer.timestamp)
+                if time_ms in times.times:
                     yield Answered(tp, time_ms, found)
-                if time_ms in wanted[tp].data:
+                if time_ms in times.data:
                     if answer.offset in known_data(tp):
                         yield Answered(tp, time_ms, found, data=True)
                     else:

@@ -180,7 +180,7 @@ def test_a_recheck_that_is_too_slow_is_followed_by_one_of_half_as_many(
     import retention_cli.trim.run as running
 
     monkeypatch.setattr(trimming, "FEWEST", 1)
-    clock, asked, quick = LateClock(), [], running.recheck
+    clock, asked, quick = LateClock(), [], running.recheck  # type: ignore[attr-defined]
 
     def slow(reader, selection, now_ms, only, **more):  # type: ignore[no-untyped-def]
         fresh = quick(reader, selection, now_ms, only, **more)

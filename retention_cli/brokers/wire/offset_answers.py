@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import starmap
+from functools import lru_cache, partial
+from itertools import chain, starmap
 from struct import Struct
 from typing import Any, Final
 
@@ -60,7 +60,6 @@ def decode(data: bytes, version: int) -> Answer:
 Asked = Mapping[str, Sequence[tuple[int, int, int]]]
 """By topic: partition, leader epoch and time (Unix ms, or one of Kafka's sentinels)."""
 
-_ASKED: Final = Struct(">iiq")
 _ASKED_TAGGED: Final = Struct(">iiqx")
 
 _Request: Final[Any] = decoded_by(
@@ -98,11 +97,19 @@ def _length(size: int) -> bytes:
     return bytes(UnsignedVarInt32.encode(size + 1))
 
 
+@lru_cache(maxsize=64)
+def _asked(count: int) -> Struct:
+    """Return the layout of so many rows of a request: topics have few different numbers of partitions."""
+    return Struct(">" + "iiq" * count)
+
+
 def _fixed_topics(asked: Asked) -> bytes:
     parts = [len(asked).to_bytes(4, "big")]
     for topic, rows in asked.items():
         name = topic.encode()
-        parts += (len(name).to_bytes(2, "big"), name, len(rows).to_bytes(4, "big"), *starmap(_ASKED.pack, rows))
+        count = len(rows)
+        packed = _asked(count).pack(*chain.from_iterable(rows))
+        parts += (len(name).to_bytes(2, "big"), name, count.to_bytes(4, "big"), packed)
     return b"".join(parts)
 
 

@@ -96,5 +96,5 @@ def test_fields_that_come_with_later_brokers_are_skipped() -> None:
     topic = b"\0\0" + b"\x02t" + bytes(15) + b"\x01" + b"\0" + b"\x02" + partition + b"\x80\0\0\0" + tags
     data = b"\0\0\0\0" + b"\x02" + broker + b"\x02c" + b"\0\0\0\x05" + b"\x02" + topic + tags
     found = decode(data, 12)
-    assert (found.cluster_id, found.brokers) == ("c", {5})
+    assert (found.cluster_id, found.brokers) == ("c", frozenset({5}))
     assert [tuple(one) for one in found.topics] == [(0, "t", bytes(15) + b"\x01", False, [(0, 5, 2, (5,))])]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.group_rows import packed_of
-from retention_cli.memory.interface import LogNow
+from retention_cli.memory.interface import LogNow, Rows
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.seen_group import Logs, SeenGroup, expanded, judged, recalled, recalled_of, seen, stored
 
@@ -80,14 +80,14 @@ def test_a_commit_that_is_back_where_it_counted_is_judged_anew() -> None:
     for offset, log in ((5, LogNow(100, 1)), (6, None)):
         group.update({"a": [(0, offset, None)]}, NOW, b"", 1_000)
         group.judge(lambda _place, log=log: log)  # type: ignore[misc]
-    back = {"a": [(0, 5, None)]}
+    back: Rows = {"a": [(0, 5, None)]}
     rows = seen(stored(group.as_bytes()), group.seen_ms, back, NOW, packed_of(back, NOW), 3_000)
     assert rows is not None
     again = GroupMemory.from_bytes(judged(rows, Logs(lambda _place: LogNow(100, 3))).document)
     assert again.counted["a", 0].proven == 3
 
 
-LIVE = {"a": [(0, 5, 1), (1, 6, None)], "b": [(0, 7, 1)]}
+LIVE: Rows = {"a": [(0, 5, 1), (1, 6, None)], "b": [(0, 7, 1)]}
 NOW = {"a": "x", "b": "y"}
 
 
@@ -107,7 +107,7 @@ def seen_once() -> GroupMemory:
 def test_a_group_that_moved_is_kept_as_rows() -> None:
     """The ordinary case is not left to the slow way: the first look, and one at which every commit has moved."""
     assert seen(None, 0, LIVE, NOW, packed_of(LIVE, NOW), 1_000) is not None
-    moved = {"a": [(0, 6, 1), (1, 7, None), (2, 1, 1)], "b": [(0, 8, 1)], "c": [(0, 101, 1)]}
+    moved: Rows = {"a": [(0, 6, 1), (1, 7, None), (2, 1, 1)], "b": [(0, 8, 1)], "c": [(0, 101, 1)]}
     rows = seen(stored(seen_once().as_bytes()), 1_000, moved, NOW, packed_of(moved, NOW), 2_000)
     assert rows is not None
     assert rows.stood_ms == 2_000
@@ -183,7 +183,7 @@ def test_a_ledger_with_rows_is_the_ledger_without(tmp_path: Path, monkeypatch: p
             if random.random() < 0.8:
                 cuts = [TopicPartition("a", 0)] if random.random() < 0.3 else []
                 log = LogNow(20, 1, cut=5 if cuts else None)
-                ledger.judge(lambda place, log=log: log if place[0] != "c" else None, TOPICS, cuts)
+                ledger.judge({(topic, p): log for topic in "ab" for p in range(3)}.get, TOPICS, cuts)
             if random.random() < 0.5:
                 told.append(sorted(ledger.save(100_000 * look)))
         for ledger in ledgers:
