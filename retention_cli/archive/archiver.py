@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from retention_cli.archive.errors import ArchiveError
 from retention_cli.archive.interface import Copied
-from retention_cli.archive.layout import Manifest, Source
+from retention_cli.archive.layout import Manifest, Source, place_at
+from retention_cli.archive.segment import load
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range
 from retention_cli.brokers.metadata import PartitionMetadata
@@ -73,6 +74,7 @@ class PartitionArchiver:
     clock: Callable[[], str]
     size: SegmentSize = field(default_factory=SegmentSize)
     _stores: dict[str, Store] = field(default_factory=dict)
+    _written: dict[TopicPartition, tuple[Store, tuple[Manifest, ...]]] = field(default_factory=dict)
     _last: LastArchived = field(default_factory=LastArchived)
 
     def copy(
@@ -99,8 +101,26 @@ class PartitionArchiver:
     def differing(
         self, copied: Collection[TopicPartition], leaders: Mapping[TopicPartition, PartitionMetadata]
     ) -> dict[TopicPartition, Reason]:
-        """Return partitions whose log no longer has the last archived record, or for which that can't be checked."""
-        return self._last.differing(self.reader, copied, leaders)
+        """Return partitions whose log or whose archive no longer has what was archived, or that can't be checked."""
+        return self._last.differing(self.reader, copied, leaders) | self._gone(copied)
+
+    def _gone(self, copied: Collection[TopicPartition]) -> dict[TopicPartition, Reason]:
+        """Return partitions one of whose new segments is no longer in the archive: somebody deletes there."""
+        found: dict[TopicPartition, Reason] = {}
+        for tp in copied:
+            if tp not in self._written:
+                continue
+            store, manifests = self._written[tp]
+            for one in manifests:
+                try:
+                    if load(store, place_at(one.source, one.start, one.end)) == one:
+                        continue
+                    why = f"{store.shown(one.path)} is another one than was written"
+                except ArchiveError as error:
+                    why = str(error)
+                found[tp] = Reason("archive", f"{tp} was archived, and is held: {why}. Run again: it is archived anew")
+                break
+        return found
 
     def _copy(self, tp: TopicPartition, url: str, target: Target, on_records: Callable[[int], None]) -> Copied | Reason:
         topic_id = target.decision.topic_id
@@ -113,6 +133,7 @@ class PartitionArchiver:
         except (ArchiveError, MissingPartError) as error:
             return failed(tp, url, error)
         self._last.note(tp, done.segments, done.start)
+        self._written[tp] = store, done.written
         return as_copied(url, source, done.start, done.end, done.segments, done.notes)
 
     def _store(self, url: str) -> Store:

@@ -155,7 +155,8 @@ def _inner(parts: Sequence[Manifest], joined: Manifest) -> tuple[tuple[int, int]
 def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
     """Delete segments whose records are all in ``joined``: their files, then their manifests.
 
-    In this order, what a killed run leaves over is still named by a manifest, and the next run finds it.
+    In this order, what a killed run leaves over is still named by a manifest, and the next run finds it. A part that a
+    trim has archived anew meanwhile, under the same name, stays: the log may have other records by now.
 
     Raises:
         DamagedError: the joined segment's manifest is not in the archive.
@@ -166,9 +167,17 @@ def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
     kept = {one.path for one in joined.files}
     for part in parts:
         for file in part.files:
-            if file.path not in kept and _is_own(part, file.path):
+            if file.path not in kept and _is_own(part, file.path) and _is_still(store, part):
                 store.delete(f"{part.source.folder}/{file.path}")
-        store.delete(part.path)
+        if _is_still(store, part):
+            store.delete(part.path)
+
+
+def _is_still(store: Store, part: Manifest) -> bool:
+    try:
+        return load(store, place_at(part.source, part.start, part.end)) == part
+    except DamagedError:
+        return False
 
 
 def _is_own(part: Manifest, path: str) -> bool:

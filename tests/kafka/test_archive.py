@@ -515,3 +515,22 @@ def test_a_joined_segment_of_a_log_that_lost_its_tail_is_not_believed(world: Wor
     text = policy(topic, place)
     got = row(world.trim(world.plan(text), text))
     assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
+
+
+def test_a_segment_that_is_gone_before_the_delete_holds(
+    world: World, topic: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody deletes in the archive just after it was written: what is not there any more is not trimmed."""
+    honest = PartitionArchiver.copy
+
+    def raced(self, *arguments):
+        done = honest(self, *arguments)
+        for path in place.rglob("*.json"):
+            path.unlink()
+        return done
+
+    monkeypatch.setattr(PartitionArchiver, "copy", raced)
+    text = policy(topic, place)
+    got = row(world.trim(world.plan(text), text))
+    assert (got.outcome, world.ends(topic)[0]) == ("held", 0)
+    assert "was archived, and is held" in got.reasons[0].text

@@ -245,6 +245,33 @@ def test_another_segment_of_a_parts_range_is_no_leftover(tmp_path: Path) -> None
     assert spans(catalog(store).segments) == [(0, 20), (10, 20)]
 
 
+@pytest.mark.parametrize("when", ["before its file goes", "before its manifest goes"])
+def test_what_is_archived_anew_meanwhile_is_not_deleted(tmp_path: Path, when: str) -> None:
+    """A trim writes a part again, of a log that was replaced, just as the old one is deleted: the same names."""
+    store = Store(str(tmp_path))
+    segments(store, (0, 10, 0), (10, 20, 0))
+
+    class Raced(Store):
+        raced = False
+
+        def delete(self, path: str) -> None:
+            super().delete(path)
+            if not self.raced:
+                self.raced = True
+                write(Store(str(tmp_path)), log(0, 10, 5, "another"), 0, 10, 5)
+
+    racing = Raced(str(tmp_path))
+    one = catalog(store)
+    if when == "before its file goes":
+        write(store, log(0, 10, 5, "another"), 0, 10, 5)  # after it was planned, and the records are read then
+        done = compact(racing, one, plan_compaction(one.segments), lambda: AT)
+        assert len(done.problems) == 1, "its files are not those that were planned"
+    else:
+        compact(racing, one, plan_compaction(one.segments), lambda: AT)
+    kept = next(one for one in read_catalog(store)[0][0].segments if (one.start, one.end) == (0, 10))
+    assert list(records_of(store, kept)) == log(0, 10, 5, "another")
+
+
 def test_no_file_of_another_segment_is_deleted_because_a_manifest_names_it(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
     first, second = segments(store, (0, 10, 0), (10, 20, 0))
