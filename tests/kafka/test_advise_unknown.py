@@ -71,7 +71,7 @@ def test_rights_that_are_missing_make_facts_unknown_and_each_is_named(guarded: t
     assert row["advice"]["kafka_configs"] is None
     assert row["advice"]["policy_entry"] is None
     for said in (
-        "the topic's settings can't be read: TOPIC_AUTHORIZATION",
+        "the topic's settings can't be read: this user needs DESCRIBE_CONFIGS on the topic",
         "broker 1's settings can't",
         "sizes on disk",
     ):

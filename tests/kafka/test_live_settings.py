@@ -209,7 +209,7 @@ def test_what_is_wrong_in_a_message_goes_with_the_next_edit_and_is_told(
     writer.append(POLICY_TOPIC, topic.encode(), b"nonsense")
     gone = run(world, "policy", "unset", topic, *base, check=0)
     assert gone.json()["settings"] is None
-    assert told(gone.err) == ["is not JSON: Expecti"]
+    assert told(gone.err) == ["is not JSON: it is n"]
 
 
 @pytest.mark.parametrize("name", ["a b", "..", "\x1b[2J", "x" * 250])

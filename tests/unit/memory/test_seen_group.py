@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -89,6 +90,10 @@ def test_a_commit_that_is_back_where_it_counted_is_judged_anew() -> None:
 
 LIVE: Rows = {"a": [(0, 5, 1), (1, 6, None)], "b": [(0, 7, 1)]}
 NOW = {"a": "x", "b": "y"}
+
+
+def unless_c(log: LogNow, place: Place) -> LogNow | None:
+    return log if place[0] != "c" else None
 
 
 def log_of(place: Place) -> LogNow | None:
