@@ -1,0 +1,206 @@
+"""Plays rounds, and judges each."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.kafka.faults.breaking import PHOENIX, PHOENIX_READER, Breaker
+from tests.kafka.faults.judge import Promise, Sent, breaches, lost, sent_in, unexplained, untrue
+from tests.kafka.faults.load import EXACTLY, READER, REWINDER, VANISHER, Load
+from tests.kafka.faults.network import LinkedKafka
+from tests.kafka.faults.reading import log_starts, records
+from tests.kafka.faults.rounds import Round
+from tests.kafka.faults.runs import Kretain, Run, sleep_until
+from tests.kafka.faults.truth import Log, Truth
+from tests.kafka.world import World, now_ms, wait_until
+
+POLICY: Final = """\
+version: 1
+topics:
+  - match: [orders, payments, lone, phoenix, frozen]
+    retention.commitoffset.enable: true
+    retention.commitoffset.ms: 2s
+  - match: frozen
+    hold: "a test's legal hold"
+  - match: aged
+    retention.ms: 1h
+    retention.min.wallclock.ms: 4s
+"""
+PROMISES: Final = {
+    "orders": Promise((READER, REWINDER, VANISHER), stamped_ms=2_000),
+    "payments": Promise((READER, EXACTLY), stamped_ms=2_000),
+    "lone": Promise((READER, REWINDER), stamped_ms=2_000),
+    "frozen": Promise((READER,), frozen=True),
+    "aged": Promise(None, stamped_ms=3_600_000, written_ms=4_000),
+    PHOENIX: Promise((PHOENIX_READER,), stamped_ms=2_000),
+}
+TOPICS: Final = {"orders": (3, 3), "payments": (2, 3), "lone": (3, 1), "aged": (1, 3), "frozen": (1, 3)}
+"""Partitions and replicas."""
+AWAY: Final = ("kill", "restart", "pause", "cut")
+
+
+@dataclass
+class Played:
+    """What a round came to."""
+
+    seconds: float
+    written: int
+    commits: int
+    trimmed: int
+    outcomes: dict[str, int]
+
+
+class Arena:
+    """A cluster under load, and the kretain that trims it."""
+
+    def __init__(self, kafka: LinkedKafka, world: World, folder: Path, volume: Path | None, seed: int) -> None:
+        policy = folder / "policy.yaml"
+        policy.write_text(POLICY)
+        self.load = Load(kafka.bootstrap, Truth(), str(seed))
+        self.truth = self.load.truth
+        self.breaker = Breaker(kafka, world, self.load, volume)
+        self.kretain = Kretain(kafka.bootstrap, policy, world.state_dir, folder)
+        self.world, self.kafka = world, kafka
+        for topic, (partitions, replicas) in TOPICS.items():
+            self.breaker.make(topic, partitions, replicas)
+        self.breaker.live()
+        self._judged: set[Sent] = set()
+        self._all: list[Sent] = []
+
+    def warm_up(self) -> None:
+        """Wait until every group has committed on every log, and kretain has seen them."""
+
+        def stands() -> bool:
+            self.load.check()
+            return all(
+                self.truth.log(topic, n) in self.truth.commits[group].last()
+                for topic, promise in PROMISES.items()
+                for group in promise.groups or ()
+                for n in range(self.truth.partitions[topic])
+            )
+
+        wait_until(stands, "commits of every group")
+        run = self.kretain.trim()
+        assert run.code == 0, run.err
+        assert self._judge(None) == []
+        self.load.seen.set()
+
+    def play(self, one: Round) -> Played:
+        """Play a round; whatever is wrong is raised, with all of it."""
+        clock, began = time.monotonic(), now_ms()
+        written, commits = self.truth.written, sum(map(len, self.truth.commits.values()))
+        before = self._starts()
+        run = self.kretain.start(one)
+        started = time.monotonic()
+        sleep_until(started + one.delay_s)
+        for fault in one.faults:
+            self.breaker.begin(fault, one)
+        broken = time.monotonic()
+        watching = one.mode.startswith("watch")
+        if one.mode in ("trim, killed at a moment", "watch, killed"):
+            run.wait(max(0.0, started + one.moment_s + 2 * watching - time.monotonic()))
+            run.end(signal.SIGKILL)
+        run.wait(max(0.0, broken + one.lasting_s + watching - time.monotonic()))
+        for fault in one.faults:
+            self.breaker.end(fault, one)
+        if watching:
+            sleep_until(time.monotonic() + 1)
+            run.end(signal.SIGTERM)
+        assert run.wait(120) is not None, "kretain hangs"
+        self.breaker.heal(one.faults)
+        self.load.check()
+        between = self._starts()
+        problems = self._said(one, run, before, between)
+        trimmed = self._settle(one, began, between)
+        deposed = began if {"pause", "cut", "kill", "restart", "move"} & {*one.faults} else None
+        problems += self._judge(deposed)
+        if (wrong := self.kretain.verified()) != "":
+            problems.append(f"the audit log's chain: {wrong}")
+        grown = self.truth.written - written
+        again = sum(map(len, self.truth.commits.values())) - commits
+        if not (grown and again):
+            problems.append(f"no live load: {grown} records, {again} commits")
+        for commits_of in self.truth.commits.values():
+            commits_of.forget_before(began)
+        if problems:
+            raise AssertionError("\n".join([str(one), *problems, run.err[-2000:]]))
+        outcomes: dict[str, int] = {}
+        for row in (run.report() or {"partitions": ()})["partitions"]:
+            outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + 1
+        return Played(time.monotonic() - clock, grown, again, trimmed, outcomes)
+
+    def _said(self, one: Round, run: Run, before: Mapping[Log, int], after: Mapping[Log, int]) -> list[str]:
+        """What the run said that is not so."""
+        code = run.code
+        killed = "killed" in one.mode and code == -signal.SIGKILL
+        expected = {0, 5, 1} | ({6} if one.mode == "plan, then trim" else set())
+        problems = [] if killed or code in expected else [f"exit {code}"]
+        if any(word in run.err for word in ("Traceback", "internal error")):
+            problems.append("an error that kretain has no words for")
+        ours = [sent for sent in sent_in(self.kretain.events()) if sent not in self._judged]
+        report = run.report()
+        if report is not None:
+            whole = not {"kill", "restart", "pause", "cut"} & {*one.faults}
+            problems += untrue(report, ours, before, after, self.truth, whole=whole)
+        elif code in (1, 6) and not one.mode.startswith("watch") and ours:
+            problems.append(f"exit {code}, which says that nothing was trimmed, after {ours[0]}")
+        return problems
+
+    def _settle(self, one: Round, began: int, between: Mapping[Log, int]) -> int:
+        """Trim until all is well, and something that was read has gone in this round; return how many records."""
+        problems: list[str] = []
+        gone: list[int] = []
+
+        def done() -> bool:
+            before = self._starts()
+            ours = {sent.run for sent in sent_in(self.kretain.events())}
+            run = self.kretain.trim()
+            assert run.code in (0, 5), f"{one}\nexit {run.code}: {run.err}"
+            after = self._starts()
+            sent = [each for each in sent_in(self.kretain.events()) if each.run not in ours]
+            report = run.report()
+            assert report is not None
+            problems.extend(untrue(report, sent, before, after, self.truth, whole=True))
+            read = [each for each in sent_in(self.kretain.events()) if each.at >= began and each.topic != "aged"]
+            gone.append(sum(each.target - each.start for each in read if each.outcome == "trimmed"))
+            return run.code == 0 and gone[-1] > 0
+
+        wait_until(done, f"a trim of what was read, in {one} (it was {gone})", 120)
+        assert not problems, "\n".join([str(one), *problems])
+        del between
+        return gone[-1]
+
+    def _judge(self, deposed: int | None) -> list[str]:
+        """Every batch that was announced since the last time, every log, every record that must be there."""
+        starts = self._starts()
+        written = {log: self.truth.records(log) for log in starts}
+        there = records(self.world.bootstrap, self._places(), starts)
+        everything = list(sent_in(self.kretain.events()))
+        problems = []
+        for sent in everything:
+            if sent not in self._judged:
+                promise = PROMISES[sent.topic]
+                known = written[sent.log] if sent.log in written else self.truth.records(sent.log)
+                problems += breaches(sent, promise, self.truth.commits, known, deposed)
+        self._judged = set(everything)
+        problems += unexplained(
+            starts, everything, {log: self.breaker.topics[log[0]] for log in starts}, self.breaker.born
+        )
+        problems += lost(written, there, starts)[:10]
+        self.truth.forget(starts)
+        return problems
+
+    def _places(self) -> dict[tuple[str, int], Log]:
+        return {
+            (topic, n): self.truth.log(topic, n)
+            for topic, partitions in self.truth.partitions.items()
+            for n in range(partitions)
+        }
+
+    def _starts(self) -> dict[Log, int]:
+        return log_starts(self.world.bootstrap, self._places())

@@ -1,0 +1,159 @@
+"""Does harm to a cluster, and undoes it."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from pathlib import Path
+
+from confluent_kafka import KafkaException, TopicCollection
+from kafka.admin import NewPartitions
+from kafka.errors import KafkaError as PythonKafkaError
+from kafka.structs import TopicPartition as KafkaTopicPartition
+
+from tests.kafka.faults.load import Load, admin_of
+from tests.kafka.faults.network import LinkedKafka
+from tests.kafka.faults.rounds import Fault, Round
+from tests.kafka.faults.truth import Commits, Record
+from tests.kafka.world import World, now_ms, wait_until
+
+PHOENIX, PHOENIX_READER = "phoenix", "phoenix-reader"
+MOST_PARTITIONS = 6
+MIB = b"\0" * (1 << 20)
+
+
+class Breaker:
+    """One cluster's faults."""
+
+    def __init__(self, kafka: LinkedKafka, world: World, load: Load, volume: Path | None) -> None:
+        self.kafka, self.world, self.load, self.truth = kafka, world, load, load.truth
+        self.volume = volume
+        self.born: dict[str, int] = {}
+        self.topics: dict[str, str] = {}
+        """Every topic's name by its id, those that are gone included."""
+        self.growing: dict[str, int] = {}
+        """How many partitions a topic may have by now."""
+        self._lives = 0
+        self.truth.commits[PHOENIX_READER] = Commits()
+
+    def make(self, topic: str, partitions: int, replicas: int) -> None:
+        """Make a topic, and tell the truth of it."""
+        began = now_ms()
+        config = {"min_insync_replicas": "2"} if replicas == 3 else {}
+        self.world.topic(name=topic, partitions=partitions, replicas=replicas, **config)
+        wait_until(lambda: self._id(topic) not in {None, self.truth.ids.get(topic)}, f"the id of {topic}")
+        self.truth.ids[topic] = self._id(topic) or ""
+        self.truth.partitions[topic] = partitions
+        self.topics[self.truth.ids[topic]] = topic
+        self.born[self.truth.ids[topic]] = began
+
+    def live(self) -> None:
+        """Begin another life of the phoenix; in every other one nobody reads it, and so nothing of it may go."""
+        self._lives += 1
+        self.make(PHOENIX, 2, 3)
+        at = now_ms() - 3_600_000
+        for partition in range(2):
+            values = iter([f"{self._lives}/{n}".encode() for n in range(20)])
+            self.world.produce_at(PHOENIX, [at] * 20, partition, lambda values=values: next(values))  # type: ignore[misc]
+            log = self.truth.log(PHOENIX, partition)
+            for n in range(20):
+                self.truth.took(log, n, Record(f"{self._lives}/{n}".encode(), at, now_ms(), 0))
+        if self._lives % 2:
+            offsets = {self.truth.log(PHOENIX, n): 15 for n in range(2)}
+            commit = self.truth.commits[PHOENIX_READER].sending(offsets)
+            self.world.commit(PHOENIX_READER, PHOENIX, {0: 15, 1: 15})
+            commit.acknowledged = now_ms()
+
+    def _id(self, topic: str) -> str | None:
+        try:
+            about = self.world.admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+        except KafkaException:  # a broker that has not heard of it yet
+            return None
+        return str(about.topic_id).replace("/", "_").replace("+", "-")  # as Kafka's own tools print it
+
+    def begin(self, fault: Fault, one: Round) -> None:
+        """Do it. What lasts is undone by :meth:`end`."""
+        node = self.kafka.node(one.broker)
+        rng = random.Random(one.seed + fault)
+        match fault:
+            case "kill":
+                node.kill()
+            case "restart":
+                node.terminate()
+            case "pause":
+                node.freeze()
+            case "cut":
+                self.kafka.link(one.broker).cut()
+            case "full":
+                self._fill()
+            case "rewind":
+                self.load.rewinding = 0.6
+            case "move":
+                self._move(rng)
+            case "grow":
+                self._grow(rng)
+            case "recreate":
+                with suppress(PythonKafkaError), admin_of(self.world.bootstrap) as admin:  # else heal() does it
+                    admin.delete_topics([PHOENIX], timeout_ms=5_000)
+
+    def end(self, fault: Fault, one: Round) -> None:
+        """Undo it."""
+        node = self.kafka.node(one.broker)
+        match fault:
+            case "kill" | "restart":
+                self.kafka.start_node(node)
+            case "pause":
+                node.thaw()
+            case "cut":
+                self.kafka.link(one.broker).heal(lost=one.lost)
+            case "full":
+                if self.volume is not None:
+                    (self.volume / "filler").unlink(missing_ok=True)
+            case "rewind":
+                self.load.rewinding = 0.1
+            case "move" | "grow" | "recreate":
+                pass
+
+    def heal(self, faults: tuple[Fault, ...]) -> None:
+        """Wait until every broker agrees that all is well, and finish what a harmed cluster could not do."""
+        self.kafka.wait_until_ready()
+        if "recreate" in faults:
+            self.world.delete(PHOENIX)
+            self.live()
+        for topic, partitions in self.growing.items():
+            with suppress(PythonKafkaError), admin_of(self.world.bootstrap) as admin:  # there already
+                admin.create_partitions({topic: NewPartitions(partitions)}, raise_errors=False)
+            self.truth.partitions[topic] = partitions
+        self.growing.clear()
+        for topic, partitions in self.truth.partitions.items():
+            self.world.await_leaders(topic, partitions)
+
+    def _fill(self) -> None:
+        if self.volume is None:
+            return
+        with (self.volume / "filler").open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(MIB):
+                pass
+
+    def _move(self, rng: random.Random) -> None:
+        """Give each partition its replicas in another order, and elect the first."""
+        moved = {}
+        for topic in ("orders", "payments", "aged"):
+            moved |= {(topic, n): rng.sample((1, 2, 3), 3) for n in range(self.truth.partitions[topic])}
+        places = {KafkaTopicPartition(*tp): order for tp, order in moved.items()}
+        with suppress(PythonKafkaError), admin_of(self.world.bootstrap) as admin:  # another fault may be on
+            admin.alter_partition_reassignments(places)
+            by_topic: dict[str, list[int]] = {}
+            for topic, partition in places:
+                by_topic.setdefault(topic, []).append(partition)
+            admin.elect_leaders(0, by_topic, raise_errors=False)  # 0: the preferred one
+
+    def _grow(self, rng: random.Random) -> None:
+        small = [topic for topic in ("orders", "payments") if self.truth.partitions[topic] < MOST_PARTITIONS]
+        if not small:
+            return
+        topic = rng.choice(small)
+        more = self.truth.partitions[topic] + 1
+        with suppress(PythonKafkaError), admin_of(self.world.bootstrap) as admin:
+            admin.create_partitions({topic: NewPartitions(more)}, timeout_ms=5_000, raise_errors=False)
+            self.growing[topic] = more

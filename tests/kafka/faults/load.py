@@ -1,0 +1,235 @@
+"""Producers, transactional producers and consumers that read, commit, rewind and vanish: all at once, whatever happens."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from tests.kafka.faults.truth import Commits, Log, Record, Truth
+from tests.kafka.world import HOUR, QUIET, now_ms
+
+READER, REWINDER, VANISHER, EXACTLY = "reader", "rewinder", "vanisher", "exactly-once"
+TICK_S: Final = 0.1
+READ: Final = ("orders", "payments", "lone", "frozen")
+"""What the reader reads."""
+
+
+class Load:
+    """The threads. What a client reports while brokers are harmed is expected: it tries again. All else fails the test."""
+
+    def __init__(self, bootstrap: str, truth: Truth, seed: str) -> None:
+        self.truth = truth
+        self.rewinding = 0.1
+        """How likely the rewinder goes back at one of its steps."""
+        self.vanished = 0
+        self.seen = threading.Event()
+        """Set once kretain has seen every group: who was never seen can't be remembered (F6)."""
+        self._bootstrap = bootstrap
+        self._seed = seed
+        self._done = threading.Event()
+        self._failed: list[BaseException] = []
+        for group in (READER, REWINDER, VANISHER, EXACTLY):
+            truth.commits[group] = Commits()
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Let all of it happen meanwhile."""
+        work = (self._produce, self._transact, self._read, self._rewind, self._vanish)
+        threads = [threading.Thread(target=self._run, args=(one,)) for one in work]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._done.set()
+            for thread in threads:
+                thread.join(60)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what a thread ended with, if any did."""
+        if self._failed:
+            raise self._failed[0]
+
+    def _run(self, work: Callable[[random.Random], None]) -> None:
+        try:
+            work(random.Random(f"{self._seed}/{work.__name__}"))
+        except BaseException as error:
+            self._failed.append(error)
+
+    # -- producers -------------------------------------------------------------
+
+    def _producer(self, **more: Any) -> Producer:
+        config = {"acks": "all", "enable.idempotence": True, "linger.ms": 5, "logger": QUIET}
+        return Producer({"bootstrap.servers": self._bootstrap, **config, "message.timeout.ms": 90_000, **more})
+
+    def _append(
+        self,
+        producer: Producer,
+        topic: str,
+        partition: int,
+        rng: random.Random,
+        age_ms: int,
+        pending: list[Record] | None,
+    ) -> None:
+        sent = now_ms()
+        record = Record(rng.randbytes(100), sent - age_ms, sent, sent if pending is None else None)
+        log = self.truth.log(topic, partition)
+        if pending is not None:
+            pending.append(record)
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                self.truth.took(log, message.offset(), record)
+
+        producer.produce(topic, record.value, partition=partition, timestamp=record.stamp, on_delivery=delivered)
+
+    def _produce(self, rng: random.Random) -> None:
+        """Stamped now, but for what stands for an import of old data: that is only protected by when it was written."""
+        producer = self._producer()
+        ages = {"orders": 0, "lone": 0, "frozen": 30 * HOUR, "aged": 30 * HOUR}
+        while not self._done.wait(TICK_S):
+            try:
+                for topic, age_ms in ages.items():
+                    for partition in range(self.truth.partitions[topic]):
+                        for _ in range(rng.randint(0, 1 if topic == "frozen" else 4)):
+                            self._append(producer, topic, partition, rng, age_ms, None)
+                producer.poll(0)
+            except (BufferError, KafkaException):  # full, or a partition that it has not heard of
+                producer.poll(0.5)
+        producer.flush(5)
+
+    def _transact(self, rng: random.Random) -> None:
+        """Some transactions stay open for a while, some are aborted, some commit a group's positions."""
+        group = Consumer({"bootstrap.servers": self._bootstrap, "group.id": EXACTLY, "logger": QUIET})
+        pending: list[Record] = []
+        while not self._done.is_set():
+            producer = self._producer(**{"transactional.id": "payments", "transaction.timeout.ms": 120_000})
+            try:
+                for record in pending:  # of one that failed: a new producer of this name ends it
+                    record.ended = record.ended or now_ms()
+                pending.clear()
+                producer.init_transactions(30)
+                while not self._done.wait(TICK_S):
+                    self._transaction(producer, group, pending, rng)
+                    pending.clear()
+            except KafkaException:
+                self._done.wait(0.5)
+        group.close()
+
+    def _transaction(self, producer: Producer, group: Consumer, pending: list[Record], rng: random.Random) -> None:
+        partitions = range(self.truth.partitions["payments"])
+        producer.begin_transaction()
+        for _ in range(rng.randint(1, 20)):
+            self._append(producer, "payments", rng.choice(partitions), rng, 0, pending)
+        producer.flush(30)
+        if rng.random() < 0.2:
+            self._done.wait(rng.uniform(0, 2))  # open meanwhile
+        ends = {self.truth.log("payments", n): n for n in partitions}
+        offsets = {log: max(0, self.truth.end(log) - rng.randint(0, 10)) for log in ends}
+        committing = rng.random() < 0.8
+        if committing:
+            wanted = [TopicPartition("payments", ends[log], offset) for log, offset in offsets.items()]
+            producer.send_offsets_to_transaction(wanted, group.consumer_group_metadata(), 30)
+        ended = now_ms()
+        for record in pending:
+            record.ended = ended
+        if not committing:
+            producer.abort_transaction(30)
+            return
+        commit = self.truth.commits[EXACTLY].sending(offsets)
+        producer.commit_transaction(30)
+        commit.acknowledged = now_ms()
+
+    # -- consumers ---------------------------------------------------------------
+
+    def _read(self, _rng: random.Random) -> None:
+        """A member of its group: reads what it is given, and commits where it is."""
+        config = {"group.id": READER, "enable.auto.commit": False, "auto.offset.reset": "earliest", "logger": QUIET}
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "session.timeout.ms": 6_000,
+                "topic.metadata.refresh.interval.ms": 2_000,
+                **config,
+            }
+        )
+        consumer.subscribe(list(READ))
+        try:
+            while not self._done.is_set():
+                read: dict[Log, int] = {}
+                first = consumer.poll(0.2)  # a consume() that waits was once seen not to come back
+                for message in [] if first is None else [first, *consumer.consume(1_000, timeout=0)]:
+                    if message.error() is None:
+                        log = self.truth.log(message.topic() or "", message.partition() or 0)
+                        read[log] = (message.offset() or 0) + 1
+                if read:
+                    self._commit(consumer, READER, read)
+        finally:
+            consumer.close()
+
+    def _commit(self, client: Consumer, group: str, offsets: Mapping[Log, int]) -> bool:
+        """Commit; what becomes of it stays unknown where a coordinator is gone, or a member has lost the partition."""
+        topics = {one: topic for topic, one in self.truth.ids.items()}
+        wanted = [TopicPartition(topics[log[0]], log[1], offset) for log, offset in offsets.items()]  # type: ignore[call-overload]
+        commit = self.truth.commits[group].sending(offsets)
+        with suppress(KafkaException):
+            answer = client.commit(offsets=wanted, asynchronous=False)
+            if all(one.error is None for one in answer or ()):
+                commit.acknowledged = now_ms()
+        return commit.acknowledged is not None
+
+    def _client(self, group: str) -> Consumer:
+        """A client that joins no group. The admin client of librdkafka 2.16 may abort the process where brokers go."""
+        config = {"group.id": group, "enable.auto.commit": False, "socket.timeout.ms": 5_000, "logger": QUIET}
+        return Consumer({"bootstrap.servers": self._bootstrap, **config})
+
+    def _stand(self, *topics: str) -> dict[Log, int]:
+        """Where the reader stands; at the front of what it has not begun."""
+        stood = self.truth.commits[READER].last()
+        logs = [self.truth.log(topic, n) for topic in topics for n in range(self.truth.partitions[topic])]
+        return {log: stood.get(log, 0) for log in logs}
+
+    def _rewind(self, rng: random.Random) -> None:
+        """Follows the reader, and goes back again and again."""
+        client = self._client(REWINDER)
+        mine: dict[Log, int] = {}
+        while not self._done.wait(0.2):
+            back = rng.random() < self.rewinding
+            for log, offset in self._stand("orders", "lone").items():
+                near = max(0, offset - rng.randint(0, 20))
+                mine[log] = max(0, mine.get(log, 0) - rng.randint(1, 300)) if back else near
+            self._commit(client, REWINDER, mine)
+        client.close()
+
+    def _vanish(self, rng: random.Random) -> None:
+        """Is deleted now and then, and comes back further on: it never goes back, so that a memory of it is no later (F6)."""
+        client = self._client(VANISHER)
+        mine: dict[Log, int] = {}
+        while not self._done.wait(rng.uniform(0.2, 1.0)):
+            for log, offset in self._stand("orders").items():
+                mine[log] = max(mine.get(log, 0), offset - rng.randint(0, 40))
+            if self._commit(client, VANISHER, mine) and self.seen.is_set() and rng.random() < 0.5:
+                self._done.wait(rng.uniform(0.0, 1.0))
+                with suppress(KafkaError), admin_of(self._bootstrap) as admin:
+                    admin.delete_groups([VANISHER])
+                    self.vanished += 1
+                self._done.wait(rng.uniform(0.0, 3.0))
+        client.close()
+
+
+@contextmanager
+def admin_of(bootstrap: str) -> Iterator[KafkaAdminClient]:
+    """An admin client that fails with an error where brokers go."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=5_000)
+    try:
+        yield admin
+    finally:
+        admin.close()
