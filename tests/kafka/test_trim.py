@@ -16,7 +16,6 @@ from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.plan.value import Plan
 from retention_cli.trim.batches import RefusedError
-from retention_cli.trim.recheck import recheck
 from retention_cli.trim.report import TrimReport, TrimRow
 from retention_cli.trim.run import PlanRefusedError
 from tests.kafka.world import HOUR, LateClock, World, consumed

@@ -137,7 +137,7 @@ class Breaker:
 
     def _move(self, rng: random.Random) -> None:
         """Give each partition its replicas in another order, and elect the first."""
-        moved = {}
+        moved: dict[tuple[str, int], list[int]] = {}
         for topic in ("orders", "payments", "aged"):
             moved |= {(topic, n): rng.sample((1, 2, 3), 3) for n in range(self.truth.partitions[topic])}
         places = {KafkaTopicPartition(*tp): order for tp, order in moved.items()}

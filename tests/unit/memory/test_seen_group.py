@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from functools import partial
 from pathlib import Path
 from random import Random
 
