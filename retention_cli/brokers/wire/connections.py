@@ -31,6 +31,9 @@ from retention_cli.brokers.wire.words import LATE, NO_ANSWER, code_problem, conn
 IN_FLIGHT: Final = 4
 """Requests in flight per broker: the client allows five on a connection."""
 
+_NOBODY: Final = logging.NullHandler()
+"""Without any handler, what a client that is being closed still logs would be printed (``logging.lastResort``)."""
+
 T = TypeVar("T")
 J = TypeVar("J")
 
@@ -82,6 +85,7 @@ class Wire:
         # The client logs each failed connection; kretain reports it once, in its own words.
         logger = logging.getLogger("kafka")
         logger.addHandler(self._heard)
+        logger.addHandler(_NOBODY)
         logger.setLevel(logging.WARNING)
         logger.propagate = False
         configs = {
@@ -111,9 +115,8 @@ class Wire:
         """
         if (tokens := self._settings.tokens) is not None:
             try:
-                tokens.token(
-                    self.timeout_s
-                )  # before any broker is asked: without one, each would seem to be out of reach
+                # Before any broker is asked: without one, each would seem to be out of reach.
+                tokens.token(self.timeout_s)
             except BrokerError:
                 self.close()
                 raise
@@ -156,6 +159,9 @@ class Wire:
         logging.getLogger("kafka").removeHandler(self._heard)
         loop: threading.Thread | None = self._net._io_thread  # noqa: SLF001  (nothing else says whether it has ended)
         with contextlib.suppress(RuntimeError, OSError, kafka_errors.KafkaError):
+            if loop is None:  # it was never started: what is scheduled now would run as the loop is closed, and fail
+                self._net.close()
+                return
             self._net.call_soon_threadsafe(self._manager.close)
             self._net.stop(timeout_ms=2000)
             if loop is None or not loop.is_alive():  # a name server may still block it
