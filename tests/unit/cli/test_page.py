@@ -235,5 +235,5 @@ def test_a_forecast_of_another_cluster_or_none_is_refused(tmp_path: Path) -> Non
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingPartError, match=r"kretain\[report\]"):
+    with pytest.raises(MissingPartError, match=r"\[report\]"):
         plan_page(plan(row()), {}, [])
