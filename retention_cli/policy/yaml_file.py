@@ -65,7 +65,8 @@ def read_document(text: str, source: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else None
-        said = yaml_problem(f"{error.problem}, {error.context}")
+        parsers = f"{error.problem}, {error.context}"
+        said = _TOO_DEEP if "nesting depth" in parsers else yaml_problem(parsers)  # PyYAML's own limit, since 6.0.4
         raise PolicyError([PolicyProblem(source, line, "", said)]) from None
     except yaml.reader.ReaderError as error:
         raise PolicyError([_unreadable(text, error, source)]) from None

@@ -129,7 +129,7 @@ class Both:
             assert leader is not None
             deleter.delete({leader: {self.tp: offset}}, lambda _tp, outcome: found.append(outcome), timeout_s=30)
         real, simulated = (
-            ("done", one.log_start) if isinstance(one, Answered) else ("refused", str(one).split()[0]) for one in found
+            ("done", one.log_start) if isinstance(one, Answered) else ("refused", one.code) for one in found
         )
         assert real == simulated, f"DeleteRecords to {offset}"
 

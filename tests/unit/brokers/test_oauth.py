@@ -232,7 +232,8 @@ def test_an_endpoint_that_does_not_answer_holds_nobody_past_the_deadline(
     provider._again_s = 0.0  # noqa: SLF001
     monkeypatch.setattr(oauth_token, "DEADLINE_S", 8.0)
     monkeypatch.setattr(token_request, "DEADLINE_S", 8.0)
-    assert provider.token().value == server.issued[-1]
+    # Released only now, the server issues one for the request that was given up, too: before or after ours.
+    assert provider.token().value in server.issued
 
 
 def test_an_endpoint_that_is_down_is_said_so() -> None:
