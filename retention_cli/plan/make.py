@@ -19,10 +19,11 @@ from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.disks.decide import decide as decide_r6
 from retention_cli.disks.measure import DiskState
 from retention_cli.disks.rules import DiskRun
-from retention_cli.memory.interface import Memory
+from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
 from retention_cli.observe.cluster import observe
+from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.observe.floors.outside import owns
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.value import Plan, Totals
@@ -171,6 +172,8 @@ def plan_of(
     if memories is not None:
         told += memories.notes
         told += no_longer_named(memories(cluster_id), selection, now_ms)
+    memory = NoMemory() if memories is None else memories(cluster_id)
+    told += [Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)]
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
         told.append(Reason("G2", f"whose unread records would be trimmed can't be told: {unread}"))
         unread = {}

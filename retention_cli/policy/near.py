@@ -32,17 +32,18 @@ def unmatched(policy: Policy, names: Collection[str]) -> list[PolicyProblem]:
     return [_problem(policy, entry, near[number] if number < NAMED else None) for number, entry in enumerate(entries)]
 
 
+def names_groups(policy: Policy) -> bool:
+    """Return whether the policy itself names any group, or a pattern of groups."""
+    return bool(_required(policy) or _ignored(policy) or policy.groups.latest)
+
+
 def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
     """Return a note for each name or pattern of groups in the policy that no group of the cluster has.
 
     A required group that is missing holds every topic that requires it (F4); patterns that match nothing do nothing.
     """
-    required = dict.fromkeys(policy.groups.require)
-    for entry in policy.entries:
-        required.update(dict.fromkeys(entry.values.get("groups.require", ())))
-    wanted = [("groups.require", one) for one in required if one not in groups]
-    ignored = () if policy.groups.ignore == DEFAULT_IGNORED_GROUPS else policy.groups.ignore
-    for key, patterns in (("groups.ignore", ignored), ("groups.latest", policy.groups.latest)):
+    wanted = [("groups.require", one) for one in _required(policy) if one not in groups]
+    for key, patterns in (("groups.ignore", _ignored(policy)), ("groups.latest", policy.groups.latest)):
         wanted += [(key, one) for one in patterns if not any(matches((one,), group) for group in groups)]
     notes = []
     for key, name in wanted[:NAMED]:
@@ -53,6 +54,17 @@ def groups_not_there(policy: Policy, groups: Collection[str]) -> list[str]:
     if len(wanted) > NAMED:
         notes.append(f"{len(wanted) - NAMED:,} more names of groups are not there")
     return notes
+
+
+def _required(policy: Policy) -> Collection[str]:
+    required = dict.fromkeys(policy.groups.require)
+    for entry in policy.entries:
+        required.update(dict.fromkeys(entry.values.get("groups.require", ())))
+    return required
+
+
+def _ignored(policy: Policy) -> Collection[str]:
+    return () if policy.groups.ignore == DEFAULT_IGNORED_GROUPS else policy.groups.ignore
 
 
 def told(problems: list[PolicyProblem]) -> list[PolicyProblem]:

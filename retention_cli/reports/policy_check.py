@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from retention_cli.brokers.errors import BrokerError, RequestFailedError
-from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import INFINITE_MS, Reason, TopicFacts
 from retention_cli.decide.guards import untouchable
 from retention_cli.decide.triggers.consumed import forced_retention_conflict
+from retention_cli.memory.interface import NoMemory
 from retention_cli.memory.topics.policy import with_live
+from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.policy.model import Entry, Policy
-from retention_cli.policy.near import groups_not_there, told, unmatched
+from retention_cli.policy.near import told, unmatched
 from retention_cli.policy.settings import Settings
 
 
@@ -110,7 +111,7 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
     findings = check_alone(policy)
     policy = with_live(reader, policy)
     findings.notes += [note.text for note in policy.live.notes]
-    findings.notes += _groups(policy, reader, metadata)
+    findings.notes += misnamed_groups(policy, reader, NoMemory(), 0)
     findings.problems += missing
     managed: dict[str, Settings] = {}
     for name in sorted(topics):
@@ -125,16 +126,6 @@ def check_against(policy: Policy, reader: ClusterReader) -> Findings:
     _check_topics(policy, managed, reader, findings)
     findings.problems.sort(key=lambda problem: (problem.line or 0, problem.key, problem.text))
     return findings
-
-
-def _groups(policy: Policy, reader: ClusterReader, metadata: ClusterMetadata) -> list[str]:
-    """Return notes on names of groups that are not there; none where not every group can be seen (F8)."""
-    try:
-        if not reader.may_describe_cluster():
-            return []
-        return groups_not_there(policy, {group.name for group in reader.list_groups(metadata.brokers)})
-    except BrokerError:
-        return []
 
 
 def _check_live(policy: Policy, managed: dict[str, Settings], findings: Findings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -83,18 +84,19 @@ def test_a_policy_that_no_longer_names_a_source_says_so(world: World, topic: str
         assert [(one.code, one.text) for one in plan.notes] == [("F7", says)]
     one_off = world.cli("plan", topic, "--consumed-after", "1h", check=0)
     assert "file:flink, file:flink2; but no entry of floors names them, so they count for nothing" in one_off.err
-    assert "First look at this cluster" not in one_off.out
+    assert "First look at this cluster:" not in one_off.out
     world.cli("groups", "forget", "file:flink", "file:flink2", check=0)
     assert world.plan(consumed(topic)).notes == []
 
 
 def test_a_first_look_says_what_it_cannot_know(world: World, topic: str) -> None:
-    """Groups whose offsets had expired left no trace (F6): said once, by the first plan, and by groups before it."""
+    """Groups whose offsets had expired left no trace (F6): the plans of the first week say so, and groups before them."""
     for looked in (False, True):
         table = world.cli("groups", "--group", f"{topic}*", check=0).out
         assert ("Nothing is remembered of this cluster yet" in table) != looked
         plan = world.cli("plan", topic, "--consumed-after", "1h", check=0).out
-        assert plan.count("First look at this cluster") == (not looked)
+        assert plan.count("First look at this cluster:") == (not looked)
+        assert len(re.findall(r"First look at this cluster [\w ]+ ago:", plan)) == looked
 
 
 def test_the_file_is_read_again_before_anything_is_deleted(world: World, topic: str, tmp_path: Path) -> None:

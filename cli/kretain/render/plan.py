@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from typing import Final
 
 from kretain.options.common import PlanOutput
 from kretain.render import data
@@ -12,7 +13,7 @@ from kretain.render.kit.reasons import MOST, print_reasons
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number, quantity, size
 from retention_cli.core.model import Decision
-from retention_cli.core.units import format_duration, format_time
+from retention_cli.core.units import format_age, format_duration, format_time
 from retention_cli.disks.solve.outcome import Space
 from retention_cli.plan.columns import NAMES, row_as_json
 from retention_cli.plan.value import NO_FILE, Plan, as_json, delete_records_json, head_as_json
@@ -98,10 +99,20 @@ def _that_matter(rows: Iterable[Decision]) -> list[Decision]:
     return sorted(chosen, key=lambda one: one.tp)
 
 
-_FIRST_LOOK = (
-    "First look at this cluster: groups whose offsets had expired before (offsets.retention.minutes) are unknown, and "
-    "protect nothing. Let plans run for some days before the first trim, or name them in groups.require (F6)."
-)
+_YOUNG_MS: Final = 7 * 86_400_000
+"""Brokers forget a group's offsets after a week by default: what expired before the first look is unknown."""
+
+
+def _young_memory(plan: Plan) -> str | None:
+    """Return what a memory of less than a week can't know (F6), None if it is older or there is none."""
+    if plan.memory_since_ms is None or plan.created_at_ms - plan.memory_since_ms >= _YOUNG_MS:
+        return None
+    age_ms = plan.created_at_ms - plan.memory_since_ms
+    looks = "First look at this cluster" if age_ms <= 0 else f"First look at this cluster {format_age(age_ms)} ago"
+    return (
+        f"{looks}: groups whose offsets had expired before (offsets.retention.minutes) are unknown, and protect "
+        "nothing. Let plans run for some days before the first trim, or name them in groups.require (F6)."
+    )
 
 
 def _move(one: Decision) -> str:
@@ -148,8 +159,8 @@ def _print_totals(plan: Plan, *, markdown: bool) -> None:
         lines.append((off, None))
     asks = "only a trim asks the brokers for theirs" if plan.memory == "cluster" else "the brokers' time can't be had"
     lines.append((f"Clock unchecked: {asks}, ours is trusted (G8).", "dim"))
-    if plan.memory_since_ms is not None and plan.memory_since_ms >= plan.created_at_ms:
-        lines.append((_FIRST_LOOK, "dim"))
+    if (young := _young_memory(plan)) is not None:
+        lines.append((young, "dim"))
     screen.say()
     for text, style in lines:
         screen.say(f"{text}\n" if markdown and text is not lines[-1][0] else text, style)
