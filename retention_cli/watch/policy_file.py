@@ -7,6 +7,7 @@ by at once, but trimmed by only once it was found unchanged for some seconds.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -66,7 +67,7 @@ class PolicyFile:
         digest = selection.policy.digest
         now_s = time.monotonic()
         if first:
-            self._before = (digest, now_s - self.settles_s)
+            self._before = (digest, -math.inf)  # the one that the process was started with has settled
         elif self._before is None or self._before[0] != digest:
             self._before = (digest, now_s)
         self._good, self.valid = selection, True
