@@ -66,7 +66,7 @@ _MOVING: Final = frozenset(
 )
 
 
-def log_ends(consumer: Consumer, topic: str, partition: int = 0) -> tuple[int, int]:
+def log_ends(consumer: Consumer, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
     """Return S and H. A leader that metadata names may not know it yet."""
     found: list[tuple[int, int]] = []
 
@@ -80,7 +80,7 @@ def log_ends(consumer: Consumer, topic: str, partition: int = 0) -> tuple[int, i
         found.append((low, high))
         return True
 
-    wait_until(done, f"a leader of {topic}-{partition}")
+    wait_until(done, f"a leader of {topic}-{partition}", patience_s)
     return found[0]
 
 
@@ -356,11 +356,11 @@ class World:
 
         wait_until(done, f"a leader of {topic}-{partition}")
 
-    def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
+    def ends(self, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
         """Return S and H."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
         try:
-            return log_ends(consumer, topic, partition)
+            return log_ends(consumer, topic, partition, patience_s)
         finally:
             consumer.close()
 
@@ -395,15 +395,20 @@ class World:
     # -- groups ----------------------------------------------------------------
 
     def commit(
-        self, group: str, topic: str, offsets: Mapping[int, int] | int, epochs: Mapping[int, int] | None = None
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, int] | int,
+        epochs: Mapping[int, int] | None = None,
+        metadata: str = "",
     ) -> None:
         """Commit as a group without members."""
         by_partition = {0: offsets} if isinstance(offsets, int) else offsets
         wanted = []
         for partition, offset in by_partition.items():
-            one = TopicPartition(topic, partition, offset)
+            one = TopicPartition(topic, partition, offset, metadata)
             if epochs is not None and partition in epochs:
-                one = TopicPartition(topic, partition, offset, "", epochs[partition])  # type: ignore[call-arg]
+                one = TopicPartition(topic, partition, offset, metadata, epochs[partition])  # type: ignore[call-arg]
             wanted.append(one)
 
         def committed(admin: AdminClient) -> bool:
