@@ -9,7 +9,7 @@ from typing import Final
 
 CODES: Final[Mapping[str, tuple[str, str]]] = {
     "usage": ("the arguments are wrong, or don't go together", "see the command's --help"),
-    "policy": ("the policy file can't be used", "mend what each problem names; kretain policy check tells them again"),
+    "policy": ("the policy file can't be used", "fix what each problem names; kretain policy check lists them again"),
     "fleet-file": ("the fleet file can't be used", "mend what each problem names"),
     "config": ("kretain's configuration file can't be used", "mend it; kretain context list shows what it has"),
     "settings": ("a setting of the connection can't be used", "mend the setting that is named"),

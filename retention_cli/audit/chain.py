@@ -145,7 +145,7 @@ def resume(last: bytes | None, head: Link | None, problem: str | None = None) ->
     if head == Link(here.seq - 1, here.hash):
         return Resumed(end, head=end)
     if head is None:
-        what = "there was no head, so that it could not be told whether lines at the end were gone"
+        what = "there was no head, so whether lines at the end were gone was unknown"
     elif known > here.seq:
         what = f"the last line before had number {here.seq:,}, and the head knew of {known:,}: lines were gone"
     elif known == here.seq:
@@ -267,10 +267,10 @@ class Chain:
     def _compare(self, head: Link | None, problem: str | None) -> None:
         seq = self._end.seq
         if problem is not None:
-            self._tell(None, f"{problem}: it can't be told whether lines at the end are gone")
+            self._tell(None, f"{problem}: whether lines at the end are gone is unknown")
         elif head is None:
             if self.since is not None:
-                text = "audit.head is missing, beside chained lines: it can't be told whether lines at the end are gone"
+                text = "audit.head is missing, beside chained lines: whether lines at the end are gone is unknown"
                 self._tell(None, text)
         elif head.seq > seq + self._doubtful:
             gone = head.seq - seq - self._doubtful

@@ -247,7 +247,7 @@ class AuditLog:
         if event is not None:
             return event
         raise StateError(
-            f"{self.path.with_name(name)}:{number}: a broken line: what was trimmed can't be told. Mend it, or move "
+            f"{self.path.with_name(name)}:{number}: a broken line: what was trimmed is unknown. Mend it, or move "
             f"the log (audit*.jsonl) and {HEAD_NAME} aside if you accept that its trims no longer count (kretain "
             f"history --verify shows more)"
         )

@@ -198,7 +198,7 @@ class _Describer:
 
 
 def _rebalancing(state: str) -> RequestFailedError:
-    return RequestFailedError(f"its members' topics can't be told while it is {state}", retriable=True)
+    return RequestFailedError(f"its members' topics are unknown while it is {state}", retriable=True)
 
 
 _UNDECODABLE: Final = (

@@ -138,7 +138,7 @@ def _seen(
             assert isinstance(missing, Unknown)  # noqa: S101  (for the type checker)
             samples, now = missing, Sample(at_ms, 0)
         elif memory.lost is not None or tp in observation.doubts:
-            doubt = Unknown.because("ledger", "whether what is remembered is of this log could not be told")
+            doubt = Unknown.because("ledger", "whether what is remembered is of this log is unknown")
             samples, now = memory.lost or doubt, Sample(at_ms, end)
         else:
             samples, now = memory.partition(tp.topic, topic_id, tp.partition).samples, Sample(at_ms, end)

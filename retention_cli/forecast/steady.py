@@ -86,7 +86,7 @@ def bytes_per_record(
     if isinstance(size_bytes, Unknown):
         return size_bytes
     if records <= 0:
-        return Unknown.because("size", "it is empty: how large its records are can't be told")
+        return Unknown.because("size", "it is empty: how large its records are is unknown")
     most = size_bytes / records
     if log_start == 0:
         return Span.of(most)

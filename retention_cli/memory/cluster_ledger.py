@@ -293,7 +293,7 @@ class ClusterLedger(DocumentLedger):
 
 
 def _untold(error: SharedTopicError) -> Unknown:
-    return Unknown.because("ledger", f"what is remembered of this cluster (state: cluster) can't be told: {error}")
+    return Unknown.because("ledger", f"what is remembered of this cluster (state: cluster) is unknown: {error}")
 
 
 def _distrusted(document: docs.Document, late_ms: int) -> docs.Document:

@@ -17,7 +17,7 @@ def bare_facts(topic: TopicMetadata) -> TopicFacts:
     """Return a topic's facts from metadata alone; the settings are unknown."""
     not_read = Unknown.because("G5", "the topic's settings were not read")
     no_id = Unknown.because(
-        "topic-id", "the cluster gives no topic id, so a recreated topic can't be told: brokers before 2.8?"
+        "topic-id", "the cluster gives no topic id, so a recreated topic can't be recognized: brokers before 2.8?"
     )
     return TopicFacts(topic.name, topic.topic_id or no_id, topic.internal, not_read, not_read)
 

@@ -175,7 +175,7 @@ def plan_of(
     memory = NoMemory() if memories is None else memories(cluster_id)
     told += [Reason("policy", text) for text in misnamed_groups(policy, reader, memory, now_ms)]
     if isinstance(unread, BrokerError):  # the decisions don't need it: the note reports what is missing
-        told.append(Reason("G2", f"whose unread records would be trimmed can't be told: {unread}"))
+        told.append(Reason("G2", f"whose unread records would be trimmed is unknown: {unread}"))
         unread = {}
     else:
         told += _unnamed(totals.unconsumed, unread)
@@ -243,7 +243,7 @@ def _unnamed(unconsumed: int, unread: Mapping[str, int]) -> list[Reason]:
     """Return a note if unread records would be trimmed but cannot be attributed to any group that was read (G2)."""
     if not unconsumed or unread:
         return []
-    return [Reason("G2", "whose unread records would be trimmed can't be told by group: each row says why")]
+    return [Reason("G2", "which groups would lose unread records is unknown: each row says why")]
 
 
 def unread_by_group(

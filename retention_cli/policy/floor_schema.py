@@ -78,7 +78,7 @@ class FloorModel(StrictModel):
     )
     topics: v.TopicPatterns | None = Field(
         default=None,
-        description="What it may read, where it can't be told: these topics hold then. Default: every managed one.",
+        description="What it may read if it can't be read itself: these topics hold then. Default: every managed one.",
     )
     max_age: v.Milliseconds = Field(
         default=DEFAULT_MAX_AGE_MS,

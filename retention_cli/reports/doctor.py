@@ -159,7 +159,7 @@ def _can_make(reader: ClusterReader, allowed: Mapping[str, frozenset[str]], topi
     try:
         may = reader.may_create(topic)
     except BrokerError as error:
-        return Check("init", "limited", f"whether {topic} may be made could not be told: {error}", ("init",))
+        return Check("init", "limited", f"whether {topic} may be made is unknown: {error}", ("init",))
     match may:
         case "yes":
             return Check("init", "good", f"CREATE on {topic}: kretain init can make it")

@@ -105,7 +105,7 @@ def _shortened(one: Decision, trim_to: int) -> Decision:
 def _left(one: Decision, ceiling: Ceiling) -> Decision:
     text = "left for a later pass: this one is at its ceiling"
     if ceiling.max_bytes is not None and one.size_bytes is None:
-        text = "left alone: its bytes can't be told, and --max-bytes is given"
+        text = "left alone: its bytes are unknown, and --max-bytes is given"
     return one._replace(
         action="keep",
         trim_to=None,

@@ -82,7 +82,7 @@ class PastDay:
         """
         if self.broken is not None and (limits.max_records is not None or limits.max_bytes is not None):
             raise StateError(
-                f"{self.broken}; the policy limits what is trimmed a day, and that can't be told by a log that is "
+                f"{self.broken}; the policy limits what is trimmed per day, which is unknown from a log that is "
                 f"broken: kretain history --verify shows all of it"
             )
         return self.amount

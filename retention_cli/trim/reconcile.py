@@ -74,13 +74,11 @@ def reconcile(planned: Decision, fresh: Decision | None, epoch_end: Maybe[int | 
 def _other_log(target: int, planned: int | None, now: int | None, epoch_end: Maybe[int | None]) -> Held | None:
     """Return Held if the plan may be of another log than the current one; None if it is the same log (M1 to M4)."""
     if planned is None or now is None:
-        return _held(
-            "the plan does not say in which leader epoch it was made, so that it can't be told of which log it is"
-        )
+        return _held("the plan does not say in which leader epoch it was made, so which log it speaks of is unknown")
     if planned == now:
         return None
     if isinstance(epoch_end, Unknown):
-        return _held(f"whether the log was cut since the plan can't be told: {epoch_end.reasons[0].text}")
+        return _held(f"whether the log was cut since the plan is unknown: {epoch_end.reasons[0].text}")
     if planned > now or epoch_end is None:
         return _held(
             f"the plan was made in leader epoch {planned}, of which this log has nothing; run kretain plan again"

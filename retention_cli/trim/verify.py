@@ -78,7 +78,7 @@ def judge(tp: TopicPartition, target: Target, said: Answer, start: int | None) -
     if reached:
         text = (
             f"{_what(said)}, and the log starts at {start:,}, beyond the offset asked for: whether this trim, broker "
-            f"retention or another trimmer moved it can't be told"
+            f"retention or another trimmer moved it is unknown"
         )
         return _row(tp, target, "unverified", start, Reason("verify", text))
     if isinstance(said, RequestFailedError) and said.answered and start is not None:

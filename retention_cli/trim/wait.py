@@ -133,6 +133,6 @@ def _enough(one: DiskOutcome) -> int:
 
 
 def _late(name: str, one: DiskOutcome, back: int | None) -> Reason:
-    said = "cannot be told" if back is None else f"are {format_bytes(back)}"
+    said = "are unknown" if back is None else f"are {format_bytes(back)}"
     text = f"{name}: of {format_bytes(one.going_bytes)} that are to go, back {said}"
     return Reason("disk", f"{text}; brokers delete at log.retention.check.interval.ms, and file.delete.delay.ms later")

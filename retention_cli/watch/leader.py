@@ -116,6 +116,6 @@ def _check_group(reader: ClusterReader, group: str) -> None:
     reader.read_commits([group], told.append)
     for one in told:
         if isinstance(one, CommitsUnknown):
-            raise BrokerError(f"whether group {group} is a consumer's can't be told: {one.text}")
+            raise BrokerError(f"whether group {group} is a consumer's is unknown: {one.text}")
         if any(one.topics.values()):
             raise GroupTakenError(f"group {group} has committed offsets, so it is a consumer's: --standby-group NAME")

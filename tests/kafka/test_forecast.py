@@ -148,7 +148,7 @@ def test_the_command_changes_nothing_and_says_what_is_unknown(world: World, tmp_
     assert "samples cover" in row["reasons"][0]["text"]
     assert any(not one["full_policy_in_known"] and one["reasons"] for one in found["disks"])
     assert world.ends(topic) == (0, 50)
-    assert "Of 1 topic it can't be told" in world.cli("forecast", *common, check=0).out
+    assert "Unknown for 1 topic" in world.cli("forecast", *common, check=0).out
     csv = world.cli("forecast", *common, "-o", "csv", check=0).out.splitlines()
     assert csv[0].startswith("topic,partitions,now_records")
     assert csv[1].startswith(f"{topic},1,50,")

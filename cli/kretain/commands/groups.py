@@ -69,7 +69,7 @@ def groups(
     for note in () if common.quiet else memories.notes:
         warn(note.text)
     for reason in () if lost is None else lost.reasons:
-        warn(f"groups that are gone can't be told, so every floor is unknown: {reason.text} (F6)")
+        warn(f"which groups are gone is unknown, and so is every floor: {reason.text} (F6)")
     if found.incomplete is not None:
         warn(f"the list is not whole, so every floor is unknown: {found.incomplete.text} ({found.incomplete.code})")
     print_groups(found, output, now_ms, first_look=first_look)

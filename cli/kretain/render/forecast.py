@@ -139,7 +139,7 @@ def _print_totals(one: Forecast, other: Forecast | None) -> None:
         grow = "grow" if totals.growing > 1 else "grows"
         screen.say(f"{count(totals.growing, 'topic')} {grow} without end under the policy, too.", "yellow")
     if totals.unknown:
-        screen.say(f"Of {count(totals.unknown, 'topic')} it can't be told (see below).", "magenta")
+        screen.say(f"Unknown for {count(totals.unknown, 'topic')} (see below).", "magenta")
     screen.say(
         f"Trims every {format_duration(one.every_ms)}; consumers stay as far behind as they are; rates are the "
         f"ledger's. A range is from right after a trim to right before the next, at the lowest and highest rate seen.",

@@ -115,7 +115,7 @@ def print_unread(positions: Positions, output: Output, each: unread.Rows, *, eve
     )
     notes = []
     if any(row["records"] is None for row in shown):
-        notes.append("—: it can't be told; kretain groups, and what is unknown below, say why.")
+        notes.append("—: unknown; kretain groups and the reasons below say why.")
     if any(row["remembered"] for row in shown):
         notes.append("Some consumers are gone, and count where they stood: kretain groups names them.")
     if notes:

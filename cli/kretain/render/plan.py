@@ -200,7 +200,7 @@ def given_back(space: Space | None) -> str:
     freed = f"{'about ' if space.estimated else ''}{size(space.freed_bytes)}"
     dead = f"{'up to ' if space.estimated else ''}{size(space.dead_bytes)}"
     missing = space.disks - space.told
-    rest = f" Of {count(missing, 'disk')} that can't be told." if missing else ""
+    rest = f" Unknown for {count(missing, 'disk')}." if missing else ""
     if not space.freed_bytes:
         if not space.dead_bytes:
             return f"It deletes no whole segment, so the brokers' disks stay as full as they are.{rest}"

@@ -85,7 +85,7 @@ def _warn(report: ScanReport) -> None:
     for note in report.noted:
         screen.warn(f"{note.dir}/{note.topic}-{note.partition}: {note.problem} (told nevertheless)")
     if (more := report.notes - len(report.noted)) > 0:
-        screen.warn(f"and {count(more, 'more partition')} with something odd that could be told nevertheless")
+        screen.warn(f"and {count(more, 'more partition')} with oddities that did not stop the scan")
     for folder in report.dirs:
         if folder.ignored:
             foreign = count(folder.ignored, "thing that is not Kafka's", "things that are not Kafka's")

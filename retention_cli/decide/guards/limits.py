@@ -54,7 +54,7 @@ def over_limits(run: Amount, past_day: Amount, managed_records: int, limits: Lim
         found.append(Reason("G6", text))
     if limits.max_bytes is not None:
         if both.size_bytes is None:
-            found.append(Reason("G6", "limits.max.bytes is set, and the bytes of some of these records can't be told"))
+            found.append(Reason("G6", "limits.max.bytes is set, and the bytes of some of these records are unknown"))
         elif both.size_bytes > limits.max_bytes:
             most = format_bytes(limits.max_bytes)
             text = f"{format_bytes(both.size_bytes)}{spent} are more than limits.max.bytes, {most}"

@@ -261,7 +261,7 @@ class _Look:
         if self._next_base is not None and tail.last_offset is not None and tail.last_offset >= self._next_base:
             return self._next_base, first, None, "it holds offsets of the next segment", self._note()
         if not tail.whole:
-            where = f"its batches can't be told from byte {tail.end} on: {tail.stop.value}"
+            where = f"its batches can't be read from byte {tail.end} on: {tail.stop.value}"
             return self._next_base, first, None, where, self._note()
         if tail.stop is Stop.torn:
             self._notes.append(f"its last batch is cut off at byte {tail.end} of {log.size}")
@@ -269,7 +269,7 @@ class _Look:
         if next_offset is None:
             next_offset = base if tail.last_offset is None else tail.last_offset + 1
         if not isinstance(head, Batch) and start > 0:
-            return next_offset, None, None, "its first batch can't be told", self._note()
+            return next_offset, None, None, "its first batch can't be read", self._note()
         largest, problem = self._largest(tail, start, head)
         return next_offset, first, largest, problem, self._note()
 
@@ -311,7 +311,7 @@ class _Look:
                 return stamp, None
         walked = self._walk(0)
         if not walked.whole:
-            return None, f"its batches can't be told from byte {walked.end} on: {walked.stop.value}"
+            return None, f"its batches can't be read from byte {walked.end} on: {walked.stop.value}"
         self._compare(walked.max_timestamp)
         return walked.max_timestamp, None
 

@@ -97,9 +97,9 @@ def doubt(one: ScannedReplica, facts: PartitionFacts, size_bytes: int | None) ->
     """
     topic_id, end, start = known(facts.topic.topic_id), known(facts.high_watermark), known(facts.log_start)
     if one.topic_id is None:
-        return f"it has no topic id, or two: whether it is of the topic that has the name now can't be told; {AGAIN}"
+        return f"it has no topic id, or two: whether it belongs to the topic that has the name now is unknown; {AGAIN}"
     if topic_id is None:
-        return "the topic's id is not known: whether it is of the topic that has the name now can't be told"
+        return "the topic's id is not known: whether it belongs to the topic that has the name now is unknown"
     if one.topic_id != topic_id:
         return f"it was scanned before the topic was recreated: {AGAIN}"
     if one.actives != 1 or one.active_base != one.last_base:

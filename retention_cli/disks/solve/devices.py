@@ -116,7 +116,7 @@ def _other_brokers(broker: int, device: Collection[str]) -> list[str]:
 def _shared_with(brokers: Sequence[str]) -> Unknown:
     return Unknown.because(
         "disk",
-        f"by disks.devices it is broker {', '.join(brokers)}'s device too: what each of them frees can't be told",
+        f"by disks.devices it is broker {', '.join(brokers)}'s device too: what each of them frees is unknown",
     )
 
 
@@ -149,7 +149,7 @@ def _doubt(found: Groups, broker: int, alike: Sequence[Sequence[DirLike]], devic
                 continue
             text = (
                 f"{pair[0].path} and {pair[1].path} are as large as each other and about as full: whether they are on "
-                "one device can't be told. Say it with disks.devices (a dir alone where it has a device of its own), "
+                "one device is unknown. Say so with disks.devices (a dir alone where it has a device of its own), "
                 "or give an inventory (kretain segments scan, --inventory)"
             )
             for one in (*group_, *other):

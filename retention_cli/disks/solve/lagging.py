@@ -40,7 +40,7 @@ def smaller_replicas(
                 found[n, tp] = Unknown.because(
                     "R6",
                     f"its replica on broker {disk.broker} takes {format_bytes(size_bytes)}, another "
-                    f"{format_bytes(largest[tp])}: it lags, or is being filled, and what of it is old can't be told; "
+                    f"{format_bytes(largest[tp])}: it lags, or is being filled, and what of it is old is unknown; "
                     "run again once they are as large as each other, or give an inventory (kretain segments scan, "
                     "--inventory)",
                 )

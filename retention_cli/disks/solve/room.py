@@ -115,7 +115,7 @@ def _apart(disks: Sequence[Disk], rules: DiskRules) -> list[Disk]:
         if brokers:
             text = (
                 f"as large and as full, to the byte, as a disk of broker {', '.join(map(str, sorted(brokers)))}: with "
-                "disks.shared whether they are one device can't be told. Say it with disks.devices, a list for each "
+                "disks.shared whether they are one device is unknown. Say so with disks.devices, a list for each "
                 f"device: [{one.broker}:{one.dirs[0]}] where it is this broker's alone"
             )
             one = replace(one, room=Unknown.because("disk", text))  # noqa: PLW2901

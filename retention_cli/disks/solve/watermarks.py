@@ -73,6 +73,6 @@ def _usage(watermarks: Sequence[Watermark], disks: Sequence[Disk], brokers: Sequ
         for one in disks
     ]
     for broker in {*brokers} - {one.broker for one in disks}:
-        why = f"how full broker {broker}'s disks are could not be read: the watermarks can't be told"
+        why = f"how full broker {broker}'s disks are could not be read, so the watermarks are unknown"
         states.append((f"broker {broker}", Unknown.because("R7", why)))
     return usage_for(watermarks, states)

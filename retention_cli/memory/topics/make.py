@@ -174,7 +174,7 @@ def _looked_at(reader: ClusterReader, seen: TopicMetadata, *, made: bool) -> Ini
     problem = wrong_settings(seen.name, config)
     if partitions != 1:
         problem = (
-            f"topic {seen.name} has {partitions} partitions, not 1, so that the order of its messages can't be told: "
+            f"topic {seen.name} has {partitions} partitions, not 1, so the order of its messages is unknown: "
             f"delete it (kafka-topics.sh --delete --topic {seen.name}) and run kretain init again"
         )
     outcome: Literal["made", "there", "wrong"] = "made" if made else "there"

@@ -40,7 +40,7 @@ def read_live(reader: ClusterReader, policy: Policy) -> LiveSettings:
     try:
         messages = read_messages(reader)
     except BrokerError as error:
-        unread = Unknown.because("policy-topic", f"settings marked cluster can't be told: {error}")
+        unread = Unknown.because("policy-topic", f"settings marked cluster are unknown: {error}")
         return LiveSettings(unread=unread)
     live = live_settings(policy, messages)
     if len(live.notes) <= _NOTED:
@@ -62,7 +62,7 @@ def read_messages(reader: ClusterReader) -> list[Message]:
     ranges = look_at(reader, POLICY_TOPIC).ranges
     if len(ranges) != 1:
         raise PolicyTopicError(
-            f"topic {POLICY_TOPIC} has {len(ranges)} partitions, not 1, so the order of its messages can't be told: "
+            f"topic {POLICY_TOPIC} has {len(ranges)} partitions, not 1, so the order of its messages is unknown: "
             f"delete it (kafka-topics.sh --delete --topic {POLICY_TOPIC}) and run kretain init again"
         )
     stored = read_stored(reader, ranges)

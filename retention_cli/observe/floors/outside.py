@@ -147,7 +147,7 @@ def fold_outside(
         for topic, text in one.unreadable.items():
             sink.fail(key, text, [topic])
         if one.reads is None:
-            sink.fail(key, "it has live members, and which topics they read can't be told", None)
+            sink.fail(key, "it has live members, and which topics they read is unknown", None)
         sink.add(key, one.rows, one.reads or ())
         if listener is not None:
             listener(GroupCommits(key, one.rows))

@@ -206,7 +206,7 @@ def _cut_reason(cut: int, epoch: int | None) -> Reason:
     which = "" if epoch is None else f" (leader epoch {epoch} ended there)"
     text = (
         f"the log was cut back to {cut:,} since kretain last looked{which}, and some group's commit carries no leader "
-        f"epoch: whether it is of before can't be told now; run again"
+        f"epoch: whether it is older is unknown now; run again"
     )
     return Reason("F5", text)
 

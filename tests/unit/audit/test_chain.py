@@ -130,7 +130,7 @@ def test_a_break_is_named_once_with_its_line_and_what_it_means(
 def test_a_head_that_is_missing_or_damaged_or_anothers_is_a_break(log: AuditLog) -> None:
     head = log.path.parent / HEAD_NAME
     for text, words in (
-        ("{", "audit.head is damaged: it can't be told"),
+        ("{", "audit.head is damaged: whether lines at the end are gone is unknown"),
         ('{"seq": -1, "hash": "x"}', "audit.head is damaged"),
         (json.dumps({"seq": 1, "hash": ZEROS}), "of another log, or an older one: it ends at number 1"),
         (json.dumps({"seq": 3, "hash": ZEROS}), "of another log, or an older one"),

@@ -164,7 +164,7 @@ def test_a_mistyped_command_is_told_its_nearest() -> None:
         (Space(3, 3, 3 << 30, 0, True, 300_000, 60_000), "within 5 m (their next retention check) and 1 m more"),
         (Space(3, 3, 1, 0, False, None, None), "within log.retention.check.interval.ms"),
         (Space(3, 2, 1, 1 << 20, True, None, None), "and up to 1.00 MiB that are dead already"),
-        (Space(3, 2, 1, 0, True, None, None), "Of 1 disk that can't be told."),
+        (Space(3, 2, 1, 0, True, None, None), "Unknown for 1 disk."),
         (Space(3, 3, 0, 1 << 20, False, None, None), "give back 1.00 MiB that are dead already"),
         (Space(3, 3, 0, 0, False, None, None), "It deletes no whole segment"),
     ],

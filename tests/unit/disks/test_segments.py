@@ -286,7 +286,7 @@ def test_garbage_in_the_active_segment_makes_its_end_unknown(folder: Path, at: i
         assert found.largest_timestamps[2] is None
     if at == 11_800:
         assert found.next_offsets[2] is None
-        assert found.flaws == {2: "its batches can't be told from byte 11800 on: what follows is no batch"}
+        assert found.flaws == {2: "its batches can't be read from byte 11800 on: what follows is no batch"}
     assert found.next_offsets[:2] == [120, 240]
 
 
@@ -653,7 +653,7 @@ def test_offsets_that_go_back_are_no_log(folder: Path) -> None:
     (folder / f"{0:020d}.log").write_bytes(logs.batch(10, [T, T]) + logs.batch(5, [T + 1]))
     found = read(folder)
     assert found.next_offsets == [None]
-    assert found.flaws == {0: "its batches can't be told from byte 200 on: what follows is no batch"}
+    assert found.flaws == {0: "its batches can't be read from byte 200 on: what follows is no batch"}
 
 
 def test_a_segment_that_loses_its_name_while_it_is_read_has_no_row(

@@ -397,7 +397,7 @@ def test_what_is_unknown_leaves_with_5_and_what_fails_with_1(dirs: list[Path], t
     (dirs[0] / "orders-0" / f"{240:020d}.log").write_bytes(b"\xee" * 500)
     out = str(tmp_path / "out.parquet")
     done = kretain("segments", "scan", *map(str, dirs), "--out", out, code=5)
-    assert "orders-0: 00000000000000000240.log: its batches can't be told from byte 0 on" in done.stderr
+    assert "orders-0: 00000000000000000240.log: its batches can't be read from byte 0 on" in done.stderr
     assert "1 problem" in done.stdout
     assert "orders-0 of broker 1:" in kretain("segments", "show", out, code=5).stderr
     assert "no log dir" in kretain("segments", "scan", str(tmp_path), code=1).stderr

@@ -88,7 +88,7 @@ def test_only_ever_narrower(planned: Decision, fresh: Decision | None, outcome: 
         (3, 4, 49, "cut back to 49"),
         (3, 4, None, "of which this log has nothing"),
         (4, 3, 100, "of which this log has nothing"),
-        (3, 4, Unknown.because("M4", "no answer"), "can't be told: no answer"),
+        (3, 4, Unknown.because("M4", "no answer"), "is unknown: no answer"),
         (None, 4, 100, "does not say in which leader epoch"),
         (3, None, 100, "does not say in which leader epoch"),
     ],

@@ -41,7 +41,7 @@ def asked_for(offset: int, log_start: int = 2) -> Target:
         (DENIED, None, "failed", "delete", "TOPIC_AUTHORIZATION_FAILED"),
         # It answered an error that may come after its own log has moved.
         (LATE, 8, "trimmed", None, ""),
-        (LATE, 9, "unverified", "verify", "can't be told"),
+        (LATE, 9, "unverified", "verify", "moved it is unknown"),
         (LATE, 3, "failed", "delete", "REQUEST_TIMED_OUT"),
         (LATE, None, "unverified", "verify", "REQUEST_TIMED_OUT"),
         # No answer came, or none was waited for.

@@ -119,7 +119,7 @@ def read_syncs(reader: ClusterReader, cluster: ClusterMetadata, name: str) -> di
 
     topic = cluster.topics.get(name)
     if topic is not None and len(topic.partitions) != 1:
-        raise SourceError(f"{name} has {len(topic.partitions)} partitions, so which sync is the last can't be told")
+        raise SourceError(f"{name} has {len(topic.partitions)} partitions, so which sync is the last is unknown")
     _read(reader, cluster, name, "offset.syncs", take)
     return found
 

@@ -140,7 +140,7 @@ class _Replica:
             return aliases[0]
         why = f"it has checkpoints of {len(aliases)}" if aliases else "it has no ALIAS.checkpoints.internal"
         raise SourceError(
-            f"what MirrorMaker 2 calls this cluster can't be told in {self.source.place} ({why}): write source.alias"
+            f"what MirrorMaker 2 calls this cluster is unknown in {self.source.place} ({why}): write source.alias"
         )
 
 
