@@ -14,6 +14,8 @@ def main() -> None:
     """Run the command line and exit with its code."""
     # What a plan reads is kept until it is printed: garbage collection took a tenth of a large plan's time.
     gc.set_threshold(5_000_000, 50, 50)
+    # Else pydantic reads the metadata of every installed package, to look for plugins that kretain does not want.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     stdio.prepare()
     code: int | None = None
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from retention_cli.brokers import (
     acls,
-    batch_runs,
     commits,
-    content,
     groups,
     log_dirs,
     log_offsets,
     metadata,
-    record_columns,
     records,
     share_offsets,
     topic_configs,
@@ -24,9 +21,12 @@ from retention_cli.brokers.errors import BrokerError, RequestFailedError, Settin
 from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.topic_configs import Values
 from retention_cli.brokers.wire.connections import Pending, Wire
-from retention_cli.brokers.wire.runs import Runs
 from retention_cli.core.clock import SYSTEM, Clock
 from retention_cli.core.model import TopicPartition
+
+if TYPE_CHECKING:  # what reads whole records or batches imports it then
+    from retention_cli.brokers import batch_runs, content, record_columns
+    from retention_cli.brokers.wire.runs import Runs
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -162,7 +162,7 @@ class ClusterReader:
     def list_offsets_soon(
         self, wanted: Sequence[log_offsets.Wanted], leaders: log_offsets.Leaders
     ) -> Pending[list[dict[TopicPartition, log_offsets.Answer]]]:
-        """Begin to look up offsets. Make one such call at a time: brokers limit a client's requests in flight."""
+        """Begin to look up offsets. A few calls may be under way: a connection has five requests in flight at most."""
         return self._wire.start(log_offsets.list_offsets, self._wire, wanted, leaders)
 
     def epoch_ends(
@@ -178,11 +178,17 @@ class ClusterReader:
         self._wire.run(log_offsets.epoch_ends, self._wire, wanted, leaders, on_answer)
         return found
 
+    def topic_configs_soon(
+        self, topics: Sequence[str], patience_s: float | None = None
+    ) -> Pending[dict[str, topic_configs.TopicConfig | RequestFailedError]]:
+        """Begin to read the result of :meth:`topic_configs`, concurrently with other work."""
+        return self._wire.start(topic_configs.read_topic_configs, self._wire, topics, self._deadline(patience_s))
+
     def topic_configs(
         self, topics: Sequence[str], patience_s: float | None = None
     ) -> dict[str, topic_configs.TopicConfig | RequestFailedError]:
         """Return each topic's live settings, or why they can't be read."""
-        return self._wire.run(topic_configs.read_topic_configs, self._wire, topics, self._deadline(patience_s))
+        return self.topic_configs_soon(topics, patience_s).result()
 
     def topic_values(self, topics: Sequence[str], keys: Sequence[str]) -> dict[str, Values | RequestFailedError]:
         """Return the named settings of each topic, as Kafka's own texts, or why they can't be read."""
@@ -211,6 +217,8 @@ class ClusterReader:
         on_bytes: Callable[[int], None],
     ) -> dict[TopicPartition, Runs | RequestFailedError]:
         """Read the sizes of batches in logs; see :func:`retention_cli.brokers.batch_runs.read_runs`."""
+        from retention_cli.brokers import batch_runs
+
         return self._wire.run(batch_runs.read_runs, self._wire, wanted, leaders, on_bytes)
 
     def search_records(
@@ -240,6 +248,8 @@ class ClusterReader:
         stop: Callable[[], bool] = lambda: False,
     ) -> dict[TopicPartition, record_columns.Ended]:
         """Read the data records of each range; see :func:`retention_cli.brokers.record_columns.read_columns`."""
+        from retention_cli.brokers import record_columns
+
         return record_columns.read_columns(
             self.settings,
             ranges,
@@ -257,12 +267,16 @@ class ClusterReader:
         event_time: Mapping[str, record_columns.EventTimeOf],
     ) -> Generator[tuple[TopicPartition, record_columns.Columns], None, dict[TopicPartition, record_columns.Ended]]:
         """Yield the data records of each range; see :func:`retention_cli.brokers.record_columns.stream_columns`."""
+        from retention_cli.brokers import record_columns
+
         return record_columns.stream_columns(self.settings, ranges, event_time=event_time, patience_s=self.timeout_s)
 
     def read_whole(
         self, tp: TopicPartition, span: records.Range, on_record: Callable[[content.Record], None]
     ) -> int | RequestFailedError:
         """Read one partition's complete data records; see :func:`retention_cli.brokers.content.read_whole`."""
+        from retention_cli.brokers import content
+
         return content.read_whole(self.settings, tp, span, self.timeout_s, on_record)
 
     def api_versions(self) -> dict[int, Mapping[int, tuple[int, int]] | BrokerError]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from retention_cli.audit.log import NamedLedger
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.memory.aged import seen_before
 from retention_cli.memory.disk import DiskMemory
@@ -18,6 +17,9 @@ from retention_cli.memory.ledger_file import Key
 from retention_cli.memory.ledger_groups import Head, LedgerGroups
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.partition_rows import KEYS, SELECT, partition_of
+
+if TYPE_CHECKING:
+    from retention_cli.audit.log import NamedLedger
 
 _SEEN_AGAIN_MS: Final = 60_000
 """An unchanged group is noted as seen again at most once a minute."""

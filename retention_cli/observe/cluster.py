@@ -7,7 +7,7 @@ H, so that a commit beyond H is a leftover (F5); H before look-ups, so that "no 
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -128,13 +128,15 @@ class _Reading:
         prepared = self._request.prepared
         metadata = self._reader.metadata() if prepared is None else prepared.metadata
         self._choose(metadata)
+        configs = self._configs()
+        if self._settings and self._request.memory_for is not None:  # brokers answer meanwhile
+            self._memory = self._request.memory_for(metadata.cluster_id)
+            self._memory.begin(metadata.topic_ids)
+        self._sort_out(metadata, configs())
         if not self._drafts:  # no topic is managed, or none of them is ever touched
             blank = {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
             return Observation(metadata.cluster_id, began, blank, self._settings, {}, frozenset(metadata.topics))
         leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
-        if self._request.memory_for is not None:
-            self._memory = self._request.memory_for(metadata.cluster_id)
-        self._memory.begin(metadata.topic_ids)
         floors = self._read_floors(metadata) if prepared is None else prepared.floors
         request = self._request
         sizes_soon = self._reader.sizes_soon(leaders) if request.sizes else None
@@ -200,15 +202,29 @@ class _Reading:
         )
 
     def _choose(self, metadata: ClusterMetadata) -> None:
-        """Choose the managed partitions. Topics that are never touched (G5) are not read."""
-        only = None if self._request.only is None else frozenset(self._request.only)
+        """Choose the managed topics."""
+        only = self._request.only
         names = metadata.topics.keys() if only is None else {tp.topic for tp in only} & metadata.topics.keys()
         for name in sorted(names):
             if (settings := self._request.settings_for(name)) is not None:
                 self._settings[name] = settings
-        bare = {name: bare_facts(metadata.topics[name]) for name in self._settings}
-        configs = self._configs([name for name, topic in bare.items() if not self._never_touched(topic)])
-        for name, topic in bare.items():
+                self._topics[name] = bare_facts(metadata.topics[name])
+
+    def _configs(self) -> Callable[[], Mapping[str, TopicConfig | RequestFailedError]]:
+        """Begin to read the settings of topics that may be touched (G5); return what waits for them."""
+        prepared = self._request.prepared
+        if prepared is not None:
+            return lambda: prepared.configs
+        topics = [name for name, topic in self._topics.items() if not self._never_touched(topic)]
+        if not topics:
+            return dict
+        self._progress("topic settings")
+        return self._reader.topic_configs_soon(topics, self._request.patience_s).result
+
+    def _sort_out(self, metadata: ClusterMetadata, configs: Mapping[str, TopicConfig | RequestFailedError]) -> None:
+        """Choose the partitions to read: topics that are never touched (G5) are not read."""
+        only = None if self._request.only is None else frozenset(self._request.only)
+        for name, topic in self._topics.items():
             self._topics[name] = configured(topic, configs.get(name))
             skipped = self._never_touched(self._topics[name])
             for index, partition in metadata.topics[name].partitions.items():
@@ -218,12 +234,6 @@ class _Reading:
                         self._skipped[tp] = partition
                     else:
                         self._drafts[tp] = _Draft(partition)
-
-    def _configs(self, topics: Sequence[str]) -> Mapping[str, TopicConfig | RequestFailedError]:
-        if self._request.prepared is not None:
-            return self._request.prepared.configs
-        self._progress("topic settings")
-        return self._reader.topic_configs(topics, self._request.patience_s) if topics else {}
 
     def _never_touched(self, topic: TopicFacts) -> bool:
         """Return whether the topic is never touched (G5). Without look-ups nothing is decided: all topics are read."""

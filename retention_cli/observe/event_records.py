@@ -10,7 +10,6 @@ from retention_cli.brokers.log_offsets import Answer, Leaders
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import (
     CREATE_TIME,
-    PARTITIONS_AT_ONCE,
     Message,
     Range,
     UnreadableHeadersError,
@@ -32,7 +31,7 @@ from retention_cli.core.units import format_duration
 from retention_cli.decide.triggers.event_time import TIMESTAMP
 from retention_cli.memory.event_scan import EventScan, read_time
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.observe.proven_reads import of_another_log, read_proven
+from retention_cli.observe.proven_reads import of_another_log, read_proven, soon
 from retention_cli.policy.settings import EventSource, Settings
 
 
@@ -278,13 +277,3 @@ def stamp_of(message: Message, settings: Settings) -> int:
     """
     kind, stamp = message.timestamp()
     return int(stamp) if kind == CREATE_TIME or settings.event_source is not None else -1
-
-
-def soon(reader: ClusterReader, deadline: float | None, partitions: int) -> float:
-    """Return the deadline for reading a few records of each partition, by the reader's clock.
-
-    Without a given one: one time-out from now, and another per :data:`PARTITIONS_AT_ONCE` partitions.
-    """
-    if deadline is not None:
-        return deadline
-    return reader.clock.monotonic() + reader.timeout_s * (1 + partitions // PARTITIONS_AT_ONCE)

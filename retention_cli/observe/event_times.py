@@ -14,8 +14,8 @@ from retention_cli.core.model import EventMax, Maybe, PartitionFacts, TopicParti
 from retention_cli.core.progress import Progress
 from retention_cli.decide.triggers.event_time import TIMESTAMP, source_of
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.observe.event_records import EventTimes, RecordScanner, soon, stamp_of
-from retention_cli.observe.proven_reads import read_proven
+from retention_cli.observe.event_records import EventTimes, RecordScanner, stamp_of
+from retention_cli.observe.proven_reads import read_proven, soon
 from retention_cli.policy.settings import EventSource, Settings
 
 _WINDOWS: Final = (128, 2_048, 32_768)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
@@ -21,10 +22,10 @@ KnownData = Callable[[TopicPartition], Container[int]]
 """Returns the offsets of a partition that are known to have a data record."""
 
 V = TypeVar("V")
-S = TypeVar("S", bound=Spec)
 
-_PARTITIONS_A_CALL: Final = 5_000
-"""Brokers work on the next call while one call's answers are handled."""
+_PARTITIONS_A_CALL: Final = 2_500
+_CALLS_UNDER_WAY: Final = 3
+"""Brokers work on the next calls while one call's answers are handled: together they keep few requests in flight."""
 
 
 class Answered(NamedTuple):
@@ -63,36 +64,45 @@ def look_up(
     silent: dict[TopicPartition, list[int]] = {}
     fronts: dict[TopicPartition, list[tuple[int, int]]] = {}
     marked: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for asked, answers in _ahead(reader, (_rounds(part) for part in _parts(times_of)), leaders):
-        for tp, answer in answers.items():
-            time_ms, times = asked[tp], wanted[tp]
-            start = facts[tp].log_start
-            if _is_front(time_ms, times) and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
+    unsettled: dict[TopicPartition, list[tuple[int, int]]] = {}
+    calls = _Calls(reader, leaders, map(_rounds, _parts(times_of)))
+    for call in calls:
+        unanswered: dict[TopicPartition, Spec] = {}
+        for tp, spec, answer in call:
+            start, times = facts[tp].log_start, wanted[tp]
+            if not isinstance(spec, int):
+                yield from _by_newest(facts[tp], tp, times, silent.pop(tp), answer, unsettled)
+            elif _is_front(spec, times) and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
                 if isinstance(answer, Found) and answer.offset == start:
-                    yield from _both(times, Answered(tp, time_ms, LookUp(start, None, answer.timestamp)))
+                    yield from _both(times, Answered(tp, spec, LookUp(start, None, answer.timestamp)))
                 else:
-                    fronts[tp] = [(time_ms, start)]
+                    fronts[tp] = [(spec, start)]
             elif isinstance(answer, Found):
                 found = LookUp(answer.offset, None, answer.timestamp)
-                if time_ms in times.times:
-                    yield Answered(tp, time_ms, found)
-                if time_ms in times.data:
+                if spec in times.times:
+                    yield Answered(tp, spec, found)
+                if spec in times.data:
                     if answer.offset in known_data(tp):
-                        yield Answered(tp, time_ms, found, data=True)
+                        yield Answered(tp, spec, found, data=True)
                     else:
-                        marked.setdefault(tp, []).append((time_ms, answer.offset))
+                        marked.setdefault(tp, []).append((spec, answer.offset))
             elif isinstance(answer, NotFound):
-                silent.setdefault(tp, []).append(time_ms)
+                silent.setdefault(tp, []).append(spec)
+                unanswered[tp] = "max-timestamp"
             else:
                 text = f"the offset at a time could not be looked up: {answer}"
-                yield from _both(wanted[tp], Answered(tp, time_ms, Unknown.because("lookup", text)))
+                yield from _both(times, Answered(tp, spec, Unknown.because("lookup", text)))
+        for tp in [one for one in unanswered if one in maxima]:
+            del unanswered[tp]
+            yield from _by_newest(facts[tp], tp, wanted[tp], silent.pop(tp), maxima[tp], unsettled)
+        if unanswered:
+            calls.next([unanswered])
     for one in _search(reader, facts, fronts, leaders, None, deadline):
         yield from _both(wanted[one.tp], one._replace(data=False))
     if marked:
         yield from _search(reader, facts, marked, leaders, scan_records, deadline)
-    if silent:
-        for one in _settle(reader, facts, silent, leaders, scan_records, deadline, maxima):
-            yield from _both(wanted[one.tp], one)
+    for one in _search(reader, facts, unsettled, leaders, scan_records, deadline):
+        yield from _both(wanted[one.tp], one._replace(data=False))
 
 
 def _is_front(time_ms: int, wanted: Wanted) -> bool:
@@ -108,19 +118,40 @@ def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:
         yield one._replace(data=True)
 
 
-def _ahead(
-    reader: ClusterReader, calls: Iterable[Sequence[Mapping[TopicPartition, S]]], leaders: Leaders
-) -> Iterator[tuple[Mapping[TopicPartition, S], dict[TopicPartition, Answer]]]:
-    """Yield what was asked, with the answers, while the brokers work on the next call."""
-    before: Sequence[Mapping[TopicPartition, S]] = ()
-    under_way: Pending[list[dict[TopicPartition, Answer]]] | None = None
-    for asked in calls:
-        answers = [] if under_way is None else under_way.result()
-        under_way = reader.list_offsets_soon(asked, leaders)
-        yield from zip(before, answers, strict=True)
-        before = asked
-    if under_way is not None:
-        yield from zip(before, under_way.result(), strict=True)
+class _Calls:
+    """Look-ups in calls of a few thousand partitions: while one call's answers are handled, brokers work on the next.
+
+    Iterating yields each call's answers, as (partition, what was asked, answer).
+    """
+
+    def __init__(
+        self, reader: ClusterReader, leaders: Leaders, calls: Iterable[Sequence[Mapping[TopicPartition, Spec]]]
+    ) -> None:
+        self._reader, self._leaders = reader, leaders
+        self._first: deque[Sequence[Mapping[TopicPartition, Spec]]] = deque()
+        self._then = iter(calls)
+
+    def next(self, asked: Sequence[Mapping[TopicPartition, Spec]]) -> None:
+        """Add a call, before those that have not begun."""
+        self._first.append(asked)
+
+    def __iter__(self) -> Iterator[Iterator[tuple[TopicPartition, Spec, Answer]]]:
+        under_way: deque[tuple[Sequence[Mapping[TopicPartition, Spec]], Pending[list[dict[TopicPartition, Answer]]]]]
+        under_way = deque()
+        while True:
+            while len(under_way) < _CALLS_UNDER_WAY:
+                asked = self._first.popleft() if self._first else next(self._then, None)
+                if asked is None:
+                    break
+                under_way.append((asked, self._reader.list_offsets_soon(asked, self._leaders)))
+            if not under_way:
+                return
+            asked, pending = under_way.popleft()
+            yield (
+                (tp, specs[tp], answer)
+                for specs, answers in zip(asked, pending.result(), strict=True)
+                for tp, answer in answers.items()
+            )
 
 
 def _parts(wanted: Mapping[TopicPartition, V]) -> Iterator[dict[TopicPartition, V]]:
@@ -140,32 +171,24 @@ def _rounds(wanted: Mapping[TopicPartition, Collection[int]]) -> list[dict[Topic
     return rounds
 
 
-def _settle(
-    reader: ClusterReader,
-    facts: Facts,
-    silent: Mapping[TopicPartition, Collection[int]],
-    leaders: Leaders,
-    scan_records: Mapping[str, int],
-    deadline: float,
-    maxima: Mapping[TopicPartition, Answer],
+def _by_newest(
+    facts: PartitionFacts,
+    tp: TopicPartition,
+    wanted: Wanted,
+    times: Iterable[int],
+    newest: Answer,
+    unsettled: dict[TopicPartition, list[tuple[int, int]]],
 ) -> Iterator[Answered]:
-    """Settle look-ups that returned −1: by MAX_TIMESTAMP if that is enough, otherwise by reading records."""
-    unsettled: dict[TopicPartition, list[tuple[int, int]]] = {}
-    asked: dict[TopicPartition, Spec] = {tp: "max-timestamp" for tp in silent if tp not in maxima}
-    known = {tp: maxima[tp] for tp in silent if tp in maxima}
-    answered = (answers for _, answers in _ahead(reader, ([part] for part in _parts(asked)), leaders))
-    for newest in chain([known], answered):
-        for tp, latest in newest.items():
-            start, end = facts[tp].log_start, facts[tp].high_watermark
-            for time_ms in silent[tp]:
-                if isinstance(latest, Found) and latest.timestamp is not None and latest.timestamp < time_ms:
-                    yield Answered(tp, time_ms, end if isinstance(end, Unknown) else LookUp(end))
-                elif isinstance(start, Unknown):
-                    yield Answered(tp, time_ms, Unknown.because("lookup", "the log's ends are unknown"))
-                else:
-                    unsettled.setdefault(tp, []).append((time_ms, start))
-    for one in _search(reader, facts, unsettled, leaders, scan_records, deadline):
-        yield one._replace(data=False)
+    """Settle look-ups that returned −1 by MAX_TIMESTAMP; add those that must be settled by reading to ``unsettled``."""
+    start, end = facts.log_start, facts.high_watermark
+    for time_ms in times:
+        if isinstance(newest, Found) and newest.timestamp is not None and newest.timestamp < time_ms:
+            yield from _both(wanted, Answered(tp, time_ms, end if isinstance(end, Unknown) else LookUp(end)))
+        elif isinstance(start, Unknown):
+            unknown = Unknown.because("lookup", "the log's ends are unknown")
+            yield from _both(wanted, Answered(tp, time_ms, unknown))
+        else:
+            unsettled.setdefault(tp, []).append((time_ms, start))
 
 
 def _search(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Leaders
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.records import Message, OnRecord, Range, note_epoch
+from retention_cli.brokers.records import PARTITIONS_AT_ONCE, Message, OnRecord, Range, note_epoch
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.lineage import other_log
 
@@ -62,3 +62,13 @@ def of_another_log(
         and (marks := [(offset, epoch) for epoch, offset in epochs.items() if epoch != leaders[tp].leader_epoch])
     }
     return other_log(reader, old, leaders) if old else {}
+
+
+def soon(reader: ClusterReader, deadline: float | None, partitions: int) -> float:
+    """Return the deadline for reading a few records of each partition, by the reader's clock.
+
+    Without a given one: one time-out from now, and another per :data:`PARTITIONS_AT_ONCE` partitions.
+    """
+    if deadline is not None:
+        return deadline
+    return reader.clock.monotonic() + reader.timeout_s * (1 + partitions // PARTITIONS_AT_ONCE)

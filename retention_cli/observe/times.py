@@ -12,8 +12,7 @@ from retention_cli.decide.decision import Wanted, settled, wanted_lookups
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe import lookups
 from retention_cli.observe.append_times import guarded_by_stamps, stamped_below
-from retention_cli.observe.event_records import soon
-from retention_cli.observe.event_times import EventTimeReader, with_event_times
+from retention_cli.observe.proven_reads import soon
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS, Settings
 
 
@@ -80,6 +79,8 @@ def read_times(
     }
     maxima: Mapping[TopicPartition, Answer] = {}
     if timed:
+        from retention_cli.observe.event_times import EventTimeReader, with_event_times
+
         until = None if scan_all else deadline
         events = EventTimeReader(reader, leaders, settings, memory, now_ms, until, progress).read(timed)
         facts.update(with_event_times(timed, events))

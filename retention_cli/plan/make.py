@@ -16,9 +16,6 @@ from retention_cli.core.printable import shell_word
 from retention_cli.core.progress import Progress, silent
 from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits
-from retention_cli.disks.decide import decide as decide_r6
-from retention_cli.disks.measure import DiskState
-from retention_cli.disks.rules import DiskRun
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
@@ -33,8 +30,10 @@ from retention_cli.policy.selection import Selection, check_matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
 
-if TYPE_CHECKING:  # importing these imports numpy, which only an inventory needs
+if TYPE_CHECKING:  # only rules that speak of disks need these, and some of them import numpy
     from retention_cli.disks.batch_sizes import BatchSizes
+    from retention_cli.disks.measure import DiskState
+    from retention_cli.disks.rules import DiskRun
     from retention_cli.disks.solve.inventory_view import InventoryView
 
 PastDay = Callable[[str], Amount]
@@ -57,13 +56,19 @@ def decide_all(
     decisions = tuple(decide(one, settings[tp.topic], now_ms) for tp, one in facts.items())
     if disks is None:
         return decisions
+    from retention_cli.disks.decide import decide as decide_r6
+
     measured = disks.measure(reader, facts, settings, decisions, now_ms)
     return disks.with_bytes(decide_r6(facts, settings, decisions, measured))
 
 
 def disk_run(policy: Policy, inventory: InventoryView | BatchSizes | None) -> DiskRun | None:
     """Return the disk rules' run, None if there are neither disk rules nor an inventory."""
-    return DiskRun.of(policy.disks, inventory) if inventory is not None or needs_disks(policy) else None
+    if inventory is None and not needs_disks(policy):
+        return None
+    from retention_cli.disks.rules import DiskRun
+
+    return DiskRun.of(policy.disks, inventory)
 
 
 def make_plan(

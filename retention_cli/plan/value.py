@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from retention_cli import __version__
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.units import timestamp
-from retention_cli.disks.solve.outcome import DiskOutcome, Space, outcome_as_json, space_as_json
 from retention_cli.plan.columns import row_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
+
+if TYPE_CHECKING:  # only plans that speak of disks need it
+    from retention_cli.disks.solve.outcome import DiskOutcome, Space
 
 FORMAT: Final = "kretain.plan/v1"
 FLEET_FORMAT: Final = "kretain.fleet-plan/v1"
@@ -160,12 +162,19 @@ def head_as_json(plan: Plan) -> dict[str, Any]:
         },
         "has_changes": totals.trim > 0,
         "totals": totals_as_json(totals),
-        "disks": [outcome_as_json(one) for one in plan.disks],
-        "space": space_as_json(plan.space),
+        **_disks_as_json(plan),
         "unconsumed_by": dict(sorted(plan.unconsumed_by.items())),
         "refusals": [{"code": reason.code, "text": reason.text} for reason in plan.refusals],
         "notes": [{"code": reason.code, "text": reason.text} for reason in plan.notes],
     }
+
+
+def _disks_as_json(plan: Plan) -> dict[str, Any]:
+    if not plan.disks and plan.space is None:
+        return {"disks": [], "space": None}
+    from retention_cli.disks.solve.outcome import outcome_as_json, space_as_json
+
+    return {"disks": [outcome_as_json(one) for one in plan.disks], "space": space_as_json(plan.space)}
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

@@ -234,7 +234,7 @@ def test_a_listing_that_fails_makes_floors_unknown_and_the_forced_level_goes_on(
     decision = plan.decisions[0]
     assert (decision.action, decision.rule, decision.trim_to, codes(decision)) == ("trim", "forced-age", 10, {"F9"})
     assert (decision.unconsumed, plan.unconsumed_by) == (10, {})
-    assert any("whose unread records" in note.text for note in plan.notes)
+    assert any("lose unread records is unknown" in note.text for note in plan.notes)
 
 
 def test_records_that_can_not_be_read_hold_what_only_they_could_settle(world: World, answer: Callable) -> None:

@@ -116,9 +116,7 @@ class SimReader(RecordReads):
         self._ask("may_describe_cluster")
         return self._kafka.may_describe
 
-    def topic_configs(
-        self, topics: Sequence[str], patience_s: float | None = None
-    ) -> dict[str, TopicConfig | RequestFailedError]:
+    def topic_configs_soon(self, topics: Sequence[str], patience_s: float | None = None) -> Any:
         found: dict[str, TopicConfig | RequestFailedError] = {}
         self._hub.pause("topic_configs")
         for name in topics:
@@ -128,7 +126,7 @@ class SimReader(RecordReads):
             else:
                 kind = "LogAppendTime" if topic.append_time else "CreateTime"
                 found[name] = TopicConfig(frozenset(topic.cleanup.split(",")), topic.retention_ms, kind)  # type: ignore[arg-type]
-        return found
+        return Ready(found)
 
     # -- groups ----------------------------------------------------------------------
 

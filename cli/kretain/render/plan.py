@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kretain.options.common import PlanOutput
 from kretain.render import data
@@ -14,10 +14,12 @@ from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number, quantity, size
 from retention_cli.core.model import Decision
 from retention_cli.core.units import format_age, format_duration, format_time
-from retention_cli.disks.solve.outcome import Space
 from retention_cli.plan.columns import NAMES, row_as_json
 from retention_cli.plan.value import NO_FILE, Plan, as_json, delete_records_json, head_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
+
+if TYPE_CHECKING:  # only plans that speak of disks need it
+    from retention_cli.disks.solve.outcome import Space
 
 SHOWN = 40
 """A table has no more rows than this: beyond that, only totals, holds and the largest rows are shown."""

@@ -6,8 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.metadata import ClusterMetadata, TopicMetadata
@@ -17,24 +17,20 @@ from retention_cli.core.units import format_time
 from retention_cli.memory.interface import Rows
 from retention_cli.observe.floors.fold import FloorSink
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.floors.sources import checkpoint, command, file, replica, zookeeper
 from retention_cli.observe.floors.sources.interface import Consumers, Reach, SourceError
 from retention_cli.policy.model import matches
 from retention_cli.policy.settings import FloorSource
 from retention_cli.policy.shown import plain
 
-KINDS: Final[Mapping[str, ModuleType]] = {
-    "checkpoint": checkpoint,
-    "command": command,
-    "file": file,
-    "replica": replica,
-    "zookeeper": zookeeper,
-}
-"""A source is a module with ``read(source, reach)``: its consumers, or a :class:`SourceError`."""
 _GRACE_S: Final = 1.0
 _OF_LIBRARIES: Final = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
 Read = Consumers | SourceError
+
+
+def _module_of(source: FloorSource) -> Any:
+    """Return a source's module: ``read(source, reach)`` gives its consumers, or raises a :class:`SourceError`."""
+    return import_module(f"{__package__}.sources.{source.kind}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ def read_sources(sources: Sequence[FloorSource], reach: Reach) -> list[Read]:
 
     def read(index: int, source: FloorSource) -> None:
         try:
-            results[index] = KINDS[source.kind].read(source, reach)
+            results[index] = _module_of(source).read(source, reach)
         except SourceError as error:
             results[index] = error
         except _OF_LIBRARIES as error:  # this source is unknown, and no other
