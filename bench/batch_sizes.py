@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.event_times import SCAN_RECORDS, SCANNED, produce
 
 if TYPE_CHECKING:
-    from bench.run import Bench
+    from bench.harness import Bench
 
 POLICY: Final = f"""version: 1
 topics:
@@ -50,7 +50,7 @@ def batch_sizes(bench: Bench, run: Any, tools: list[str]) -> None:
 
 def main() -> None:
     """Seed, measure, print."""
-    from bench.run import Bench, run, stock_tools
+    from bench.harness import Bench, run, stock_tools
     from bench.seed import Shape
     from kretain.embedded import EmbeddedKafka
     from kretain.embedded.java import find_java

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 if TYPE_CHECKING:
-    from bench.run import Bench
+    from bench.harness import Bench
 
 TIME_RULES = """version: 1
 topics:

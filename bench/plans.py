@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bench.run import POLICY, Timed, build_yardstick, run
+from bench.harness import POLICY, Timed, build_yardstick, run
 from bench.seed import Shape
 from bench.synthetic.start import synthetic
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from retention_cli.brokers.wire.batch_headers import HEADER
 
 if TYPE_CHECKING:
-    from bench.run import Bench
+    from bench.harness import Bench
 
 RATE = 40_000
 SEGMENT_BYTES = 16 << 20

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.run import POLICY
+from bench.harness import POLICY
 from bench.seed import Shape, seed
 from bench.synthetic.start import synthetic
 from kretain.embedded import EmbeddedKafka

@@ -1,0 +1,255 @@
+"""Whole processes on one cluster, timed and compared: what each measurement of :mod:`bench.run` stands on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.seed import Shape, commit
+from kretain.embedded import DEFAULT_VERSION, EmbeddedKafka, jars
+from kretain.embedded.java import Java
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.security.client_files import Setting, translate
+from retention_cli.core.model import TopicPartition
+
+POLICY = """version: 1
+topics:
+  - match: "bench-*"
+    retention.commitoffset.enable: true
+    retention.commitoffset.hours: 1
+"""
+
+
+@dataclass
+class Timed:
+    """One finished process: wall seconds, peak MiB and the processor's seconds."""
+
+    seconds: float
+    peak_mib: float
+    cpu_seconds: float
+    out: str
+    err: str
+
+
+def run(command: list[str], timeout: float = 900) -> Timed:
+    """Run a process to its end and account for it alone."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        _pid, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        out.seek(0)
+        err.seek(0)
+        said = Timed(seconds, usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime, out.read(), err.read())
+    if os.waitstatus_to_exitcode(status) != 0:
+        raise RuntimeError(f"{command[0]} … failed: {said.err[-2000:]}")
+    if seconds > timeout:
+        raise RuntimeError(f"{command[0]} … took {seconds:.0f} s")
+    return said
+
+
+class Bench:
+    """The cluster, the commands, and the lines of the result."""
+
+    def __init__(self, kafka: EmbeddedKafka, shape: Shape, scratch: Path, rounds: int) -> None:
+        self.bootstrap = kafka.bootstrap
+        self.shape = shape
+        self.scratch = scratch
+        self.rounds = rounds
+        self.results: dict[str, float] = {}
+        self.policy = scratch / "policy.yaml"
+        self.policy.write_text(POLICY)
+
+    def kretain(self, *arguments: str, policy: Path | None = None, state: Path | None = None) -> list[str]:
+        program = str(Path(sys.executable).with_name("kretain"))
+        return [
+            program,
+            *arguments,
+            "-b",
+            self.bootstrap,
+            "-p",
+            str(policy or self.policy),
+            "--state-dir",
+            str(state or self.scratch / "state"),
+            "--timeout",
+            "120s",
+        ]
+
+    def say(self, name: str, value: float, wanted: str, *, good: bool | None) -> None:
+        self.results[name] = value
+        sign = "" if good is None else ("   reached" if good else "   NOT REACHED")
+        print(f"{name:58} {value:9.2f}   {wanted}{sign}", flush=True)
+
+    def plan_beside_the_yardstick(self, program: Path | None) -> None:
+        """A B A B …: the machine's speed drifts, ratios of neighbours don't."""
+        ours, theirs = [], []
+        run(self.kretain("plan"))
+        yardstick = [str(program), "-bootstrap", self.bootstrap, "-prefix", self.shape.prefix, "-reads", "all"]
+        if program is not None:
+            run(yardstick)
+        for _ in range(self.rounds):
+            ours.append(run(self.kretain("plan")))
+            if program is not None:
+                theirs.append(run(yardstick))
+        seconds = statistics.median(one.seconds for one in ours)
+        self.say("kretain plan, seconds", seconds, "", good=None)
+        peak = max(one.peak_mib for one in ours)
+        self.say("kretain plan, peak MiB", peak, "<= 400", good=peak <= 400)
+        if f"{self.shape.partitions:,} trim" not in ours[-1].out:
+            raise RuntimeError(f"the plan does not trim every partition:\n{ours[-1].out}")
+        if theirs:
+            pairs = [one.seconds / other.seconds for one, other in zip(ours, theirs, strict=True)]
+            self.say("yardstick -reads all, seconds", statistics.median(one.seconds for one in theirs), "", good=None)
+            self.say("yardstick -reads all, peak MiB", max(one.peak_mib for one in theirs), "", good=None)
+            ratio = statistics.median(pairs)
+            self.say("plan / yardstick (median of pairs)", ratio, "<= 2.0", good=ratio <= 2.0)
+            print(f"{'':58} pairs: {', '.join(f'{pair:.2f}' for pair in pairs)}")
+        else:
+            print("plan / yardstick: left out (no yardstick folder, or no Go)")
+
+    def plan_over_spark(self) -> None:
+        """The same plan, byte for byte but for times; Spark's start is part of its seconds."""
+        states = [self.scratch / name for name in ("alone", "over-spark")]
+        alone = run(self.kretain("plan", "-o", "json", state=states[0]))
+        spark = run(self.kretain("plan", "-o", "json", "--spark", "--master", "local[2]", state=states[1]))
+        if _without_times(spark.out) != _without_times(alone.out):
+            raise RuntimeError("Spark's plan is another one")
+        self.say("kretain plan --spark, seconds", spark.seconds, "", good=None)
+        self.say("plan --spark / plan", spark.seconds / alone.seconds, "", good=None)
+
+    def plan_beside_the_stock_tool(self, tools: list[str]) -> None:
+        """A B A: see :meth:`plan_beside_the_yardstick`."""
+        before = run(self.kretain("plan"))
+        stock = run(
+            [
+                *tools,
+                "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+                "--bootstrap-server",
+                self.bootstrap,
+                "--describe",
+                "--all-groups",
+                "--timeout",
+                "300000",
+            ]
+        )
+        ours = statistics.mean((before.seconds, run(self.kretain("plan")).seconds))
+        self.say("kafka-consumer-groups --describe --all-groups, seconds", stock.seconds, "", good=None)
+        self.say("kretain plan, right before and after it, seconds", ours, "", good=None)
+        self.say("stock tool / plan", stock.seconds / ours, ">= 15", good=stock.seconds / ours >= 15)
+
+    def plan_after_elections(self, kafka: EmbeddedKafka) -> None:
+        """What a plan pays to prove what it remembers (M2): a broker dies, and what it led has another leader epoch.
+
+        A B A B …: with the memory of before, so that leaders are asked, and again with what that run has proven.
+        """
+        remembered = self.scratch / "remembered"
+        run(self.kretain("plan", state=remembered))
+        before = leader_epochs(self.bootstrap)
+        kafka.node(1).kill()
+        wait_until(lambda: all(leader != 1 for leader, _ in leader_epochs(self.bootstrap).values()), "new leaders")
+        kafka.start_node(kafka.node(1))
+        kafka.wait_until_ready()
+        after = leader_epochs(self.bootstrap)
+        moved = sum(epoch != after[tp][1] for tp, (_, epoch) in before.items())
+        run(self.kretain("plan"))
+        asked, proven = [], []
+        for number in range(self.rounds):
+            state = self.scratch / f"remembered-{number}"
+            shutil.copytree(remembered, state)
+            asked.append(run(self.kretain("plan", state=state)))
+            proven.append(run(self.kretain("plan", state=state)))
+        if f"{self.shape.partitions:,} trim" not in asked[-1].out:
+            raise RuntimeError(f"the plan does not trim every partition:\n{asked[-1].out}")
+        more = [one.seconds - other.seconds for one, other in zip(asked, proven, strict=True)]
+        self.say("partitions with another leader epoch than remembered", moved, "", good=None)
+        self.say("plan that asks about them (M2), more seconds", statistics.median(more), "", good=None)
+        ratio = statistics.median(one.seconds / other.seconds for one, other in zip(asked, proven, strict=True))
+        self.say("plan that asks about them / plan", ratio, "", good=None)
+
+    def trim_beside_the_stock_tool(self, tools: list[str]) -> None:
+        """Both delete on every partition, in turn: the stock tool first, then kretain a little further, twice."""
+        ours, theirs = [], []
+        for stock_to, floor in ((1, 3), (4, 6)):
+            if floor != 3:
+                commit(self.bootstrap, self.shape, floor)
+            wanted = self.scratch / "delete.json"
+            rows = [
+                {"topic": name, "partition": n, "offset": stock_to}
+                for name in self.shape.names()
+                for n in range(self.shape.partitions_a_topic)
+            ]
+            wanted.write_text(json.dumps({"partitions": rows, "version": 1}))
+            theirs.append(
+                run(
+                    [
+                        *tools,
+                        "org.apache.kafka.tools.DeleteRecordsCommand",
+                        "--bootstrap-server",
+                        self.bootstrap,
+                        "--offset-json-file",
+                        str(wanted),
+                    ]
+                )
+            )
+            done = run(self.kretain("trim", "--yes", "-v"))
+            if f"{self.shape.partitions:,} trimmed" not in done.out:
+                raise RuntimeError(f"not every partition was trimmed:\n{done.out}")
+            ours.append(float(done.err.rpartition("reading back ")[2].split()[0]))
+            self.say("kretain trim, whole process, seconds", done.seconds, "", good=None)
+        self.say(
+            "kafka-delete-records, seconds (median)", statistics.median(one.seconds for one in theirs), "", good=None
+        )
+        self.say("trim's deletes and reading back, seconds (median)", statistics.median(ours), "", good=None)
+        ratio = statistics.median(one / other.seconds for one, other in zip(ours, theirs, strict=True))
+        self.say("deletes and reading back / stock tool", ratio, "<= 1.0", good=ratio <= 1.0)
+
+
+def build_yardstick(folder: Path, scratch: Path) -> Path | None:
+    """Build the Go program outside of its own folder, None where that can't be."""
+    if not (folder / "go.mod").exists() or shutil.which("go") is None:
+        return None
+    copy = scratch / "kadm"
+    shutil.copytree(folder, copy)
+    subprocess.run(["go", "build", "-o", "kadm", "."], cwd=copy, check=True, capture_output=True)
+    return copy / "kadm"
+
+
+def leader_epochs(bootstrap: str) -> dict[TopicPartition, tuple[int | None, int]]:
+    """Return who leads each partition, and in which epoch."""
+    settings = translate({"bootstrap.servers": Setting(bootstrap, "bench")})
+    with ClusterReader(settings) as reader:
+        topics = reader.metadata().topics
+    return {
+        TopicPartition(topic.name, number): (one.leader, one.leader_epoch)
+        for topic in topics.values()
+        for number, one in topic.partitions.items()
+    }
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 300) -> None:
+    """Ask once a second until it is so."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(1)
+
+
+def stock_tools(java: Java) -> list[str]:
+    """Return how Kafka's own command line tools are started, all but their class."""
+    lib = jars.resolve("kafka-tools", DEFAULT_VERSION, java, print)
+    return [str(java.executable), "-Xmx1g", "-cp", f"{lib}/*"]
+
+
+def _without_times(plan: str) -> str:
+    return re.sub(r'"(created_at|since)": "[^"]*"', r'"\1": ""', plan)
