@@ -147,8 +147,9 @@ class Arena:
         if report is not None:
             whole = not {"kill", "restart", "pause", "cut"} & {*one.faults}
             problems += untrue(report, ours, before, after, self.truth, whole=whole)
-        elif code in (1, 6) and not one.mode.startswith("watch") and ours:
-            problems.append(f"exit {code}, which says that nothing was trimmed, after {ours[0]}")
+        elif code in (1, 6) and not one.mode.startswith("watch"):  # a batch may be announced that a full disk stopped
+            moved = [sent for sent in ours if sent.log in before and after.get(sent.log, -1) > before[sent.log]]
+            problems += [f"exit {code}, which says that nothing was trimmed, after {sent}" for sent in moved[:1]]
         return problems
 
     def _settle(self, one: Round, began: int, between: Mapping[Log, int]) -> int:
