@@ -42,7 +42,7 @@ class Load:
     def going_on(self) -> Iterator[None]:
         """Let all of it happen meanwhile."""
         work = (self._produce, self._transact, self._read, self._rewind, self._vanish)
-        threads = [threading.Thread(target=self._run, args=(one,)) for one in work]
+        threads = [threading.Thread(target=self._run, args=(one,), daemon=True) for one in work]
         for thread in threads:
             thread.start()
         try:
@@ -86,7 +86,8 @@ class Load:
             pending.append(record)
 
         def delivered(error: Any, message: Any) -> None:
-            if error is None:
+            # Of a batch that was sent again and was there already, the broker may not say where.
+            if error is None and message.offset() is not None:
                 self.truth.took(log, message.offset(), record)
 
         producer.produce(topic, record.value, partition=partition, timestamp=record.stamp, on_delivery=delivered)
@@ -109,6 +110,8 @@ class Load:
     def _transact(self, rng: random.Random) -> None:
         """Some transactions stay open for a while, some are aborted, some commit a group's positions."""
         group = Consumer({"bootstrap.servers": self._bootstrap, "group.id": EXACTLY, "logger": QUIET})
+        member = group.consumer_group_metadata()  # of no member; asked for later, a client in trouble may not answer
+        group.close()
         pending: list[Record] = []
         while not self._done.is_set():
             producer = self._producer(**{"transactional.id": "payments", "transaction.timeout.ms": 120_000})
@@ -118,13 +121,12 @@ class Load:
                 pending.clear()
                 producer.init_transactions(30)
                 while not self._done.wait(TICK_S):
-                    self._transaction(producer, group, pending, rng)
+                    self._transaction(producer, member, pending, rng)
                     pending.clear()
             except KafkaException:
                 self._done.wait(0.5)
-        group.close()
 
-    def _transaction(self, producer: Producer, group: Consumer, pending: list[Record], rng: random.Random) -> None:
+    def _transaction(self, producer: Producer, member: Any, pending: list[Record], rng: random.Random) -> None:
         partitions = range(self.truth.partitions["payments"])
         producer.begin_transaction()
         for _ in range(rng.randint(1, 20)):
@@ -137,7 +139,7 @@ class Load:
         committing = rng.random() < 0.8
         if committing:
             wanted = [TopicPartition("payments", ends[log], offset) for log, offset in offsets.items()]
-            producer.send_offsets_to_transaction(wanted, group.consumer_group_metadata(), 30)
+            producer.send_offsets_to_transaction(wanted, member, 30)
         ended = now_ms()
         for record in pending:
             record.ended = ended
