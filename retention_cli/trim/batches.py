@@ -157,6 +157,12 @@ class Trimmer:
         for tp in state.waiting():
             outcome: OutcomeName = "unchanged" if interrupted or left is not None else "failed"
             state.end(tp, row_of(tp, outcome, reasons=(left or Reason("trim", stopped or "not reached"),)))
+        try:
+            if self.journal is not None and audit_problem is None:
+                for number, known in state.corrected().items():
+                    self.journal.result(number, known)
+        except StateError as error:
+            audit_problem = str(error)
         rows = [state.rows[one.tp] for one in self.plan.decisions]
         return TrimReport(
             self.run,
@@ -259,7 +265,7 @@ class Trimmer:
                 state.unanswered.settle(tp, None) or row_of(tp, "failed", target.offset, reasons=late)
                 for tp, target in batch.items()
             ]
-            self.journal.result(spent.batches, unsent)
+            self._record(spent.batches, unsent)
             for row in unsent:
                 self._try_again(TopicPartition(row.topic, row.partition), row)
             return
@@ -286,10 +292,15 @@ class Trimmer:
             state.rows[tp] = row
             if isinstance(answer, RequestFailedError) and answer.retriable and not interrupted and not _reached(row):
                 self._try_again(tp, row)
-        self.journal.result(spent.batches, judged.values())
+        self._record(spent.batches, judged.values())
         self.progress("trimming", state.settled(), len(state.planned))
         if interrupted:
             raise KeyboardInterrupt
+
+    def _record(self, number: int, rows: Collection[TrimRow]) -> None:
+        assert self.journal is not None  # noqa: S101  (a dry run sends nothing)
+        self.journal.result(number, rows)
+        self._state.recorded(number, rows)
 
     def _read_back(
         self, batch: Mapping[TopicPartition, Target], leaders: Mapping[TopicPartition, PartitionMetadata]

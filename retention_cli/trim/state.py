@@ -6,7 +6,7 @@ and takes the results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -32,6 +32,8 @@ class State:
     unanswered: Unanswered = field(default_factory=Unanswered)
     done: Amount = field(default_factory=Amount)
     unplanned: int = 0
+    _last: dict[TopicPartition, int] = field(default_factory=dict)
+    _doubtful: dict[int, list[TrimRow]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, decisions: Sequence[Decision], max_partitions: int | None = None) -> Self:
@@ -81,6 +83,28 @@ class State:
         row = self.unanswered.settle(tp, fresh.log_start if fresh is not None and same else None)
         return self._counted(row)
 
+    def recorded(self, number: int, rows: Iterable[TrimRow]) -> None:
+        """Note the results of a batch as they stand in the audit log."""
+        rows = list(rows)
+        self._last.update((_place(row), number) for row in rows)
+        if any(row.outcome == "unverified" for row in rows):
+            self._doubtful[number] = rows
+
+    def corrected(self) -> dict[int, list[TrimRow]]:
+        """Return the results of batches, by number, of which more is known now than stands in the audit log.
+
+        A trim without an answer may be found done by a later recheck. It is the last request of its partition that
+        has the result: the audit log counts earlier ones as settled by it.
+        """
+        now = {number: [self._now(number, row) for row in rows] for number, rows in self._doubtful.items()}
+        return {number: rows for number, rows in now.items() if rows != self._doubtful[number]}
+
+    def _now(self, number: int, row: TrimRow) -> TrimRow:
+        tp = _place(row)
+        known = self.rows.get(tp)
+        done = known is not None and known.outcome == "trimmed" and self._last[tp] == number
+        return known if known is not None and done and row.outcome == "unverified" else row
+
     def judged(self, tp: TopicPartition, target: Target, said: Answer, start: int | None) -> TrimRow:
         """Return the result of a request, or of an earlier unanswered one, whose trim counts as this run's, too."""
         row = judge(tp, target, said, start)
@@ -97,3 +121,7 @@ class State:
         if row is not None and row.outcome == "trimmed":
             self.done += Amount(row.records, row.size_bytes)
         return row
+
+
+def _place(row: TrimRow) -> TopicPartition:
+    return TopicPartition(row.topic, row.partition)

@@ -51,7 +51,12 @@ def test_a_request_that_nobody_answered_and_that_was_carried_out_late_is_told_as
     assert world.ends(topic) == (8, 10)
     assert (row.outcome, row.log_start, row.records) == ("trimmed", 8, 8)
     assert report.trimmed.records == 8
-    assert audit(world)[-1]["totals"]["records"] == 8
+    *before, found, end = audit(world)
+    assert end["totals"]["records"] == 8
+    assert [line["event"] for line in before] == ["run", "batch", "result"]
+    assert [line["partitions"][0]["outcome"] for line in (before[-1], found)] == ["unverified", "trimmed"]
+    assert (found["event"], found["batch"], found["partitions"][0]["log_start"]) == ("result", 1, 8)
+    assert "unverified" not in world.cli("history", "--run", report.run, check=0).out
 
 
 def test_a_request_that_nobody_answered_stays_unverified_where_it_may_yet_be_carried_out(
