@@ -58,7 +58,7 @@ class Loss(NamedTuple):
         return self.age_known or self.if_stopped_ms.low > 0 or self.if_stopped_ms.high == 0
 
 
-def time_to_loss(unread: Unread, brokers: BrokerLimits, settings: Settings | None, ceiling_ms: Span) -> Maybe[Loss]:
+def time_to_loss(unread: Unread, brokers: BrokerLimits, settings: Settings | None, r6_ms: Maybe[Span]) -> Maybe[Loss]:
     """Return when a group loses records to what comes first.
 
     Timestamps are taken to be the times of writing.
@@ -67,11 +67,12 @@ def time_to_loss(unread: Unread, brokers: BrokerLimits, settings: Settings | Non
         unread: what it has yet to read.
         brokers: the topic's live limits.
         settings: the policy's for the topic, None if it does not manage it.
-        ceiling_ms: how long until a disk with the partition reaches R6's ceiling, :data:`NEVER` if there is none.
+        r6_ms: how long until R6 comes to the oldest unread record (:class:`~retention_cli.forecast.disks.R6`),
+            :data:`NEVER` if no disk with it has a ceiling.
     """
     if unread.lost:
         return Loss("gone", Span.of(0.0), Span.of(0.0))
-    deadlines = list(_deadlines(unread, brokers, settings, ceiling_ms))
+    deadlines = list(_deadlines(unread, brokers, settings, r6_ms))
     unknown = [one for _, one in deadlines if isinstance(one, Unknown)]
     known = [(cause, one) for cause, one in deadlines if not isinstance(one, Unknown)]
     if unknown:  # it might come first
@@ -95,7 +96,7 @@ def seconds_to_loss(loss: Maybe[Loss]) -> float | None:
 
 
 def _deadlines(
-    unread: Unread, brokers: BrokerLimits, settings: Settings | None, ceiling_ms: Span
+    unread: Unread, brokers: BrokerLimits, settings: Settings | None, r6_ms: Maybe[Span]
 ) -> Iterable[tuple[Cause, Maybe[Span]]]:
     """Yield how long each rule leaves the oldest unread record, if the group stops."""
     if isinstance(brokers.deletes, Unknown):
@@ -114,9 +115,8 @@ def _deadlines(
             yield "R5", Span(0.0, math.inf)
         if sizes:
             yield "R5", _when_full(min(sizes), 0, unread)
-        if ceiling_ms != NEVER:
-            # Then the oldest records of the whole disk go first, which need not be this group's.
-            yield "R6", Span(ceiling_ms.low, math.inf)
+        if r6_ms != NEVER:
+            yield "R6", r6_ms
 
 
 def _by_brokers(unread: Unread, brokers: BrokerLimits) -> Iterable[tuple[Cause, Maybe[Span]]]:
