@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from retention_cli.core.model import Decision, Floor, Maybe, PartitionFacts, Sample, TopicPartition, Unknown
+from retention_cli.core.model import Decision, Floor, Maybe, PartitionFacts, Sample, TopicPartition, Unknown, Watermark
 from retention_cli.disks.solve.room import Disk, Room
 from retention_cli.forecast.disks import R6, Queue, queue_of
 from retention_cli.forecast.make import PartitionForecast, Seen
 from retention_cli.forecast.rates import Rate
 from retention_cli.forecast.span import ENDLESS, Span
 from retention_cli.forecast.steady import BrokerLimits, Kept
-from retention_cli.policy.settings import DiskRules, Settings, Watermark
+from retention_cli.policy.settings import DiskRules, Settings
 from retention_cli.watch.losses import seconds_left
 from tests.unit.facts import HOUR, NOW, topic
 from tests.unit.forecast.test_steady import limits
@@ -25,7 +25,9 @@ FULL_SOON = Disk(1, ("/data",), Room(1_000_000, 400_000, 400_000), {TP: 1000})
 
 
 def r6(bytes_per_ms: float | None) -> R6:
-    rate: Maybe[Rate] = Unknown.because("rate", "?") if bytes_per_ms is None else Rate(*[bytes_per_ms] * 3, HOUR)
+    rate: Maybe[Rate] = (
+        Unknown.because("rate", "?") if bytes_per_ms is None else Rate(bytes_per_ms, bytes_per_ms, bytes_per_ms, HOUR)
+    )
     part = PartitionForecast(rate, Span.of(1.0), ENDLESS, Kept(ENDLESS), 0.0)
     return R6([(FULL_SOON, queue_of(FULL_SOON, 50, {TP: part}, []))])
 
