@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.consumers import floor_by
-from retention_cli.core.model import Decision, Maybe, TopicPartition, Unknown
+from retention_cli.core.model import Decision, TopicPartition, Unknown
 from retention_cli.forecast.disks import R6, queue_of
-from retention_cli.forecast.loss import NEVER, Unread, seconds_to_loss, time_to_loss
+from retention_cli.forecast.loss import Unread, seconds_to_loss, time_to_loss
 from retention_cli.forecast.make import PartitionForecast, Seen, Terms, forecast_partitions
 from retention_cli.forecast.observed import Limits, limits_of, queued_in, seen_in
 from retention_cli.forecast.rates import HOUR_MS, age_of, rate_of
@@ -82,10 +82,8 @@ def seconds_left(
         return 0.0
     if rules.watermarks and not guarded("R2", settings):  # R7 may shorten any age, and what it adds is not held
         return None
-    due: Maybe[Span] = NEVER
     age = _age(here, one.min_commit)
-    if not guarded("R6", settings):
-        due = r6.deadline(one.tp, age, here.now.wall_ms)
+    due = r6.deadline(one.tp, age, here.now.wall_ms)
     left = seconds_to_loss(time_to_loss(_unread(here, one, age, limits), limits[one.topic], settings, due))
     return None if left is None or math.isinf(left) else left
 
