@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from kretain.embedded import EmbeddedKafka
+from retention_cli.brokers import election
 from retention_cli.brokers.election import Candidate
+from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
 from tests.kafka.watching import ONE_A_BATCH, PLAIN, Door, Watcher, watching
-from tests.kafka.world import HOUR, World, consumed, wait_until
+from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10
 
@@ -353,6 +355,31 @@ def test_no_other_cluster_elects(electing: World) -> None:
         assert candidate.confirm(1) is not None
     finally:
         candidate.close()
+
+
+@pytest.mark.thorough
+def test_a_cluster_that_takes_anothers_address_does_not_elect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a session, so that nothing else makes the candidate look which cluster it is."""
+    monkeypatch.setattr(election, "SESSION_S", 60.0)
+    with EmbeddedKafka(1, settings=QUICK) as first:
+        port = int(first.bootstrap.rpartition(":")[2])
+        candidate = Candidate(ConnectionSettings(first.bootstrap), "kretain-watch", first.cluster_id)
+        candidate.start()
+        try:
+            wait_until(lambda: candidate.term() is not None, "that it leads")
+            first.node(1).kill()
+            with EmbeddedKafka(1, settings=QUICK, ports=[port]) as second:
+                wait_until(lambda: second.cluster_id in (candidate.problem or ""), "the candidate's problem")
+                assert candidate.term() is None
+                assert candidate.confirm(1) is not None
+                assert "kretain-watch" not in {one.name for one in groups_on(second)}
+        finally:
+            candidate.close()
+
+
+def groups_on(cluster: EmbeddedKafka) -> list[ListedGroup]:
+    with reader_for(cluster.bootstrap) as reader:
+        return reader.list_groups(reader.brokers())
 
 
 def test_a_consumers_group_is_not_joined(electing: World) -> None:
