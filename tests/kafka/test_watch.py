@@ -20,7 +20,7 @@ from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.security.settings import ConnectionSettings
 from tests.conftest import QUICK
 from tests.kafka.watching import ONE_A_BATCH, PLAIN, Door, Watcher, watching
-from tests.kafka.world import HOUR, World, consumed, reader_for, wait_until
+from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for, wait_until
 
 OLD = [30 * HOUR] * 10
 
@@ -156,6 +156,32 @@ def test_a_policy_that_breaks_or_changes_while_it_runs_trims_nothing_until_it_ha
         assert watcher.metrics()["kretain_policy_valid",] == 1
         assert watcher.end() == 0
     assert here.ends(topic)[0] == 9
+
+
+def test_a_setting_that_moves_in_the_policy_topic_counts_with_the_next_pass(electing: World) -> None:
+    """The file does not change: an application moves its own minimum (R3, docs/live-settings.md)."""
+    topic = electing.topic("journal")
+    electing.produce(topic, [30 * HOUR] * 4 + [20 * HOUR] * 3 + [HOUR] * 3)
+    policy = policy_of(electing)
+    policy.write_text(
+        f"version: 1\ntopics:\n  - match: {topic}\n    log.retention.min.timestamp: cluster\n    unconsumed: trim\n"
+    )
+
+    def moved(hours: int) -> None:
+        setting = f"log.retention.min.timestamp={now_ms() - hours * HOUR}"
+        electing.cli("policy", "set", topic, setting, "-p", str(policy), check=0)
+
+    with watching(electing, policy, "--trim", "--interval", "1s", "--standby-group", topic) as watcher:
+        watcher.wait_passes(2)
+        assert electing.ends(topic)[0] == 0
+        moved(25)
+        watcher.wait_for("trimmed 4 records")
+        moved(2)
+        watcher.wait_for("trimmed 3 records")
+        electing.cli("policy", "unset", topic, "-p", str(policy), check=0)
+        watcher.wait_passes(2)
+        assert watcher.end() == 0
+    assert electing.ends(topic) == (7, 10)
 
 
 def test_a_ledger_that_is_lost_while_it_runs_trims_nothing_until_it_is_started_anew(here: World) -> None:
