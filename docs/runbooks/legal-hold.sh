@@ -126,8 +126,14 @@ lift)
     [ "$(sed -n 1p "$third")" = "$topic" ] || stop 1 "$third is not of topic $topic."
     held_here || stop 1 "There is no hold of $topic by this runbook in $policy: take it out by hand."
     old=$(sed -n 's/^retention\.ms=//p' "$third")
-    case $old in '' | -1) ;; *) run kretain plan "$topic" --no-policy --older-than "${old}ms" --unconsumed trim ;; esac
-    note "It is on hold until now. Then the brokers delete what is older than what they kept before: within minutes."
+    case $old in
+    '') note "The brokers' default counts again (log.retention.hours and the like): what is older goes within minutes." ;;
+    -1) note "The brokers kept it for ever, and will again: by its age nothing goes." ;;
+    *)
+        run kretain plan "$topic" --no-policy --older-than "${old}ms" --unconsumed trim
+        note "That is what the brokers delete within minutes, read or not. kretain goes by the policy again."
+        ;;
+    esac
     sure "Is it lifted by whoever has ordered it?"
     step "2. The brokers"
     [ -n "$policy_only" ] || put_back "$third"

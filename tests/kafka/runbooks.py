@@ -12,6 +12,7 @@ from typing import Final
 
 from kretain.embedded import DEFAULT_VERSION, jars
 from kretain.embedded.java import find_java
+from tests.kafka.terminal import Terminal
 from tests.kafka.world import Cli, World
 from tests.support import processes
 
@@ -39,17 +40,9 @@ class Runbooks:
 
     def run(self, runbook: str, *arguments: str, check: int | None = 0, **environ: str) -> Cli:
         """Run a runbook by its name; what it prints on stdout and stderr is in ``out``, in its order."""
-        known = {name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")}
-        given = {
-            "PATH": f"{self.tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "KRETAIN_BOOTSTRAP_SERVER": self.world.bootstrap,
-            "KRETAIN_POLICY": str(self.policy),
-            "KRETAIN_STATE_DIR": str(self.world.state_dir),
-            "RUNBOOK_DIR": str(self.saves),
-        }
         done = subprocess.run(
             [str(FOLDER / f"{runbook}.sh"), *arguments],
-            env={**known, **given, **environ},
+            env={**self._environ(), **environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -59,6 +52,20 @@ class Runbooks:
         )
         assert check is None or done.returncode == check, f"exit {done.returncode}, not {check}:\n{done.stdout}"
         return Cli(done.returncode, done.stdout, "")
+
+    def in_terminal(self, runbook: str, *arguments: str) -> Terminal:
+        """Run a runbook in a terminal, where it asks. A context manager."""
+        return Terminal([str(FOLDER / f"{runbook}.sh"), *arguments], 120, self._environ())
+
+    def _environ(self) -> dict[str, str]:
+        known = {name: value for name, value in os.environ.items() if not name.startswith("KRETAIN_")}
+        return known | {
+            "PATH": f"{self.tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "KRETAIN_BOOTSTRAP_SERVER": self.world.bootstrap,
+            "KRETAIN_POLICY": str(self.policy),
+            "KRETAIN_STATE_DIR": str(self.world.state_dir),
+            "RUNBOOK_DIR": str(self.saves),
+        }
 
     def commits(self, group: str, topic: str, offset: int) -> str:
         """Return a line of shell by which a group commits an offset on partition 0."""

@@ -99,6 +99,7 @@ def test_a_filling_disk_is_relieved_of_what_the_policy_allows_and_of_nothing_els
     assert len(list(books.saves.glob("disk-filling-*-policy.json"))) == 1, "the second run had nothing to plan"
 
 
+@pytest.mark.thorough
 def test_where_the_policy_frees_too_little_only_what_is_asked_for_by_name_goes(
     here: World, filling: str, shell: Shell
 ) -> None:
@@ -222,6 +223,28 @@ def test_a_group_that_comes_back_is_not_trimmed_past(here: World, shell: Shell) 
     assert here.ends(topic) == (0, 10)
 
 
+def test_in_a_terminal_it_asks_before_each_change_and_any_answer_but_y_is_no(here: World, shell: Shell) -> None:
+    """Of two questions the second may be answered otherwise: the group is gone then, and nothing is trimmed."""
+    topic = read_topic(here, "asked", live=9, slow=3)
+    group = f"{topic}-slow"
+    books = shell(consumed(topic))
+    arguments = ("dead-consumer", group, "--idle", "0", "--release")
+    with books.in_terminal(*arguments) as terminal:
+        terminal.read_until("Delete the group")
+        terminal.type("yes please\n")
+        assert terminal.wait() == 6
+    assert group in groups_of(here)
+    with books.in_terminal(*arguments) as terminal:
+        terminal.read_until("Delete the group")
+        terminal.type("y\n")
+        terminal.read_until("This can't be undone. [y/N]")
+        assert group not in groups_of(here)
+        terminal.type("n\n")
+        assert terminal.wait() == 6
+        assert "The group is gone, and not all of that was trimmed" in terminal.text
+    assert here.ends(topic) == (0, 10)
+
+
 def test_a_group_that_is_gone_and_remembered_is_forgotten_too(here: World, shell: Shell) -> None:
     """F6: its positions are those of the ledger."""
     topic = read_topic(here, "gone", live=9, slow=3)
@@ -275,9 +298,11 @@ def test_what_brokers_would_delete_on_the_way_back_is_shown_before(here: World, 
     said = books.run("broker-retention", "back", topic, str(books.saves / "old.txt"), check=6).out
     assert "10 records would be trimmed" in said
     assert here.ends(topic) == (0, 10)
-    (books.saves / "other.txt").write_text("another\nretention.ms=1\n")
-    books.run("broker-retention", "back", topic, str(books.saves / "other.txt"), "--yes", check=1)
-    assert own_settings(here, topic)["retention.ms"] == "-1"
+    other = read_topic(here, "other", live=2)
+    (books.saves / "other.txt").write_text(f"{other}\nretention.ms={20 * HOUR}\n")
+    said = books.run("broker-retention", "back", topic, str(books.saves / "other.txt"), "--yes", check=1).out
+    assert "is not of topic" in said
+    assert own_settings(here, topic)["retention.ms"] == own_settings(here, other)["retention.ms"] == "-1"
 
 
 def test_a_topic_is_not_handed_over_where_the_policy_is_wrong_or_something_is_unknown(
@@ -339,6 +364,12 @@ def test_a_hold_that_does_not_hold_is_said_to_be_none(here: World, shell: Shell)
     before = books.policy.read_text()
     assert "by hand" in books.run("legal-hold", "set", topic, "case", "--yes", check=6).out
     assert books.policy.read_text() == before
+    books.policy.write_text(f"version: 1\ntopics:\n  - {{match: {topic}, retention.ms: 1h}}\n")
+    before = books.policy.read_text()
+    assert "The policy is as it was" in books.run("legal-hold", "set", topic, "case", "--yes", check=1).out
+    assert books.policy.read_text() == before
+    assert "retention.bytes" not in own_settings(here, topic)
+    assert not list(books.policy.parent.glob("policy.yaml.new"))
     assert "Partitions 0 are not on hold" in books.run("legal-hold", "check", topic, check=5).out
     books.policy.write_text(consumed(topic, hold="by hand"))
     here.configure(topic, {"retention.ms": str(100 * HOUR)})
@@ -384,6 +415,7 @@ def test_an_archive_that_lacks_a_file_is_not_restored(here: World, shell: Shell,
     target = here.topic("restored")
     said = books.run("undo", topic, "--to", target, "--yes", check=5).out
     assert lost.name in said
+    assert "4. Back into" not in said
     assert here.ends(target) == (0, 0)
     (tmp_path / lost.name).rename(lost)
     books.run("undo", topic, "--to", target, "--yes")
