@@ -79,7 +79,7 @@ def read_forecast(
     progress("disks")
     disks, told = _disks(reader, selection, memories(observation.cluster_id), parts, now_ms)
     groups = _groups(
-        commits, observation, seen, parts, limits, _r6(disks, observation, parts, seen, limits), before, least_ms
+        commits, observation, seen, parts, limits, _r6(disks, observation, parts, seen, limits), before, terms
     )
     return Forecast(
         created_at_ms=now_ms,
@@ -142,7 +142,7 @@ def _groups(
     limits: Limits,
     r6: R6,
     before: Mapping[str, GroupMemory],
-    least_ms: int,
+    terms: Terms,
 ) -> Iterator[GroupForecast]:
     """Yield each group on each topic that it has a position on."""
     by_place = {one.facts.tp: one for of_topic in seen.values() for one in of_topic}
@@ -157,10 +157,10 @@ def _groups(
                 if here is None or isinstance(here.facts.high_watermark, Unknown):
                     continue
                 part = parts[here.facts.tp]
-                unread = _unread(here, part, offset, memory, least_ms)
+                unread = _unread(here, part, offset, memory, terms.least_ms)
                 lag += unread.lag
                 due = r6.deadline(here.facts.tp, unread.age_ms, here.now.wall_ms)
-                loss = time_to_loss(unread, limits[topic], observation.settings[topic], due)
+                loss = time_to_loss(unread, limits[topic], observation.settings[topic], due, terms.every_ms)
                 worst.append((here.facts.tp, unread.age_ms, loss))
             if worst:
                 tp, age, loss = min(worst, key=lambda one: (_left(one[2]), one[0]))

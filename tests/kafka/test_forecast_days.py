@@ -92,7 +92,7 @@ def span_of(value: object) -> Span:
 def test_days_made_seconds_are_as_foretold() -> None:
     """What is kept by R1, R4, the brokers' time and size; when groups that stop lose data; when the disk is full."""
     with own_cluster() as world:
-        consumed, aged = world.topic("consumed"), world.topic("aged")
+        consumed, aged = (world.topic(name, segment_bytes=str(1 << 20)) for name in ("consumed", "aged"))
         timed = world.topic("timed", retention_ms="10000", segment_ms="3000")
         sized = world.topic("sized", retention_bytes=str(2 << 20), segment_bytes=str(1 << 20))
         endless = world.topic("endless")
