@@ -100,7 +100,7 @@ back() {
     old=$(sed -n 's/^retention\.ms=//p' "$third")
     step "1. What the brokers would delete then"
     case $old in
-    '') note "As the brokers' default says (log.retention.hours and the like): kretain can't tell beforehand." ;;
+    '') note "As the brokers' default says (log.retention.hours and the like): what goes is unknown beforehand." ;;
     -1) note "Nothing: they kept it for ever." ;;
     *) run kretain plan "$topic" --no-policy --older-than "${old}ms" --unconsumed trim ;;
     esac

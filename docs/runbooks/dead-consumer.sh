@@ -92,7 +92,7 @@ step "2. What it holds"
 run kretain offsets --unread --group "$group"
 alone=$(kretain groups --output json |
     value '[one["alone_bytes"] for one in d["groups"] if one["group"] == a[0]][0]' "$group")
-note "Bytes that nobody else has yet to read (None: can't be told): $alone"
+note "Bytes that nobody else has yet to read (None: unknown): $alone"
 positions=$saves/$(tr -c 'A-Za-z0-9._\n-' _ <<<"$group")-$now.csv
 save_positions "$positions"
 note "Its $(wc -l <"$positions") positions are in $positions."

@@ -39,14 +39,14 @@ look() { # sets fullest, the fullest disk's percentage, and unknown, the brokers
     fullest=$(value 'max((int(100 * one["used_bytes"] / one["total_bytes"]) for one in d["disks"]
         if one["used_bytes"] is not None), default=0)' <<<"$disks")
     if [ -n "$unknown" ] && [ -z "$even_so" ]; then
-        stop 5 "How full broker $unknown is, it does not tell: see to that first, or give --even-so."
+        stop 5 "How full the disks of broker $unknown are is unknown: see to that first, or give --even-so."
     fi
 }
 
 ends_if_below() {
     note "The fullest disk that is known is at $fullest %, and should be below $below %."
     [ "$fullest" -lt "$below" ] || return 0
-    [ -z "$unknown" ] || stop 5 "That is so, but of broker $unknown it can't be told."
+    [ -z "$unknown" ] || stop 5 "That is so, but those of broker $unknown are unknown."
     note "That is so: done."
     exit 0
 }

@@ -33,7 +33,7 @@ done
 step "1. What went"
 run kretain history --since 7d
 note "kretain history --run ID has each partition: from where, to where."
-run kretain offsets "$topic" --no-policy || note "That can't be told: is the topic there?"
+run kretain offsets "$topic" --no-policy || note "Unknown: is the topic there?"
 
 step "2. What the archive has"
 has=0

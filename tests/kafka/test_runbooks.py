@@ -150,7 +150,7 @@ def test_a_broker_that_does_not_answer_stops_the_disk_runbook(tmp_path: Path) ->
         assert [world.ends(topic, one)[0] for one in range(3)] == [0, 0, 0]
         assert not list(books.saves.iterdir())
         said = books.run("disk-filling", "--below", "99", "--even-so", "--yes", check=5).out
-        assert "of broker 3 it can't be told" in said
+        assert "those of broker 3 are unknown" in said
         books.run("disk-filling", "--below", "1", "--wait", "5", "--even-so", "--yes", check=5)
         assert [world.ends(topic, one)[0] for one in range(3)] == [90, 90, 90]
 
