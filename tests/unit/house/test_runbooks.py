@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -117,3 +118,39 @@ def test_no_other_tool_of_kafkas_is_named() -> None:
 def test_there_are_commands_to_check() -> None:
     found = {words.values[0][0] for words in calls("kretain")}
     assert {"plan", "trim", "disk", "groups", "offsets", "restore", "archive", "doctor", "policy", "history"} <= found
+
+
+def quotes() -> list[Any]:
+    """Return what the pages' tables say that a runbook says."""
+    found = []
+    for page in sorted(FOLDER.glob("*.md")):
+        section = page.read_text(encoding="utf-8").partition("## When it says otherwise")[2].partition("\n## ")[0]
+        cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
+        found += [
+            pytest.param(page, text, id=f"{page.stem}: {text}")
+            for one in cells
+            for text in re.findall(r"`([^`]+)`", one)
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("page", "text"), quotes())
+def test_what_a_page_says_that_a_runbook_says_is_said(page: Path, text: str) -> None:
+    """By the script, or by kretain; an ellipsis or an N stands for anything."""
+    script = page.with_suffix(".sh").read_text(encoding="utf-8")
+    for part in re.split(r"…|\bN\b|=", text):
+        words = part.strip(" .,:")
+        assert words in script or any(words in source for source in sources()), words
+
+
+@functools.cache
+def sources() -> list[str]:
+    """Return the product's modules, with strings that go on in the next line joined."""
+    texts = [
+        path.read_text(encoding="utf-8") for room in ("cli", "retention_cli") for path in (ROOT / room).rglob("*.py")
+    ]
+    return [re.sub(r'"\n\s+f?"', "", text) for text in texts]
+
+
+def test_there_are_quotes_to_check() -> None:
+    assert len(quotes()) > 25
