@@ -180,9 +180,10 @@ class Candidate:
         reply = self._ask(_heartbeat(self.group, self._generation, self._member), _REQUEST_S)
         if reply.error_code == _REBALANCE_IN_PROGRESS:
             self._join()
-        elif reply.error_code in _NOT_A_MEMBER:
+        elif reply.error_code in _NOT_A_MEMBER:  # begin anew: at this address there may be another cluster by now
             self._drop_out()
-            self._join()
+            self._disconnect()
+            self._step()
         else:
             self._raise_if_failed(reply)
             self._heard = asked
@@ -245,6 +246,7 @@ class Candidate:
             raise failed
 
     def _disconnect(self) -> None:
+        self._coordinator = None
         if self._wire is not None:
             self._wire.close()
             self._wire = None

@@ -18,6 +18,8 @@ from retention_cli.policy.settings import Settings
 
 Cause = Literal["R2", "R4", "R5", "R6", "retention.ms", "retention.bytes", "gone"]
 """What takes the record first; ``gone``: the group stands below the log start offset."""
+_BROKERS: Final = frozenset({"retention.ms", "retention.bytes"})
+"""Causes that don't wait for the policy's next trim."""
 NEVER: Final = Span(math.inf, math.inf)
 
 
@@ -44,7 +46,7 @@ class Loss(NamedTuple):
     ``if_stopped_ms`` is how long until its oldest unread record goes, if it reads nothing from now on: a low of 0 may
     mean now, and a high without end that nothing says by when. ``at_its_rate_ms`` is the same if it goes on reading as
     fast as it was seen to; :data:`NEVER` if it keeps up. ``age_known`` is false if the record is older than the
-    ledger's samples: a low of 0 is then only the least that can be said.
+    ledger's samples, and not due for certain: a low of 0 is then only the least that can be said.
     """
 
     cause: Cause
@@ -55,10 +57,12 @@ class Loss(NamedTuple):
     @property
     def sure(self) -> bool:
         """Whether the low of ``if_stopped_ms`` is measured, and not for want of samples."""
-        return self.age_known or self.if_stopped_ms.low > 0 or self.if_stopped_ms.high == 0
+        return self.age_known or self.if_stopped_ms.low > 0
 
 
-def time_to_loss(unread: Unread, brokers: BrokerLimits, settings: Settings | None, ceiling_ms: Span) -> Maybe[Loss]:
+def time_to_loss(
+    unread: Unread, brokers: BrokerLimits, settings: Settings | None, r6_ms: Maybe[Span], every_ms: int = 0
+) -> Maybe[Loss]:
     """Return when a group loses records to what comes first.
 
     Timestamps are taken to be the times of writing.
@@ -67,13 +71,17 @@ def time_to_loss(unread: Unread, brokers: BrokerLimits, settings: Settings | Non
         unread: what it has yet to read.
         brokers: the topic's live limits.
         settings: the policy's for the topic, None if it does not manage it.
-        ceiling_ms: how long until a disk with the partition reaches R6's ceiling, :data:`NEVER` if there is none.
+        r6_ms: how long until R6 comes to the oldest unread record (:class:`~retention_cli.forecast.disks.R6`),
+            :data:`NEVER` if no disk with it has a ceiling.
+        every_ms: how often the policy trims: what is due waits for the next time (ms).
     """
     if unread.lost:
         return Loss("gone", Span.of(0.0), Span.of(0.0))
-    deadlines = list(_deadlines(unread, brokers, settings, ceiling_ms))
+    deadlines = list(_deadlines(unread, brokers, settings, r6_ms))
     unknown = [one for _, one in deadlines if isinstance(one, Unknown)]
     known = [(cause, one) for cause, one in deadlines if not isinstance(one, Unknown)]
+    due = any(one.high == 0 for _, one in known)
+    known = [(cause, one if cause in _BROKERS else Span(one.low, one.high + every_ms)) for cause, one in known]
     if unknown:  # it might come first
         return Unknown(tuple(dict.fromkeys(reason for one in unknown for reason in one.reasons)))
     if not known:
@@ -83,7 +91,7 @@ def time_to_loss(unread: Unread, brokers: BrokerLimits, settings: Settings | Non
         first = first.at_most(span)
     cause = min(known, key=lambda one: (one[1].low, one[1].high))[0]
     stretched = [one if name == "R6" else _stretched(one, unread) for name, one in known]
-    return Loss(cause, first, _soonest(stretched), not math.isinf(unread.age_ms.high))
+    return Loss(cause, first, _soonest(stretched), due or not math.isinf(unread.age_ms.high))
 
 
 def seconds_to_loss(loss: Maybe[Loss]) -> float | None:
@@ -95,7 +103,7 @@ def seconds_to_loss(loss: Maybe[Loss]) -> float | None:
 
 
 def _deadlines(
-    unread: Unread, brokers: BrokerLimits, settings: Settings | None, ceiling_ms: Span
+    unread: Unread, brokers: BrokerLimits, settings: Settings | None, r6_ms: Maybe[Span]
 ) -> Iterable[tuple[Cause, Maybe[Span]]]:
     """Yield how long each rule leaves the oldest unread record, if the group stops."""
     if isinstance(brokers.deletes, Unknown):
@@ -114,9 +122,8 @@ def _deadlines(
             yield "R5", Span(0.0, math.inf)
         if sizes:
             yield "R5", _when_full(min(sizes), 0, unread)
-        if ceiling_ms != NEVER:
-            # Then the oldest records of the whole disk go first, which need not be this group's.
-            yield "R6", Span(ceiling_ms.low, math.inf)
+        if r6_ms != NEVER:
+            yield "R6", r6_ms
 
 
 def _by_brokers(unread: Unread, brokers: BrokerLimits) -> Iterable[tuple[Cause, Maybe[Span]]]:

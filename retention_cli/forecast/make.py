@@ -1,21 +1,18 @@
-"""Make a forecast of one topic, and of one disk, from what was read. Pure."""
+"""Make a forecast of one topic from what was read. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, Unknown
 from retention_cli.decide.decision import weigh
 from retention_cli.decide.guards import frozen, untouchable
-from retention_cli.disks.solve.room import Disk, ceiling_bytes
-from retention_cli.forecast.fills import Growing, full_in
 from retention_cli.forecast.rates import Rate, group_rate, rate_of
 from retention_cli.forecast.span import NOTHING, Span, total
 from retention_cli.forecast.steady import (
     BROKERS,
-    COMPACT,
     BrokerLimits,
     Flow,
     Kept,
@@ -24,8 +21,7 @@ from retention_cli.forecast.steady import (
     bytes_per_record,
     policy_keeps,
 )
-from retention_cli.forecast.value import Amounts, DiskForecast, TopicForecast, Totals
-from retention_cli.memory.disk import Growth
+from retention_cli.forecast.value import Amounts, TopicForecast, Totals
 from retention_cli.policy.settings import Settings
 
 _TRIGGERS = ("R1", "R2", "R3", "R4")
@@ -150,50 +146,6 @@ def totals_of(topics: Sequence[TopicForecast]) -> Totals:
     )
 
 
-def forecast_disk(
-    disk: Disk,
-    growth: Maybe[Growth],
-    percent: float | None,
-    parts: Mapping[TopicPartition, PartitionForecast],
-) -> DiskForecast:
-    """Return a disk's forecast: each of its replicas grows like its partition."""
-    room = disk.room
-    if isinstance(room, Unknown):
-        return DiskForecast(disk, percent, room, room, room, None if percent is None else room, 0)
-    managed = {tp: size for tp, size in disk.replicas.items() if tp in parts and not _compacted(parts[tp])}
-    still = room.used_bytes - sum(managed.values())
-    unknown = [tp for tp in managed if _incomplete(parts[tp])]
-    alone = policy = Unknown.because(
-        "rate", f"how fast {len(unknown):,} of its {len(managed):,} managed replicas grow is unknown"
-    )
-    ceiling: Maybe[Span] | None = None if percent is None else policy
-    if unknown:
-        return DiskForecast(disk, percent, growth, alone, policy, ceiling, max(0, still))
-    by_brokers, by_policy = [], []
-    for tp, size in managed.items():
-        part = parts[tp]
-        rate, each, kept, brokers = part.rate, part.each, part.kept, part.alone
-        if isinstance(rate, Unknown) or isinstance(each, Unknown) or isinstance(kept, Unknown):
-            continue
-        per_ms = rate.span.times(each)
-        in_policy = kept.records.times(each).plus(Span(0.0, part.active_bytes))  # dead bytes before the log's start
-        if not isinstance(brokers, Unknown):
-            by_brokers.append(Growing(size, per_ms, brokers.times(each)))
-            in_policy = in_policy.at_most(brokers.times(each))
-        by_policy.append(Growing(size, per_ms, in_policy))
-    left = room.total_bytes - room.used_bytes
-    below = None if percent is None else ceiling_bytes(room, percent) - room.used_bytes
-    return DiskForecast(
-        disk,
-        percent,
-        growth,
-        full_in(left, by_brokers),
-        full_in(left, by_policy),
-        None if below is None else full_in(below, by_policy),
-        max(0, still),
-    )
-
-
 def saved(alone: Amounts, policy: Amounts) -> Amounts:
     """Return how much less the policy keeps, as far as both are known."""
     return Amounts(_less(alone.records, policy.records), _less(alone.size_bytes, policy.size_bytes))
@@ -250,14 +202,6 @@ def _active_bytes(flow: Flow, limits: BrokerLimits) -> float:
     if isinstance(flow.bytes_per_record, Unknown):
         return float(limits.segment_bytes)
     return min(float(limits.segment_bytes), flow.rate.high * limits.segment_ms * flow.bytes_per_record.high)
-
-
-def _compacted(part: PartitionForecast) -> bool:
-    return isinstance(part.alone, Unknown) and part.alone.reasons[0].code == COMPACT
-
-
-def _incomplete(part: PartitionForecast) -> bool:
-    return any(isinstance(one, Unknown) for one in (part.rate, part.each, part.alone, part.kept))
 
 
 def _now(seen: Sequence[Seen]) -> Amounts:

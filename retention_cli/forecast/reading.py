@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from retention_cli.advise.reading import read_settings
 from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import floor_by, plain_name
-from retention_cli.core.model import Maybe, PartitionFacts, Reason, Sample, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, Reason, Sample, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
-from retention_cli.core.state_dir import StateError
 from retention_cli.disks.usage import look
-from retention_cli.forecast.loss import NEVER, Loss, Unread, time_to_loss
+from retention_cli.forecast.disks import R6, forecast_disk, queue_of
+from retention_cli.forecast.loss import Loss, Unread, time_to_loss
 from retention_cli.forecast.make import (
     PartitionForecast,
     Seen,
     Terms,
-    forecast_disk,
     forecast_partitions,
     forecast_topic,
     totals_of,
 )
+from retention_cli.forecast.observed import Limits, groups_before, limits_of, queued_in, seen_in, stood_at
 from retention_cli.forecast.rates import age_of, group_rate
 from retention_cli.forecast.span import Span
-from retention_cli.forecast.steady import BrokerLimits
 from retention_cli.forecast.value import DiskForecast, Forecast, GroupForecast
 from retention_cli.memory.disk import Growth, Look, growth
 from retention_cli.memory.group import GroupMemory
@@ -35,8 +33,6 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.request import Observation, Request
 from retention_cli.plan.make import with_live
 from retention_cli.policy.selection import Selection, check_matches
-
-Limits = Mapping[str, BrokerLimits]
 
 
 def read_forecast(
@@ -71,8 +67,8 @@ def read_forecast(
         memories.save(clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
     progress("settings")
-    limits = _limits(reader, sorted(observation.settings))
-    seen = _seen(observation, memories, before, {floor_by(one.group) for one in commits}, now_ms)
+    limits = limits_of(reader, sorted(observation.settings))
+    seen = seen_in(observation, memories, before, {floor_by(one.group) for one in commits}, now_ms)
     terms = Terms(every_ms, least_ms, now_ms)
     parts: dict[TopicPartition, PartitionForecast] = {}
     topics = []
@@ -82,7 +78,9 @@ def read_forecast(
         topics.append(forecast_topic(name, of_topic, found))
     progress("disks")
     disks, told = _disks(reader, selection, memories(observation.cluster_id), parts, now_ms)
-    groups = _groups(commits, observation, seen, parts, limits, _ceilings(disks), before, least_ms)
+    groups = _groups(
+        commits, observation, seen, parts, limits, _r6(disks, observation, parts, seen, limits), before, terms
+    )
     return Forecast(
         created_at_ms=now_ms,
         cluster_id=observation.cluster_id,
@@ -97,74 +95,6 @@ def read_forecast(
         totals=totals_of(topics),
         notes=[*notes, *told, *memories.notes],
     )
-
-
-def _limits(reader: ClusterReader, names: Sequence[str]) -> Limits:
-    metadata = reader.metadata(names)
-    there = [name for name in names if name in metadata.topics]
-    found: dict[str, BrokerLimits] = {}
-    for name, (one, check_ms) in read_settings(reader, metadata, there).items():
-        policy = one.cleanup_policy
-        found[name] = BrokerLimits(
-            deletes=policy if isinstance(policy, Unknown) else "delete" in policy,
-            compacts=policy if isinstance(policy, Unknown) else "compact" in policy,
-            retention_ms=one.retention_ms,
-            retention_bytes=one.retention_bytes,
-            segment_ms=one.segment_ms,
-            segment_bytes=one.segment_bytes,
-            check_ms=check_ms,
-        )
-    gone = Unknown.because("metadata", "the topic was deleted meanwhile")
-    return found | dict.fromkeys(set(names) - set(there), BrokerLimits(gone, gone, gone, gone, gone, gone, gone))
-
-
-def _seen(
-    observation: Observation,
-    memories: Memories,
-    before: Mapping[str, GroupMemory],
-    there: Collection[str],
-    now_ms: int,
-) -> dict[str, list[Seen]]:
-    """Return the partitions by topic, with the samples that were proven to be of their logs (M2)."""
-    memory = memories(observation.cluster_id)
-    by = {floor_by(name): name for name in before}
-    at_ms = observation.ends_read_ms or now_ms
-    found: dict[str, list[Seen]] = {}
-    for tp, facts in observation.facts.items():
-        end, topic_id = facts.high_watermark, facts.topic.topic_id
-        samples: Maybe[Sequence[Sample]]
-        if isinstance(end, Unknown) or isinstance(topic_id, Unknown):
-            missing = end if isinstance(end, Unknown) else topic_id
-            assert isinstance(missing, Unknown)  # noqa: S101  (for the type checker)
-            samples, now = missing, Sample(at_ms, 0)
-        elif memory.lost is not None or tp in observation.doubts:
-            doubt = Unknown.because("ledger", "whether what is remembered is of this log is unknown")
-            samples, now = memory.lost or doubt, Sample(at_ms, end)
-        else:
-            samples, now = memory.partition(tp.topic, topic_id, tp.partition).samples, Sample(at_ms, end)
-        stood, gone = None, False
-        if not isinstance(facts.floor, Unknown):
-            name = by.get(facts.floor.by)
-            stood = None if name is None else _stood(before[name], facts)
-            gone = facts.floor.by.startswith("group:") and facts.floor.by not in there
-        found.setdefault(tp.topic, []).append(Seen(facts, samples, now, stood, gone))
-    return found
-
-
-def _stood(group: GroupMemory, facts: PartitionFacts) -> Sample | None:
-    """Return where a group stood when it was last seen, if that was in this topic and counted (F5)."""
-    position = group.counted.get((facts.topic.name, facts.partition))
-    if position is None or group.ids.get(facts.topic.name) != facts.topic.topic_id:
-        return None
-    return Sample(group.seen_ms, position.offset)
-
-
-def groups_before(memories: Memories, cluster_id: str) -> Mapping[str, GroupMemory]:
-    """Return where groups stood when the ledger last saw them; empty if it can't be told."""
-    try:
-        return memories.ledger(cluster_id).groups()
-    except StateError:  # lost, or none could be made: observing says so where it matters
-        return {}
 
 
 def _disks(
@@ -192,16 +122,16 @@ def _disks(
     return found, notes
 
 
-def _ceilings(disks: Sequence[DiskForecast]) -> dict[TopicPartition, Span]:
-    """Return how long until the first disk with a partition reaches R6's ceiling; from now on where that is unknown."""
-    found: dict[TopicPartition, Span] = {}
-    for one in disks:
-        if one.ceiling is None:
-            continue
-        span = Span(0.0, NEVER.high) if isinstance(one.ceiling, Unknown) else one.ceiling
-        for tp in one.disk.replicas:
-            found[tp] = found.get(tp, NEVER).at_most(span)
-    return found
+def _r6(
+    disks: Sequence[DiskForecast],
+    observation: Observation,
+    parts: Mapping[TopicPartition, PartitionForecast],
+    seen: Mapping[str, Sequence[Seen]],
+    limits: Limits,
+) -> R6:
+    """Return how long until R6 comes to what."""
+    queued = list(queued_in(seen, observation.settings, parts, limits))
+    return R6((one.disk, queue_of(one.disk, one.percent, parts, queued)) for one in disks if one.percent is not None)
 
 
 def _groups(
@@ -210,9 +140,9 @@ def _groups(
     seen: Mapping[str, Sequence[Seen]],
     parts: Mapping[TopicPartition, PartitionForecast],
     limits: Limits,
-    ceilings: Mapping[TopicPartition, Span],
+    r6: R6,
     before: Mapping[str, GroupMemory],
-    least_ms: int,
+    terms: Terms,
 ) -> Iterator[GroupForecast]:
     """Yield each group on each topic that it has a position on."""
     by_place = {one.facts.tp: one for of_topic in seen.values() for one in of_topic}
@@ -227,11 +157,10 @@ def _groups(
                 if here is None or isinstance(here.facts.high_watermark, Unknown):
                     continue
                 part = parts[here.facts.tp]
-                unread = _unread(here, part, offset, memory, least_ms)
+                unread = _unread(here, part, offset, memory, terms.least_ms)
                 lag += unread.lag
-                loss = time_to_loss(
-                    unread, limits[topic], observation.settings[topic], ceilings.get(here.facts.tp, NEVER)
-                )
+                due = r6.deadline(here.facts.tp, unread.age_ms, here.now.wall_ms)
+                loss = time_to_loss(unread, limits[topic], observation.settings[topic], due, terms.every_ms)
                 worst.append((here.facts.tp, unread.age_ms, loss))
             if worst:
                 tp, age, loss = min(worst, key=lambda one: (_left(one[2]), one[0]))
@@ -241,7 +170,7 @@ def _groups(
 def _unread(here: Seen, part: PartitionForecast, offset: int, memory: GroupMemory | None, least_ms: int) -> Unread:
     start = 0 if isinstance(here.facts.log_start, Unknown) else here.facts.log_start
     samples = () if isinstance(here.samples, Unknown) else here.samples
-    stood = None if memory is None else _stood(memory, here.facts)
+    stood = None if memory is None else stood_at(memory, here.facts)
     read = Unknown.because("rate", "its position was not seen before")
     return Unread(
         age_ms=age_of(samples, here.now, offset),

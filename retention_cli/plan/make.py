@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits
 from retention_cli.brokers.errors import BrokerError
@@ -35,12 +35,27 @@ if TYPE_CHECKING:  # only rules that speak of disks need these, and some of them
     from retention_cli.disks.measure import DiskState
     from retention_cli.disks.rules import DiskRun
     from retention_cli.disks.solve.inventory_view import InventoryView
+    from retention_cli.disks.solve.room import Disk
 
 PastDay = Callable[[str], Amount]
 """Returns the amount trimmed in the last 24 hours in the cluster with this id."""
 _NAMED: Final = 3
-Observed = Callable[[Observation, Sequence[Decision]], None]
-"""Called with what was read and decided, before only the decisions are kept."""
+
+
+class Whole(NamedTuple):
+    """What a plan was made of: what was read and decided, the disks, and the groups of Kafka's that exist.
+
+    ``disks`` are those of all brokers, if the policy speaks of disks; a broker that does not answer is one of them.
+    """
+
+    observation: Observation
+    decisions: Sequence[Decision]
+    disks: Sequence[Disk]
+    groups: Collection[str]
+
+
+Observed = Callable[[Whole], None]
+"""Called before only the decisions are kept."""
 
 
 def with_live(reader: ClusterReader, selection: Selection) -> Selection:
@@ -81,7 +96,7 @@ def make_plan(
     clock_ms: Callable[[], int] = SYSTEM.wall_ms,
     inventory: InventoryView | BatchSizes | None = None,
     progress: Progress = silent,
-    observed: Observed = lambda _observation, _decisions: None,
+    observed: Observed = lambda _whole: None,
 ) -> Plan:
     """Observe the cluster and return a plan. The cluster is not changed; ``memories`` (the ledger) stores observations.
 
@@ -114,7 +129,8 @@ def make_plan(
             memories.save(clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
     decisions = decide_all(reader, observation, now_ms, disks)
-    observed(observation, decisions)
+    where = () if disks is None else (*disks.state.disks, *disks.state.absent)
+    observed(Whole(observation, decisions, where, seen.keys()))
     unread: Mapping[str, int] | BrokerError
     try:
         unread = unread_by_group(reader, seen, decisions)

@@ -20,13 +20,15 @@ STUCK_S: Final = 900.0
 class Status:
     """Everything that metrics show. ``last_success_s`` is Unix time; counters count since the process began.
 
-    ``cluster`` is the cluster's id, empty until it is known. ``measured`` is the last plan's, None before the first.
+    ``cluster`` is the cluster's id, empty until it is known. ``measured`` is the last plan's, None before the first;
+    ``planned_s`` is when that was made (Unix time).
     """
 
     cluster: str = ""
     last_success_s: float | None = None
     pass_s: float | None = None
     measured: Measured | None = None
+    planned_s: float | None = None
     trimmed_records: int = 0
     trimmed_bytes: int = 0
     failures: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))

@@ -129,6 +129,7 @@ class Loop:
         board.put(
             cluster=passed.plan.cluster_id,
             measured=passed.measured,
+            planned_s=passed.plan.created_at_ms / 1000,
             pass_s=seconds,
         )
         if report is not None:

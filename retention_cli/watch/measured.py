@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from retention_cli.core.model import Decision, PartitionFacts, TopicPartition, Unknown
+from retention_cli.core.model import Decision, Unknown
 from retention_cli.core.printable import printable
 from retention_cli.disks.solve.outcome import DiskOutcome
 from retention_cli.plan.value import Plan
-from retention_cli.policy.settings import Settings
 
 MOST_GROUPS: Final = 200
 """This many groups have series: those with the largest lag, and those that lose records first."""
@@ -22,8 +21,11 @@ MOST_PAIRS: Final = 1_000
 """This many pairs of a group and a topic have a time to loss: the shortest."""
 _LABEL: Final = 200
 
-WrittenAfter = Callable[[TopicPartition, int], int | None]
-"""Returns a time (Unix ms) after which the record at an offset was written, None if there is none known."""
+LossOf = Callable[[Decision], float | None]
+"""Returns how many seconds at least the oldest record stays that a partition's floor has yet to read.
+
+None: that is not known, or it stays for ever.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +68,16 @@ def measured(plan: Plan, groups: Groups, percent: float | None) -> Measured:
     )
 
 
-def groups_of(
-    facts: Mapping[TopicPartition, PartitionFacts],
-    settings: Mapping[str, Settings],
-    decisions: Sequence[Decision],
-    written_after: WrittenAfter,
-    now_ms: int,
-) -> Groups:
-    """Return lag and time to loss of the consumers that set floors.
-
-    What a consumer has not read is lost when the shorter of the topic's own retention and R4's reaches it. The record
-    at the floor was written after the last time that H was seen there, so it lives at least as long as told. Retention
-    by size, and the brokers' habit of deleting whole segments, are not reckoned with.
-    """
+def groups_of(decisions: Sequence[Decision], loss_of: LossOf) -> Groups:
+    """Return lag and time to loss of the consumers that set floors."""
     lag: dict[str, int] = {}
     loss: dict[tuple[str, str], float] = {}
     for one in decisions:
-        if one.min_commit is None or one.min_commit_by is None or one.high_watermark is None or one.log_start is None:
+        if one.min_commit_by is None or (unread := unread_in(one)) is None:
             continue
         name = label(one.min_commit_by)
-        unread = one.high_watermark - max(one.min_commit, one.log_start)
-        lag[name] = lag.get(name, 0) + max(0, unread)
-        left = _left_s(one, facts[one.tp], settings.get(one.topic), written_after, now_ms) if unread > 0 else None
+        lag[name] = lag.get(name, 0) + unread
+        left = loss_of(one) if unread > 0 else None
         if left is not None:
             pair = (name, one.topic)
             loss[pair] = min(left, loss.get(pair, left))
@@ -101,28 +91,18 @@ def groups_of(
     )
 
 
+def unread_in(one: Decision) -> int | None:
+    """Return how many records the consumer that sets a partition's floor has yet to read; None if that is unknown."""
+    if one.min_commit is None or one.high_watermark is None or one.log_start is None:
+        return None
+    return max(0, one.high_watermark - max(one.min_commit, one.log_start))
+
+
 def label(text: str) -> str:
     """Return a name as a label's value: one that is very long or does not print is cut or escaped, and has a hash."""
     if len(text) <= _LABEL and text.isprintable():
         return text
     return f"{printable(text)[:_LABEL]}~{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
-
-
-def _left_s(
-    one: Decision, facts: PartitionFacts, settings: Settings | None, written_after: WrittenAfter, now_ms: int
-) -> float | None:
-    """Return how many seconds the oldest unread record has at least; None if it is not deleted by age, or unknown."""
-    ages = []
-    if not isinstance(facts.topic.retention_ms, Unknown) and facts.topic.retention_ms >= 0:
-        ages.append(facts.topic.retention_ms)
-    if settings is not None and settings.forced_age_ms is not None and not settings.forced_age_guarded:
-        ages.append(settings.forced_age_ms)
-    if not ages or one.min_commit is None:
-        return None
-    if one.log_start is not None and one.min_commit < one.log_start:  # it is losing records already
-        return 0.0
-    written_ms = written_after(one.tp, one.min_commit)
-    return None if written_ms is None else max(0, written_ms + min(ages) - now_ms) / 1000
 
 
 def _usage(disks: Sequence[DiskOutcome]) -> dict[tuple[str, str], float]:

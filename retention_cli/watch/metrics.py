@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 NAMES: Final = (
     "kretain_last_success_timestamp_seconds",
+    "kretain_plan_timestamp_seconds",
     "kretain_pass_duration_seconds",
     "kretain_leader",
     "kretain_policy_valid",
@@ -71,6 +72,7 @@ class _Collector:
         yield gauge(
             "last_success_timestamp_seconds", "When a pass last did all it should.", (), one(now.last_success_s)
         )
+        yield gauge("plan_timestamp_seconds", "When the last plan was made.", (), one(now.planned_s))
         yield gauge("pass_duration_seconds", "How long the last pass took.", (), one(now.pass_s))
         yield gauge("leader", "Whether this instance is the one that trims.", (), one(float(self._board.leads())))
         yield gauge(
@@ -106,7 +108,7 @@ class _Collector:
         )
         yield gauge(
             "group_seconds_to_loss",
-            "How long at least until retention by age reaches what this consumer has not read.",
+            "How long at least until R4, R6 or the brokers take what this consumer has not read.",
             ("group", "topic"),
             list(values.groups.loss.items()),
         )

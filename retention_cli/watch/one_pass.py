@@ -16,13 +16,11 @@ from retention_cli.audit.chain import Link
 from retention_cli.audit.head import HeadError, read_head
 from retention_cli.audit.log import NamedLedger
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.core.model import Decision, Reason, TopicPartition
+from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress
 from retention_cli.core.state_dir import StateError, cluster_folder
-from retention_cli.memory.samples import not_seen_past
 from retention_cli.memory.stores import Kind, Memories
-from retention_cli.observe.request import Observation
-from retention_cli.plan.make import make_plan
+from retention_cli.plan.make import Whole, make_plan
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import Selection
@@ -32,6 +30,7 @@ from retention_cli.trim.history import past_day
 from retention_cli.trim.report import TrimReport
 from retention_cli.trim.run import ExitCodeFor, Orders, PlanRefusedError, run_trim
 from retention_cli.watch.leader import Leadership
+from retention_cli.watch.losses import losses
 from retention_cli.watch.measured import Groups, Measured, groups_of, measured
 from retention_cli.watch.policy_file import Look, PolicyFile
 
@@ -57,6 +56,7 @@ class Setup:
         state_dir: the folder of the ledger, the audit log and the lock.
         clock_ms: returns the current time, Unix ms.
         trims: whether plans are carried out at all.
+        every_ms: how often there is a pass (ms).
         ceiling: the most that one pass trims.
         exit_code_for: the exit code that a run's last line in the audit log has.
         uninterrupted: entered around each batch; a signal waits until it is left.
@@ -71,6 +71,7 @@ class Setup:
     state_dir: Path
     clock_ms: Callable[[], int]
     trims: bool
+    every_ms: int
     ceiling: Ceiling
     exit_code_for: ExitCodeFor
     uninterrupted: Callable[[], AbstractContextManager[None]]
@@ -135,11 +136,11 @@ class Passes:
         setup, selection = self.setup, look.selection
         inventory = setup.inventory(selection)
         now_ms = setup.clock_ms()
-        groups = Groups()
+        groups, rules = Groups(), selection.decided_alone.policy.disks
 
-        def observed(observation: Observation, decisions: Sequence[Decision]) -> None:
+        def observed(whole: Whole) -> None:
             nonlocal groups
-            groups = _groups(observation, decisions, memories, now_ms)
+            groups = groups_of(whole.decisions, losses(reader, whole, memories, rules, setup.every_ms, now_ms))
 
         plan = make_plan(
             reader,
@@ -152,7 +153,7 @@ class Passes:
             observed=observed,
         )
         self._pin(plan.cluster_id)
-        values = measured(plan, groups, selection.decided_alone.policy.disks.percent)
+        values = measured(plan, groups, rules.percent)
         term = setup.leadership.term() if setup.trims else None
         lost = self._other_ledger(memories, plan.cluster_id) or memories.unsaved or self._other_log(plan.cluster_id)
         hold = self._hold(look, plan, term, lost)
@@ -273,16 +274,3 @@ def _since_boot_s() -> float:
 def _whole(selection: Selection, topic: str) -> bool:
     settings = selection.settings_for(topic)
     return settings is not None and settings.whole_segments
-
-
-def _groups(observation: Observation, decisions: Sequence[Decision], memories: Memories, now_ms: int) -> Groups:
-    memory = memories(observation.cluster_id)
-    topic_ids = {one.topic: one.topic_id for one in decisions if one.topic_id is not None}
-
-    def written_after(tp: TopicPartition, offset: int) -> int | None:
-        topic_id = topic_ids.get(tp.topic)
-        if topic_id is None:
-            return None
-        return not_seen_past(memory.partition(tp.topic, topic_id, tp.partition).packed, offset)
-
-    return groups_of(observation.facts, observation.settings, decisions, written_after, now_ms)

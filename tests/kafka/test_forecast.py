@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -25,15 +26,18 @@ A_SECOND = 200
 
 
 @contextmanager
-def written_to(world: World, *topics: str) -> Iterator[None]:
-    """Write to partition 0 of these topics at a steady rate; a group reads each but the last at once."""
+def written_to(world: World, *topics: str, jitter: float = 0.0) -> Iterator[None]:
+    """Write to partition 0 of these topics at a steady rate, each second up to so much more or less (a share of it)."""
     done = threading.Event()
     producer = Producer({"bootstrap.servers": world.bootstrap, "linger.ms": 5, "logger": QUIET})
 
     def write() -> None:
-        begun, count = time.monotonic(), 0
+        begun, count, second, ahead = time.monotonic(), 0, 0, 0.0
         while not done.is_set():
-            while count < (time.monotonic() - begun) * A_SECOND:
+            passed = time.monotonic() - begun
+            if passed >= second + 1:
+                second, ahead = int(passed), A_SECOND * random.uniform(-jitter, jitter)
+            while count < passed * A_SECOND + ahead * (passed - second):
                 for topic in topics:
                     producer.produce(topic, b"x" * 1024, partition=0)
                 count += 1
@@ -152,64 +156,3 @@ def test_the_command_changes_nothing_and_says_what_is_unknown(world: World, tmp_
     csv = world.cli("forecast", *common, "-o", "csv", check=0).out.splitlines()
     assert csv[0].startswith("topic,partitions,now_records")
     assert csv[1].startswith(f"{topic},1,50,")
-
-
-@pytest.mark.long
-def test_days_made_seconds_stay_within_what_was_foretold(world: World) -> None:
-    """Two minutes: R1 with a consumer two seconds behind, R4, and brokers by time; a stopped group loses when foretold.
-
-    A day is ten seconds: what is kept is looked at before and after each trim.
-    """
-    consumed, aged = world.topic("consumed"), world.topic("aged")
-    timed = world.topic("timed", retention_ms="10000", segment_ms="3000")
-    policy = f"""
-version: 1
-topics:
-  - match: {consumed}
-    retention.commitoffset.enable: true
-    retention.commitoffset.ms: 5s
-  - match: {aged}
-    retention.ms: 8s
-  - match: {timed}
-    retention.commitoffset.enable: true
-    retention.commitoffset.ms: 1h
-    log.retention.min.timestamp: 0
-"""
-
-    def kept() -> dict[str, int]:
-        return {name: (ends := world.ends(name))[1] - ends[0] for name in (consumed, aged, timed)}
-
-    def read() -> None:
-        world.commit("reader", consumed, max(0, world.ends(consumed)[1] - 2 * A_SECOND))
-
-    with written_to(world, consumed, aged, timed):
-        begun = time.monotonic()
-        while time.monotonic() - begun < 30:
-            read()
-            world.trim(world.plan(policy), policy)
-            time.sleep(1)
-        stopped_at, at = world.ends(aged)[1], time.monotonic()
-        world.commit("stopped", aged, stopped_at)
-        read()
-        made = foretell(world, policy, least_ms=8000)
-        foretold = {one.name: one for one in made.topics}
-        loss = next(one.loss for one in made.groups if one.group == "stopped")
-        assert not isinstance(loss, Unknown)
-        assert loss.cause == "R4"
-        lost: float | None = None
-        while time.monotonic() - begun < 120:
-            read()
-            seen = [kept()]
-            world.trim(world.plan(policy), policy)
-            seen.append(kept())
-            for one in seen:
-                for name, records in one.items():
-                    within(foretold[name].policy.records, records, 1.5 * A_SECOND)
-                within(foretold[timed].alone.records, one[timed], 1.5 * A_SECOND)
-            if lost is None and world.ends(aged)[0] > stopped_at:
-                lost = time.monotonic() - at
-            time.sleep(0.5)
-    assert lost is not None
-    assert loss.if_stopped_ms.low - 1500 <= 1000 * lost <= loss.if_stopped_ms.high + 4000
-    assert foretold[consumed].by == "R1"
-    assert foretold[timed].by == "brokers"

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kretain.embedded import EmbeddedKafka
 from kretain.embedded.java import find_java
 from tests.conftest import QUICK
+from tests.kafka.watching import watching
 from tests.kafka.world import HOUR, Cli, World, consumed, run_cli, wait_until
 
 OLD = [30 * HOUR] * 10
@@ -726,7 +727,23 @@ def test_no_secret_is_in_any_output_or_file_or_process_list(
     for arguments in (("history",), ("explain", topic), ("doctor", topic), ("groups",), ("offsets", topic)):
         done = run_cli(*arguments, *(command[4:] if arguments == ("history",) else command))
         said += [done.out, done.err]
-    written = [path for path in (plan, *state.rglob("*")) if path.is_file()]
+    # What fails shows where: with a traceback, as -vv asks.
+    for place in ("127.0.0.1:1", mutual.bootstrap):
+        failed = run_cli("plan", topic, "--consumed-after", "1h", "-b", place, *command[2:], "--timeout", "2s")
+        assert failed.code == 1
+        assert "Traceback" in failed.err
+        said += [failed.out, failed.err]
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(consumed(topic))
+    textfile = state.parent / "kretain.prom"
+    watched = ("--trim", "--interval", "1s", "--textfile", str(textfile), "-c", str(config), "-vv")
+    with watching(World(mutual.secure_bootstrap, state), policy, *watched) as watcher:
+        watcher.wait_passes(2)
+        said += [watcher.get("/metrics")[1], watcher.get("/readyz")[1]]
+        assert "kretain_partitions" in said[-2]
+        watcher.end()
+        said.append(watcher.text)
+    written = [path for path in (plan, textfile, *state.rglob("*")) if path.is_file()]
     assert any(path.suffix == ".jsonl" for path in written), "the audit log"
     said += [path.read_bytes().decode("latin-1") for path in written]
     key = certificates["client-sealed.key"].read_text().splitlines()[1]

@@ -5,13 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kafka.protocol.admin import DeleteRecordsRequest
 
 from retention_cli.audit.lock import LockedError, trim_lock
 from retention_cli.brokers import deleter
+from retention_cli.brokers.wire.connections import Wire
 from retention_cli.core.model import TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.plan.value import Plan
@@ -484,6 +488,41 @@ def test_batches_are_cut_per_leader_and_announced_one_by_one(world: World, monke
     assert report.count("trimmed") == 12
     events = [line["event"] for line in audit(world)]
     assert events == ["run", "batch", "result", "batch", "result", "end"]
+
+
+def test_a_leader_has_one_delete_in_flight_and_all_leaders_are_asked_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its connections see it, over several batches: to delete at every commit would flood brokers."""
+    monkeypatch.setattr("retention_cli.trim.wanted.PARTITIONS_A_LEADER", 2)
+    topic = world.topic(partitions=12)
+    for partition in range(12):
+        world.produce(topic, OLD, partition)
+    world.commit(f"{topic}-a", topic, dict.fromkeys(range(12), 6))
+    send, settle = Wire.send, Wire.settle
+    of: dict[int, int | None] = {}
+    most: list[Counter[int | None]] = []
+
+    def sending(self: Wire, request: Any, node: int | None, timeout_s: float | None = None) -> Any:
+        sent = send(self, request, node, timeout_s)
+        if isinstance(request, DeleteRecordsRequest):
+            of[id(sent)] = node
+            most.append(Counter(of.values()))
+        return sent
+
+    async def settling(self: Wire, sent: Any) -> Any:
+        try:
+            return await settle(self, sent)
+        finally:
+            of.pop(id(sent), None)
+
+    monkeypatch.setattr(Wire, "send", sending)
+    monkeypatch.setattr(Wire, "settle", settling)
+    report = world.trim(world.plan(consumed(topic)), consumed(topic))
+    assert {row.outcome for row in report.rows} == {"trimmed"}
+    assert len(most) == 6, "three leaders, two batches"
+    assert max(max(one.values()) for one in most) == 1
+    assert max(len(one) for one in most) == 3, "leaders wait for each other between batches alone"
 
 
 def test_plans_are_byte_identical_but_for_their_time(world: World, topic: str) -> None:

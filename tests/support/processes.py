@@ -68,11 +68,32 @@ def run(
             command, stdin=stdin, stdout=stdout, stderr=stderr, env=environ, timeout=240, check=False
         ).returncode
     streams = [one if isinstance(one, int) else one.fileno() for one in (stdin, stdout, stderr)]
+    return _fork(_server(), arguments, streams, environ)
+
+
+def on_path(folder: Path) -> None:
+    """Put a ``kretain`` into a folder, for scripts to find there: it is forked like those of :func:`run`."""
+    lines = (
+        f"#!{sys.executable} -S",
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})",
+        f"from tests.support import processes; sys.exit(processes.forked({_server()!r}))",
+    )
+    shim = folder / "kretain"
+    shim.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    shim.chmod(0o755)
+
+
+def forked(server: str) -> int:
+    """Be ``kretain``: fork it with this process's arguments, streams and environment; return its exit code."""
+    return _fork(server, sys.argv[1:], [0, 1, 2], os.environ)
+
+
+def _fork(server: str, arguments: Sequence[str], streams: Sequence[int], environ: Mapping[str, str]) -> int:
     request = json.dumps({"arguments": list(arguments), "environ": dict(environ), "cwd": str(Path.cwd())}).encode()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
         caller.settimeout(240)
-        caller.connect(_server())
-        socket.send_fds(caller, [len(request).to_bytes(8, "big")], streams)
+        caller.connect(server)
+        socket.send_fds(caller, [len(request).to_bytes(8, "big")], list(streams))
         caller.sendall(request)
         with caller.makefile("r") as answers:
             pid = int(answers.readline())

@@ -67,7 +67,8 @@ def forecast(
     from kretain.render.forecast import print_forecast
     from kretain.render.kit.progress import shown
     from kretain.render.kit.screen import warn
-    from retention_cli.forecast.reading import groups_before, read_forecast
+    from retention_cli.forecast.observed import groups_before
+    from retention_cli.forecast.reading import read_forecast
     from retention_cli.policy.settings import OneOff
 
     settings = resolve(common)

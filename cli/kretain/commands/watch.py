@@ -133,6 +133,7 @@ def watch(
             state_dir=settings.state_dir,
             clock_ms=now_ms,
             trims=trim,
+            every_ms=interval,
             ceiling=Ceiling(max_records, max_bytes),
             exit_code_for=code_for,
             uninterrupted=ending.uninterrupted,

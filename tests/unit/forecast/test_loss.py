@@ -49,13 +49,26 @@ def test_what_comes_first(settings: Settings | None, brokers: object, cause: str
 
 
 def test_a_full_disk_takes_unread_records_only_where_the_policy_says_so() -> None:
-    ceiling = Span(5000, 9000)
+    ceiling = Span(5000, math.inf)
     held = time_to_loss(unread(), limits(), Settings(), ceiling)
     taken = time_to_loss(unread(), limits(), Settings(unconsumed="trim"), ceiling)
     assert isinstance(held, Loss)
     assert held.if_stopped_ms == NEVER
     assert isinstance(taken, Loss)
     assert (taken.cause, taken.if_stopped_ms) == ("R6", (5000, math.inf))
+
+
+def test_what_is_due_by_the_policy_waits_for_its_next_trim_and_by_brokers_does_not() -> None:
+    policy = time_to_loss(unread(), limits(), Settings(forced_age_ms=3 * HOUR), NEVER, 300_000)
+    assert isinstance(policy, Loss)
+    assert policy.if_stopped_ms == Span(HOUR, 2 * HOUR + 300_000)
+    brokers = time_to_loss(unread(), limits(retention_ms=3 * HOUR, segment_ms=0), None, NEVER, 300_000)
+    assert isinstance(brokers, Loss)
+    assert brokers.if_stopped_ms == Span(HOUR, 2 * HOUR)
+    overdue = time_to_loss(unread(Span(9, math.inf)), limits(), Settings(forced_age_ms=9), NEVER, 300_000)
+    assert isinstance(overdue, Loss)
+    assert overdue.if_stopped_ms == Span(0, 300_000)
+    assert seconds_to_loss(overdue) == 0
 
 
 def test_what_is_lost_already_is_lost_now() -> None:

@@ -35,7 +35,12 @@ def labels() -> dict[str, set[str]]:
     board = Board(300, lambda: True, lambda: True)
     board.succeed(1.0)
     groups = Groups({"group:a": 3}, {("group:a", "t"): 60.0})
-    board.put(cluster="c", pass_s=0.1, measured=Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8))
+    board.put(
+        cluster="c",
+        pass_s=0.1,
+        planned_s=2.0,
+        measured=Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8),
+    )
     text = generate_latest(registry_of(board)).decode()  # type: ignore[no-untyped-call]
     families = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
     return {one.name: set(one.labels) for family in families for one in family.samples}

@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "runbooks").glob("*.md")),
 ]
 WRITTEN = [page for page in PAGES if page.name != "commands.md"]
 """docs/commands.md is generated; ``make check`` looks after it."""

@@ -39,8 +39,11 @@ def test_the_wheel_has_types_completions_and_manual_pages_and_nothing_of_the_tes
 def test_the_source_package_builds_by_itself_and_has_the_docs(dist: Path) -> None:
     with tarfile.open(next(dist.glob("*.tar.gz"))) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
+        modes = {one.name.partition("/")[2]: one.mode for one in source.getmembers()}
     assert {"pyproject.toml", "README.md", "LICENSE", "docs/policy.md", "completions/kretain.bash"} <= names
     assert not [name for name in names if name.startswith((".venv", ".git/"))]
+    assert {"docs/runbooks/lib.sh", "docs/runbooks/undo.md"} <= names
+    assert modes["docs/runbooks/undo.sh"] & 0o111, "runbooks can be run"
 
 
 def test_a_bare_environment_runs_the_wheel_and_says_what_it_lacks(dist: Path, tmp_path: Path) -> None:

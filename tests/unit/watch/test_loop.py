@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kretain.commands import watch
 from kretain.commands.watch import _address
 from kretain.errors import UsageError
 from kretain.system.signals import Ending
@@ -27,6 +30,7 @@ from retention_cli.watch.failures import KINDS, kind_of
 from retention_cli.watch.lines import Folded
 from retention_cli.watch.loop import pause_s
 from retention_cli.watch.policy_file import PolicyFile
+from retention_cli.watch.server import Server
 
 GOOD = "version: 1\ntopics:\n  - {match: a, retention.ms: 1d}\n"
 HELD = GOOD + "  - {match: a, hold: legal}\n"
@@ -208,6 +212,21 @@ def test_ready_is_who_has_succeeded_lately(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
     assert _address(text) == expected
+
+
+def test_it_listens_on_loopback_unless_told_and_nowhere_else() -> None:
+    """Metrics name groups and topics, and nobody is asked for a password."""
+    (option,) = (one for one in typer.main.get_command(watch.app).params if "--listen" in one.opts)
+    where = _address(str(option.default))
+    assert where is not None
+    assert ipaddress.ip_address(where[0]).is_loopback
+    server = Server(where[0], 0, Board(300, lambda: True, lambda: True))
+    try:
+        socket.create_connection((where[0], server.port), timeout=5).close()
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.2", server.port), timeout=5)
+    finally:
+        server.close()
 
 
 @pytest.mark.parametrize("text", ["", "9308", ":9308", "host:", "host:x", "host:65536", "host:-1", "host:٣"])

@@ -5,17 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.core.model import Decision, PartitionFacts, Sample
+from retention_cli.core.model import Sample
 from retention_cli.memory.samples import not_seen_past, pack
 from retention_cli.watch.board import Board
 from retention_cli.watch.measured import MOST_GROUPS, MOST_PAIRS, Groups, Measured, groups_of, label
 from retention_cli.watch.metrics import NAMES, as_text, registry_of
 from tests.kafka.watching import samples
-from tests.unit.facts import UNKNOWN, topic
 from tests.unit.watch.test_ceiling import row
-
-HOUR = 3_600_000
-NOW = 1_800_000_000_000
 
 
 def test_every_metric_of_the_design_is_there_and_series_of_what_is_gone_are_gone() -> None:
@@ -25,7 +21,12 @@ def test_every_metric_of_the_design_is_there_and_series_of_what_is_gone_are_gone
     assert few < set(NAMES)
     board.succeed(1.0)
     groups = Groups({"group:a": 3, 'group:"\\\n': 1}, {("group:a", "t"): 60.0})
-    board.put(cluster="c", pass_s=0.1, measured=Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8))
+    board.put(
+        cluster="c",
+        pass_s=0.1,
+        planned_s=2.0,
+        measured=Measured({"trim": 1}, {"F2": 2}, groups, {("1", "/data"): 0.5}, 0.8),
+    )
     assert {key[0] for key in _samples(registry)} == set(NAMES)
     board.put(measured=Measured({"trim": 1}, {}, Groups(), {}, None))
     assert ("kretain_group_lag_records", "group:a") not in _samples(registry)
@@ -45,11 +46,6 @@ def test_a_label_prints_is_bounded_and_tells_names_apart(one: str, other: str) -
     assert (label(one) == label(other)) == (one == other)
 
 
-def about(one: Decision, retention_ms: int) -> PartitionFacts:
-    told = topic(one.topic, retention_ms=retention_ms)
-    return PartitionFacts(told, one.partition, one.log_start or 0, one.high_watermark or 0, 0, UNKNOWN)
-
-
 def test_how_many_groups_have_series_is_bounded_and_the_worst_are_among_them() -> None:
     rows = [
         row(number, 0, 0, 0, 1)._replace(
@@ -57,8 +53,7 @@ def test_how_many_groups_have_series_is_bounded_and_the_worst_are_among_them() -
         )
         for number in range(2 * MOST_PAIRS)
     ]
-    read = {one.tp: about(one, HOUR) for one in rows}
-    found = groups_of(read, {}, rows, lambda tp, _offset: NOW - tp.partition, NOW)
+    found = groups_of(rows, lambda one: 3600 - one.partition / 1000)
     assert len(found.lag) <= 2 * MOST_GROUPS
     assert len(found.loss) <= MOST_PAIRS
     worst = f"group:{2 * MOST_PAIRS - 1}"
@@ -67,21 +62,12 @@ def test_how_many_groups_have_series_is_bounded_and_the_worst_are_among_them() -
     assert found.left_out == len(rows) - len(found.lag)
 
 
-def test_the_time_to_loss_is_a_lower_bound_or_not_told() -> None:
-    one = row(0, 5, 0, 0, 7)._replace(high_watermark=10)
-
-    def seconds(written: int | None, retention_ms: int = HOUR, floor: int = 7) -> float | None:
-        found = groups_of(
-            {one.tp: about(one, retention_ms)}, {}, [one._replace(min_commit=floor)], lambda _tp, _offset: written, NOW
-        )
-        return found.loss.get(("group:g", "t"))
-
-    assert seconds(NOW - HOUR // 2) == 1800
-    assert seconds(NOW - 2 * HOUR) == 0
-    assert seconds(None) is None
-    assert seconds(NOW, retention_ms=-1) is None, "the topic keeps for ever"
-    assert seconds(NOW, floor=10) is None, "nothing is unread"
-    assert seconds(None, floor=4) == 0, "it is losing records already"
+def test_a_group_that_has_read_all_has_no_time_to_loss_and_of_several_partitions_the_first_counts() -> None:
+    rows = [row(n, 5, 0, 0, 7)._replace(high_watermark=10 if n else 7) for n in range(3)]
+    found = groups_of(rows, lambda one: 100.0 - one.partition)
+    assert dict(found.loss) == {("group:g", "t"): 98.0}
+    assert dict(found.lag) == {"group:g": 6}
+    assert groups_of(rows, lambda _one: None).loss == {}
 
 
 def test_a_record_was_written_after_the_last_time_that_the_log_ended_there() -> None:

@@ -1,0 +1,156 @@
+"""Runbooks (docs/runbooks) are scripts: each is tested on a broker, and every command in them exists with these flags."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.command_lines import parse
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "docs" / "runbooks"
+SCRIPTS = sorted(FOLDER.glob("*.sh"))
+RUNBOOKS = [path for path in SCRIPTS if path.name != "lib.sh"]
+TESTS = (ROOT / "tests" / "kafka" / "test_runbooks.py").read_text(encoding="utf-8")
+VALUES: Final = {"keep": "1h", "old": "86400000", "since": "2026-11-01T00:00:00Z", "until": "0"}
+"""What a variable may be worth, where a word would not do."""
+KAFKA: Final = {
+    "kafka-configs.sh": "--alter --describe --entity-type --entity-name --add-config --delete-config",
+    "kafka-consumer-groups.sh": "--delete --group --reset-offsets --from-file --execute",
+    "kafka-topics.sh": "--create --delete --topic --partitions --config",
+    "kafka-dump-log.sh": "--files --print-data-log",
+    "kafka-acls.sh": "",
+    "kafka-share-groups.sh": "",
+}
+"""Flags of Kafka's own tools that runbooks may use: those that the tests run with the tools of 4.3.0."""
+
+
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield a script's lines without comments, joined where they go on."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    for line in text.splitlines():
+        if not line.lstrip().startswith("#"):
+            yield line.strip()
+
+
+def commands(path: Path, name: str) -> Iterator[list[str]]:
+    """Yield the words behind each call of a command, with values for variables; prose that names one is left out."""
+    begins = r"(?:^|\brun |\$\(|\|\| |&& |\bkafka )"
+    for line in lines_of(path):
+        for call in re.findall(rf"{begins}{re.escape(name)} ([^|;)<>&]*)", line):
+            text = re.sub(r'\$\{\w+:\+([^}]*"[^"]*"|[^}"]*)\}', r"\1", call)  # ${yes:+--yes}: as if it were set
+            text = text.replace('"$@"', "")
+            text = re.sub(r"\$\{?(\w+)\}?", lambda found: VALUES.get(found[1], "word"), text)
+            yield shlex.split(text)
+
+
+def calls(name: str) -> list[Any]:
+    return [
+        pytest.param(words, id=f"{path.name}: {' '.join(words)}") for path in SCRIPTS for words in commands(path, name)
+    ]
+
+
+def test_there_are_the_runbooks_that_the_page_lists() -> None:
+    page = (ROOT / "docs" / "runbooks.md").read_text(encoding="utf-8")
+    names = {path.stem for path in RUNBOOKS}
+    assert names == {"broker-retention", "dead-consumer", "disk-filling", "legal-hold", "undo"}
+    assert names == {path.stem for path in FOLDER.glob("*.md")}
+    for name in names:
+        assert f"](runbooks/{name}.sh)" in page
+        assert f"](runbooks/{name}.md)" in page
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.name)
+def test_a_runbook_stops_at_the_first_failure_says_what_it_is_and_is_tested(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert os.access(path, os.X_OK)
+    assert text.startswith("#!/usr/bin/env bash\n# ")
+    assert "\nset -euo pipefail\n" in text
+    assert len(re.findall(rf'books\.run\(\s*"{path.stem}"|^\s*\w+ = \("{path.stem}"', TESTS, re.MULTILINE)) > 2
+    asked = subprocess.run([str(path), "--help"], capture_output=True, text=True, check=False, timeout=20)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.splitlines()[0] in text
+    assert "--yes" in asked.stdout
+    wrong = subprocess.run([str(path), "--no-such-option"], capture_output=True, text=True, check=False, timeout=20)
+    assert wrong.returncode == 2
+    assert asked.stdout in wrong.stderr
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_bash_reads_it_and_no_step_can_fail_unseen(path: Path) -> None:
+    """In a function that is called behind ``if``, ``!``, ``&&`` or ``||``, bash goes on after a command that failed."""
+    assert subprocess.run(["bash", "-n", str(path)], check=False, timeout=20).returncode == 0
+    harmless = {"run", "note", "held_here", "usage", "kafka", "holds", "value", "given", "stop", "wrong"}
+    functions = set(re.findall(r"^(\w+)\(\) \{", path.read_text(encoding="utf-8"), re.MULTILINE)) - harmless
+    for line in lines_of(path):
+        for name in functions:
+            assert not re.search(rf"(?:&&|\|\||\bif|!) {name}\b|(?:^|\) ){name}(?: [^|&]*)? (?:&&|\|\|) ", line), line
+
+
+@pytest.mark.parametrize("words", calls("kretain"))
+def test_every_command_of_kretains_exists_with_these_options(words: list[str]) -> None:
+    parse(words)
+
+
+@pytest.mark.parametrize("tool", [name for name, flags in KAFKA.items() if flags])
+def test_every_flag_of_kafkas_tools_is_one_that_the_tests_run(tool: str) -> None:
+    used = {word for words in calls(tool) for word in words.values[0] if word.startswith("--")}
+    text = "\n".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md"))
+    for call in re.findall(rf"{re.escape(tool)} ([^`\n]*)", text):
+        used |= {word for word in call.split() if word.startswith("--")}
+    assert used <= {*KAFKA[tool].split(), "--bootstrap-server"}
+    assert used
+
+
+def test_no_other_tool_of_kafkas_is_named() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in FOLDER.iterdir())
+    assert set(re.findall(r"\bkafka-[a-z-]+\.sh", text)) <= set(KAFKA)
+
+
+def test_there_are_commands_to_check() -> None:
+    found = {words.values[0][0] for words in calls("kretain")}
+    assert {"plan", "trim", "disk", "groups", "offsets", "restore", "archive", "doctor", "policy", "history"} <= found
+
+
+def quotes() -> list[Any]:
+    """Return what the pages' tables say that a runbook says."""
+    found = []
+    for page in sorted(FOLDER.glob("*.md")):
+        section = page.read_text(encoding="utf-8").partition("## When it says otherwise")[2].partition("\n## ")[0]
+        cells = re.findall(r"^\| ([^|]*) \|", section, re.MULTILINE)
+        found += [
+            pytest.param(page, text, id=f"{page.stem}: {text}")
+            for one in cells
+            for text in re.findall(r"`([^`]+)`", one)
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("page", "text"), quotes())
+def test_what_a_page_says_that_a_runbook_says_is_said(page: Path, text: str) -> None:
+    """By the script, or by kretain; an ellipsis or an N stands for anything."""
+    script = page.with_suffix(".sh").read_text(encoding="utf-8")
+    for part in re.split(r"…|\bN\b|=", text):
+        words = part.strip(" .,:")
+        assert words in script or any(words in source for source in sources()), words
+
+
+@functools.cache
+def sources() -> list[str]:
+    """Return the product's modules, with strings that go on in the next line joined."""
+    texts = [
+        path.read_text(encoding="utf-8") for room in ("cli", "retention_cli") for path in (ROOT / room).rglob("*.py")
+    ]
+    return [re.sub(r'"\n\s+f?"', "", text) for text in texts]
+
+
+def test_there_are_quotes_to_check() -> None:
+    assert len(quotes()) > 25
