@@ -106,7 +106,7 @@ MUTANTS: Final = (
     Mutant(
         "a look-up's -1 is the end",
         "observe/lookups.py",
-        "if isinstance(latest, Found) and latest.timestamp is not None and latest.timestamp < time_ms:",
+        "if isinstance(newest, Found) and newest.timestamp is not None and newest.timestamp < time_ms:",
         "if True:",
     ),
     Mutant(
