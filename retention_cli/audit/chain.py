@@ -18,6 +18,8 @@ MARK: Final = "broken"
 """The key in a line that was written after a broken end: what was wrong there."""
 AFTER: Final = "after"
 """The key in the first line of a file that is not the first one: the name of the file before."""
+LATEST: Final = "latest"
+"""The key beside it: the latest ``at`` of all lines before. A clock may be set back: the last line need not have it."""
 MOST: Final = 1_000
 """At most this many breaks are kept; the others are only counted."""
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
@@ -98,14 +100,24 @@ def moment_of(event: Mapping[str, Any]) -> str | None:
     return moment if isinstance(moment, str) and _MOMENT.fullmatch(moment) else None
 
 
-def next_line(event: Mapping[str, Any], at: Resumed, after: str | None = None) -> tuple[bytes, Link]:
+def latest_of(event: Mapping[str, Any]) -> str | None:
+    """Return what the first line of a later file says of the lines before it: their latest moment, if it says that."""
+    moment = event.get(LATEST)
+    return moment if isinstance(moment, str) and _MOMENT.fullmatch(moment) else None
+
+
+def next_line(
+    event: Mapping[str, Any], at: Resumed, after: str | None = None, latest: str | None = None
+) -> tuple[bytes, Link]:
     """Return an event as the chain's next line, without its newline, and the chain's new end.
 
-    ``after`` is the file before, if the line is the first of a later file.
+    ``after`` is the file before, if the line is the first of a later file, and ``latest`` the latest moment of all
+    lines before, None if that is not known.
     """
     link = Link(at.link.seq + 1, at.link.hash)
     mark = {} if at.broken is None else {MARK: at.broken}
     mark |= {} if after is None else {AFTER: after}
+    mark |= {} if latest is None else {LATEST: latest}
     text = json.dumps({"seq": link.seq, "prev": link.hash, **mark, **event}, ensure_ascii=False, separators=(",", ":"))
     line = text.encode("utf-8", "backslashreplace")  # a lone surrogate, from a path, becomes its JSON escape
     return line, Link(link.seq, hash_of(line))

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from retention_cli.audit.chain import Link
+from retention_cli.audit.chain import AFTER, Link, event_of, latest_of
 from retention_cli.audit.head import HEAD_NAME
 from retention_cli.core.state_dir import StateError, open_file
 
 FILE_NAME: Final = "audit.jsonl"
 _CLOSED: Final = re.compile(r"audit-\d{20}\.jsonl")
+_AT: Final = re.compile(rb'"at":\s*"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"')
 _CHUNK: Final = 65_536
 
 
@@ -79,7 +80,7 @@ class Snapshot:
         """The names of the files, the oldest first."""
         return self.closed if self.handle is None else (*self.closed, FILE_NAME)
 
-    def lines(self, name: str, *, blank: bool = False) -> Iterator[tuple[int, bytes]]:
+    def lines(self, name: str, *, blank: bool = False) -> Generator[tuple[int, bytes]]:
         """Yield a file's lines with their numbers, from 1, without newlines; blank lines only if ``blank``.
 
         What stands behind the open file's last newline was torn by a crash, or is being written: it is left out. A
@@ -164,6 +165,24 @@ def close_file(folder: Path, seq: int) -> None:
         os.fsync(above)
     finally:
         os.close(above)
+
+
+def latest_moment(path: Path) -> str | None:
+    """Return the latest moment of a file's lines and of all before it, None if it is not known of those before.
+
+    It is read as text: what looks like a moment and is none can only make it later.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    with os.fdopen(open_file(path, os.O_RDONLY), "rb") as handle:
+        first = event_of(handle.readline()) or {}
+        before = latest_of(first)
+        if AFTER in first and before is None:
+            return None
+        handle.seek(0)
+        moments = [max(found) for line in handle if (found := _AT.findall(line))]
+    return max([*(one.decode() for one in moments), before or ""]) or None
 
 
 def drop_torn_line(handle: int) -> None:

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from retention_cli.audit.chain import Break, Chain, Link, Resumed, event_of, moment_of, next_line, resume
+from retention_cli.audit.chain import Break, Chain, Link, Resumed, event_of, latest_of, moment_of, next_line, resume
 from retention_cli.audit.event import Event, checked
 from retention_cli.audit.files import (
     FILE_NAME,
@@ -21,6 +21,7 @@ from retention_cli.audit.files import (
     close_file,
     closed_files,
     drop_torn_line,
+    latest_moment,
     lines_backward,
     open_log,
 )
@@ -48,7 +49,7 @@ class AuditLog:
 
         Only the holder of the trim lock may append. What a crash left is repaired: a torn last line is dropped, a head
         that is a line behind is written first. If the end is broken otherwise, the new line records that for good. The
-        first line of a file names the file before it.
+        first line of a file names the file before it, and the latest moment of all that were before.
 
         Raises:
             StateError: it can't be written; then nothing may be deleted.
@@ -62,7 +63,8 @@ class AuditLog:
                 end, after = self._end(handle)
                 if end.head is not None:
                     write_head(folder, end.head)
-                line, link = next_line(event, end, after)
+                latest = None if after is None else latest_moment(folder / after)
+                line, link = next_line(event, end, after, latest)
                 if os.write(handle, line + b"\n") != len(line) + 1:
                     raise OSError(errno.ENOSPC, "it was written in part")
                 os.fsync(handle)
@@ -121,7 +123,7 @@ class AuditLog:
     def trimmed_since(self, at: str) -> tuple[Amount, str | None]:
         """Return what was trimmed since a moment (ISO 8601 as kretain writes it), for the limits per day (G6).
 
-        Closed files that ended before that moment are not read: a log of years costs what its last days cost.
+        Closed files with no line since that moment are not read: a log of years costs what its last days cost.
 
         The second item is the first break of the chain in what was read, as ``file:line: text``; None if it is intact.
         Files before it may have been removed, but not if they may tell of trims since then.
@@ -147,7 +149,7 @@ class AuditLog:
             chain.end(now.head, now.problem)
         if chain.breaks:
             return amount, self.shown(chain.breaks[0])
-        if chain.removed and (moment_of(first[0]) or at) >= at:
+        if chain.removed and max(moment_of(first[0]) or at, latest_of(first[0]) or "") >= at:
             text = f"the files before it were removed, and may tell of trims since {at}"
             return amount, self.shown(Break(None, text, now.names[skipped]))
         return amount, None
@@ -208,17 +210,30 @@ class AuditLog:
             now.close()
 
     def _ended_before(self, now: Snapshot, at: str, chain: Chain) -> int:
-        """Return how many closed files, the oldest ones, ended before a moment; the chain goes on behind them."""
+        """Return how many closed files, the oldest ones, have no line since a moment; the chain goes on behind them."""
         for index in range(len(now.closed), 0, -1):
             name = now.closed[index - 1]
+            latest = self._latest_before(now, index)
+            if latest is None or latest >= at:
+                continue
             with closing(now.backward(name)) as lines:
                 last = next(lines, None)
             event = None if last is None else event_of(last)
-            if last is None or event is None or (moment := moment_of(event)) is None or moment >= at:
-                continue
-            if chain.go_on_behind(name, last, event):
+            if last is not None and event is not None and chain.go_on_behind(name, last, event):
                 return index
         return 0
+
+    def _latest_before(self, now: Snapshot, index: int) -> str | None:
+        """Return the latest moment in the first ``index`` files, None if it is not known."""
+        if index < len(now.names):
+            with closing(now.lines(now.names[index])) as lines:
+                first = next(lines, None)
+            if first is not None:
+                return latest_of(event_of(first[1]) or {})
+        try:  # the next file is not begun yet
+            return latest_moment(self.path.with_name(now.closed[index - 1]))
+        except OSError:
+            return None
 
     def _head(self) -> tuple[Link | None, str | None]:
         try:

@@ -124,6 +124,40 @@ def test_a_day_whose_files_were_removed_can_not_be_told(log: AuditLog) -> None:
         past_day(log.path.parent.parent, "c1", now, Limits(max_records=100))
 
 
+@pytest.mark.parametrize("days", [(10, 5, 5), (10, 5, 10), (5, 10, 5, 5), (10, 10, 5, 5, 12), (12, 5, 5, 10)])
+def test_a_day_is_counted_whole_although_the_clock_was_set_back(tmp_path: Path, days: tuple[int, ...]) -> None:
+    """A file that ends long ago, by a wrong clock, says nothing of those before it (G6)."""
+    log = AuditLog(tmp_path / "c1")
+    for number, one in enumerate(days):
+        run(log, f"r{number}", day(one))
+    recent = sum(one >= 9 for one in days)
+    assert log.trimmed_since(day(9)) == (Amount(10 * recent, 100 * recent), None)
+    log.rotate(1)  # the next file is not begun yet
+    assert log.trimmed_since(day(9)) == (Amount(10 * recent, 100 * recent), None)
+    of_today = closed_name(4 * (days.index(max(days)) + 1))
+    for name in closed_files(log.path.parent):
+        if name <= of_today and len(closed_files(log.path.parent)) > 1:
+            log.path.with_name(name).unlink()
+    _amount, broken = log.trimmed_since(day(9))
+    assert broken is not None, "moved away, however old what is left looks"
+
+
+def test_a_request_that_may_have_been_executed_counts_although_the_clock_was_set_back_before_it_was_settled(
+    tmp_path: Path,
+) -> None:
+    log = AuditLog(tmp_path / "c1")
+    for event in (
+        {**BEGUN, "at": day(10)},
+        batch(1, 0, at=day(10)),
+        result(1, {0: "unverified"}),
+        batch(2, 0, at=day(5)),
+        result(2, {0: "trimmed"}),
+        {**END, "run": "r1", "at": day(5)},
+    ):
+        log.append(event)
+    assert log.trimmed_since(day(9)) == (Amount(10, 100), None)
+
+
 def rewrite(log: AuditLog, number: int, change: Callable[[list[bytes]], list[bytes]]) -> None:
     path = file(log, number)
     path.write_bytes(b"".join(line + b"\n" for line in change(path.read_bytes().splitlines())))
