@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +19,9 @@ MOST_VALUES: Final = 200_000
 MOST_DEPTH: Final = 50
 _TOO_MANY: Final = f"has more than {MOST_VALUES:,} keys and values, aliases repeated: write out what is meant"
 _TOO_DEEP: Final = f"is nested more than {MOST_DEPTH} deep"
+
+_NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
+_OCTAL: Final = re.compile(r"[-+]?0[0-7_]+")
 
 _UNREAD: Final = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError)
 """What PyYAML raises for a value that its tag does not fit."""
@@ -113,6 +117,20 @@ def _unread_line(text: str) -> int | None:
     return None
 
 
+def _misread(node: yaml.ScalarNode) -> str | None:
+    """Return what is wrong with a number that YAML 1.1 reads as another one than people do, None if it is no such one.
+
+    A day as 24:00:00 is 86,400 ms to it, and 072 hours are 58: records would be trimmed that nobody meant.
+    """
+    if node.tag not in _NUMBERS:
+        return None
+    if ":" in node.value:
+        return "is a number of base 60 to YAML, as it has a colon: give a plain number, or a text such as '24h'"
+    if _OCTAL.fullmatch(node.value):
+        return "is an octal number to YAML, as it begins with 0: take the 0 off, or quote it if it is a text"
+    return None
+
+
 def _bounded(text: str, source: str) -> None:
     """Refuse text that is nested too deep or has too many values, before a tree is built: building it recurses."""
     depth = nodes = 0
@@ -139,6 +157,9 @@ def _walk(node: yaml.Node, path: Path, document: Document, *, ancestors: tuple[i
         raise PolicyError([PolicyProblem(document.source, line, "", _TOO_DEEP)])
     if id(node) in ancestors:  # an anchor that contains itself
         raise ValueError("an alias refers to itself")
+    if isinstance(node, yaml.ScalarNode) and (wrong := _misread(node)) is not None:
+        key = next((part for part in reversed(path) if isinstance(part, str)), "")
+        document.problems.append(PolicyProblem(document.source, line, key, wrong))
     within = (*ancestors, id(node))
     if isinstance(node, yaml.MappingNode):
         first: dict[str, int] = {}

@@ -186,6 +186,22 @@ def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: 3\u00a0GiB\n", "is not a duration"),
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: -2\n", "kretain.yaml:4: retention.ms: -2 is negative"),
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: 1.5\n", "1.5 is not a duration"),
+        *(  # to YAML 1.1 these are 86,400, 90.5, 58 and 60: far less time is kept than anybody who wrote it meant
+            (
+                f"version: 1\ntopics:\n  - match: t\n    {text}\n",
+                f"kretain.yaml:4: {text.partition(': ')[0]}: is {what}",
+            )
+            for text, what in (
+                ("retention.ms: 24:00:00", "a number of base 60 to YAML, as it has a colon: give a plain number"),
+                ("retention.ms: 1:30.5", "a number of base 60 to YAML"),
+                ("retention.commitoffset.hours: 072", "an octal number to YAML, as it begins with 0: take the 0 off"),
+                ("groups.require: [072]", "an octal number to YAML"),
+            )
+        ),
+        (
+            "version: 1\ngroups: {remember: 1:00}\ntopics: [{match: t}]\n",
+            "kretain.yaml:2: remember: is a number of base",
+        ),
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: true\n", "True is not a duration"),
         ("version: 1\ntopics:\n  - match: t\n    retention.ms: '604800000'\n", "is not a duration"),
         ("version: 1\ntopics:\n  - match: t\n    retention.commitoffset.ms: -1\n", "-1 is negative"),
