@@ -133,7 +133,7 @@ def make_plan(
     observed(Whole(observation, decisions, where, seen.keys()))
     unread: Mapping[str, int] | BrokerError
     try:
-        unread = unread_by_group(reader, seen, decisions)
+        unread = unread_by_group(reader, seen, [one for one in decisions if selection.asks_for(one.tp)])
     except BrokerError as error:
         unread = error
     return plan_of(
@@ -179,7 +179,8 @@ def plan_of(
         decisions: the decisions in order; empty if the engine stores them elsewhere.
         totals: the totals over all decisions.
         managed: the sum of H − S over the managed partitions (G6).
-        unread: how many records would be trimmed before each group has read them (G2), or why that is unknown.
+        unread: how many records of the partitions asked for would be trimmed before each group has read them (G2), or
+            why that is unknown.
         notes: warnings about the selection.
         sizes_problem: why some sizes are missing, None if none is.
         past_day: returns the amount trimmed in the last 24 hours.
@@ -199,7 +200,8 @@ def plan_of(
         told.append(Reason("G2", f"whose unread records would be trimmed is unknown: {unread}"))
         unread = {}
     else:
-        told += _unnamed(totals.unconsumed, unread)
+        asked = (one.unconsumed for one in decisions if selection.asks_for(one.tp))
+        told += _unnamed(sum(asked) if selection.partitions else totals.unconsumed, unread)
     amount = Amount(totals.records, totals.size_bytes)
     return Plan(
         created_at_ms=now_ms,

@@ -60,6 +60,19 @@ class Selection:
         return tuple(one for one in self.topics if one not in parted)
 
     @property
+    def parted(self) -> dict[str, list[int]]:
+        """The topics of which some partitions alone are chosen, and these."""
+        found: dict[str, list[int]] = {}
+        for one in sorted(self.partitions):
+            if not matches(self.whole_topics, one.topic):
+                found.setdefault(one.topic, []).append(one.partition)
+        return found
+
+    def asks_for(self, tp: TopicPartition) -> bool:
+        """Return whether a partition of a chosen topic is itself chosen: named alone, or its topic is as a whole."""
+        return not self.partitions or tp in self.partitions or matches(self.whole_topics, tp.topic)
+
+    @property
     def decided_alone(self) -> Selection:
         """The selection, without a ceiling if TOPIC arguments choose some topics: R6 is decided over all of them.
 

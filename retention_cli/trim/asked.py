@@ -10,7 +10,6 @@ from itertools import islice
 from retention_cli.core.model import Decision, Reason
 from retention_cli.decide.guards.limits import Amount, over_limits
 from retention_cli.plan.value import Plan, Totals
-from retention_cli.policy.model import matches
 from retention_cli.policy.selection import NothingMatchesError, Selection
 from retention_cli.policy.settings import Limits
 
@@ -38,19 +37,20 @@ def of_partitions(plan: Plan, selection: Selection, past_day: Callable[[], Amoun
     """
     if not selection.partitions:
         return plan
-    whole = selection.whole_topics
-    entire = {topic for topic in {one.topic for one in plan.decisions} if matches(whole, topic)}
-    rows = tuple(one for one in plan.decisions if one.topic in entire or one.tp in selection.partitions)
+    rows = tuple(one for one in plan.decisions if selection.asks_for(one.tp))
     if missing := sorted(selection.partitions - {one.tp for one in rows}):
         topic, partition = missing[0]
         there = [one.partition for one in plan.decisions if one.topic == topic]
         has = f"it has {min(there)} to {max(there)}" if there else "the plan has none of its partitions"
         raise NothingMatchesError(f"{topic} has no partition {partition} here: {has}")
     asked = _of_rows(plan, rows)
+    if tuple(plan.topics) == selection.given:  # its makers counted these partitions alone (G2)
+        asked = replace(asked, unconsumed_by=plan.unconsumed_by)
     return replace(asked, refusals=exceeded(plan, asked, past_day(), selection.policy.limits))
 
 
 def _of_rows(plan: Plan, rows: tuple[Decision, ...]) -> Plan:
+    """Return the plan of these rows. Who has yet to read them is known of each row's slowest consumer alone."""
     unread: Counter[str] = Counter()
     for one in rows:
         if one.unconsumed and one.min_commit_by is not None:

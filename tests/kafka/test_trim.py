@@ -289,6 +289,27 @@ def test_partitions_that_are_named_alone(world: World, tmp_path: Path) -> None:
     assert "has no partition 9" in world.cli("plan", f"{name}:9", *flags, check=1).err
 
 
+def test_who_has_yet_to_read_partitions_that_are_named_alone(world: World) -> None:
+    """Every group that loses unread records is named with those of these partitions, as it is of the whole plan (G2)."""
+    name = world.topic(partitions=2)
+    for partition in range(2):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-slow", name, {0: 2, 1: 0})
+    world.commit(f"{name}-fast", name, {0: 7, 1: 9})
+    flags = ("--older-than", "1h", "--unconsumed", "trim", "-o", "json")
+    end = len(OLD)
+    for given, losing in ((f"{name}:0", (0,)), (name, (0, 1))):
+        made = world.cli("plan", given, *flags, check=0).json()
+        assert made["totals"]["unconsumed"] == sum(
+            row["trim_to"] - (2, 0)[row["partition"]] for row in made["partitions"]
+        )
+        assert {row["trim_to"] for row in made["partitions"]} == {end}
+        assert made["unconsumed_by"] == {
+            f"group:{name}-slow": sum(end - (2, 0)[one] for one in losing),
+            f"group:{name}-fast": sum(end - (7, 9)[one] for one in losing),
+        }
+
+
 @pytest.mark.parametrize(
     ("limits", "refused"),
     [

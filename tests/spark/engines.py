@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kretain.options.rules import asked
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.disks.inventory.inventory import read_inventory
@@ -22,6 +23,7 @@ from retention_cli.engines.spark.session import runs_here, ship_file
 from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import make_plan
 from retention_cli.plan.value import Plan, plan_text
+from retention_cli.policy.selection import Selection
 from tests.kafka.world import World, reader_for
 
 OFFSETS = 40
@@ -42,12 +44,18 @@ class Engines:
     local_state: str = "local"
     inventory: Path | None = None
     exact_bytes: bool = False
+    named: tuple[str, ...] = ()
+    """TOPIC and TOPIC:PARTITION arguments."""
+
+    def selection(self, policy: str) -> Selection:
+        given = asked(list(self.named))
+        return replace(self.world.selection(policy), topics=tuple(given.topics or ()), partitions=given.partitions)
 
     def local(self, policy: str, now: int) -> Plan:
         memories = Memories(self.folder / self.local_state)
         try:
             with reader_for(self.world.bootstrap) as reader:
-                selection = self.world.selection(policy)
+                selection = self.selection(policy)
                 inventory: InventoryView | BatchSizes | None = BatchSizes() if self.exact_bytes else None
                 if self.inventory is not None:
                     inventory = InventoryView(read_inventory([self.inventory], COLUMNS))
@@ -68,7 +76,7 @@ class Engines:
         memories = Memories(self.folder / "spark")
         try:
             with reader_for(self.world.bootstrap) as reader:
-                selection = self.world.selection(policy)
+                selection = self.selection(policy)
                 segment_table = () if self.inventory is None else (self.inventory,)
                 where = self.connection()
                 batches = BatchSizes(SparkRuns(self.session, where, OFFSETS)) if self.exact_bytes else None

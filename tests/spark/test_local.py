@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,11 +192,12 @@ def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
     topic = world.topic(partitions=2)
     for partition in (0, 1):
         world.produce(topic, [40 * DAY] * 9, partition)
-    world.commit(f"{topic}-g", topic, {0: 4, 1: 9})
+    world.commit(f"{topic}-g", topic, {0: 4, 1: 7})
     policy = f"version: 1\nlimits: {{max.records: 3}}\ntopics:\n  - match: {topic}\n    retention.ms: {DAY}\n"
     plan = engines.same(policy, now_ms)
-    assert plan.unconsumed_by == {f"group:{topic}-g": 5}
+    assert plan.unconsumed_by == {f"group:{topic}-g": 5 + 2}
     assert plan.refusals
+    assert replace(engines, named=(f"{topic}:0",)).same(policy, now_ms).unconsumed_by == {f"group:{topic}-g": 5}
 
 
 def test_a_broken_audit_log_is_its_own_clusters_failure(engines: Engines) -> None:

@@ -135,7 +135,7 @@ def make_plans(session: Any, targets: Sequence[Target], now_ms: int, progress: P
     remember_groups(prepared, commits)
     remember_partitions(prepared, decided)
     result = SparkPlan(decided, failures=failures)
-    unread = _unread_by_group(decided, commits, summaries.values())
+    unread = _unread_by_group(decided, commits, summaries.values(), prepared)
     for one in prepared:
         summary, of_disks = summaries.get(one.cluster, Summary(Totals.of(()))), disks.get(one.cluster)
         try:
@@ -278,13 +278,22 @@ def _commits_of(session: Any, prepared: Sequence[Prepared]) -> Any:
     return sliced.mapInArrow(commit_reader(jobs), ddl(COMMITS))
 
 
-def _unread_by_group(decided: Any, commits: Any, summaries: Iterable[Summary]) -> dict[str, dict[str, int]]:
-    """Return, per cluster and group, how many records would be trimmed before it has read them (G2)."""
+def _unread_by_group(
+    decided: Any, commits: Any, summaries: Iterable[Summary], prepared: Iterable[Prepared]
+) -> dict[str, dict[str, int]]:
+    """Return, per cluster and group, how many records would be trimmed before it has read them (G2).
+
+    Only the partitions asked for are counted.
+    """
     from pyspark.sql import functions as f
 
     if not any(one.totals.unconsumed for one in summaries):
         return {}
     losing = decided.where("action = 'trim' and unconsumed > 0").select(*PLACE, "log_start", "trim_to")
+    for one in prepared:
+        for topic, numbers in one.selection.parted.items():
+            here = (f.col("cluster") == one.cluster) & (f.col("topic") == topic)
+            losing = losing.where(~here | f.col("partition").isin(numbers))
     lost = f.col("trim_to") - f.greatest("offset", "log_start")
     rows = (
         commits.where(commits.kind.isin("commit", "refused"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,7 +105,26 @@ def test_partitions_are_filtered_from_the_whole_plan_and_never_trim_more(
     assert list(narrow.decisions) == [one for one in plan.decisions if is_asked(one)]
     assert narrow.totals == Totals.of(narrow.decisions)
     assert set(narrow.decisions) <= set(plan.decisions)
+    assert all(selection.asks_for(one.tp) == is_asked(one) for one in rows)
+    in_part = {one.topic for one in rows if not is_asked(one)} & {topic for topic, _number in partitions}
+    assert in_part <= selection.parted.keys() <= {topic for topic, _number in partitions}
     assert selection.settings_for("a") == wanting(*(selection.topics)).settings_for("a"), "topics are decided whole"
+
+
+@pytest.mark.parametrize(
+    ("given_", "topics", "told"),
+    [
+        (("a:0",), ("a:0",), {"group:g": 9, "group:h": 4}),  # made for these: whoever made it counted all groups
+        (("a:0",), (), {"group:g": 7}),  # narrowed later: of a row only its slowest group is known
+        (("a",), (), {"group:g": 9, "group:h": 4}),
+    ],
+)
+def test_who_has_yet_to_read_is_as_it_was_counted_for_these_partitions(
+    given_: tuple[str, ...], topics: tuple[str, ...], told: dict[str, int]
+) -> None:
+    rows = [row(topic="a", partition=n, unconsumed=7, min_commit_by="group:g") for n in (0, 1)]
+    plan = replace(made(*rows), topics=topics, unconsumed_by={"group:g": 9, "group:h": 4})
+    assert of_partitions(plan, wanting(*given_), Amount).unconsumed_by == told
 
 
 def test_without_partitions_the_plan_is_as_it_was_and_one_that_is_not_there_is_named() -> None:
