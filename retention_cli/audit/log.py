@@ -134,10 +134,10 @@ class AuditLog:
         chain, begun = Chain(), set[str]()
         first: list[Event] = []
         with self.snapshot() as now:
-            skipped = self._ended_before(now, at, chain)
+            read = now.names[self._ended_before(now, at, chain) :]
 
             def events() -> Iterator[Event]:
-                for name in now.names[skipped:]:
+                for name in read:
                     chain.begin(name)
                     for number, line in now.lines(name):
                         event = self._event(line, name, number, begun)
@@ -151,7 +151,7 @@ class AuditLog:
             return amount, self.shown(chain.breaks[0])
         if chain.removed and max(moment_of(first[0]) or at, latest_of(first[0]) or "") >= at:
             text = f"the files before it were removed, and may tell of trims since {at}"
-            return amount, self.shown(Break(None, text, now.names[skipped]))
+            return amount, self.shown(Break(None, text, read[0]))
         return amount, None
 
     def last_ledger(self) -> NamedLedger | None:

@@ -124,6 +124,16 @@ def test_a_day_whose_files_were_removed_can_not_be_told(log: AuditLog) -> None:
         past_day(log.path.parent.parent, "c1", now, Limits(max_records=100))
 
 
+def test_a_day_can_be_asked_for_where_the_open_file_alone_is_left(log: AuditLog) -> None:
+    """All closed files were moved away: a trim goes on, and limits per day say why they can't be told."""
+    for name in closed_files(log.path.parent):
+        log.path.with_name(name).unlink()
+    amount, broken = log.trimmed_since(day(4))
+    assert amount == Amount(10, 100)
+    assert broken is not None
+    assert broken.startswith(f"{log.path}: the files before it were removed")
+
+
 @pytest.mark.parametrize("days", [(10, 5, 5), (10, 5, 10), (5, 10, 5, 5), (10, 10, 5, 5, 12), (12, 5, 5, 10)])
 def test_a_day_is_counted_whole_although_the_clock_was_set_back(tmp_path: Path, days: tuple[int, ...]) -> None:
     """A file that ends long ago, by a wrong clock, says nothing of those before it (G6)."""
