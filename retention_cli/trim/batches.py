@@ -111,6 +111,7 @@ class Trimmer:
     _state: State = field(init=False)
     _spent: Spent = field(default_factory=Spent)
     _at_most: int | None = None
+    _slow: int = 0  # rechecks of the fewest partitions that took too long, one after the other
 
     def __post_init__(self) -> None:
         self._state = State.of(self.plan.decisions, self.max_partitions)
@@ -217,14 +218,23 @@ class Trimmer:
             with self.permit():  # which may take some of the recheck's time
                 if in_time := good_until - self.reader.clock.since_boot() >= SEND_SECONDS:
                     self._send(batch, fresh.leaders, good_until)
-                    sent = True
-            if not in_time and not sent:  # too old a recheck for any batch; reported if that happens ATTEMPTS times
-                if len(targets) > FEWEST:  # a quicker one is possible: it does not count as an attempt
-                    self._at_most = max(FEWEST, len(targets) // 2)
-                    return
-                slow = Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time")
-                for tp in batch:
-                    self._try_again(tp, row_of(tp, "failed", targets[tp].offset, reasons=(slow,)))
+                    sent, self._slow = True, 0
+            if not in_time and not sent:  # too old a recheck for any batch
+                self._too_slow(targets)
+                return
+
+    def _too_slow(self, targets: Mapping[TopicPartition, Target]) -> None:
+        """Leave these for a quicker recheck, of half as many. If even the fewest take too long, so will the others."""
+        if len(targets) > FEWEST:  # a quicker one is possible: it does not count as an attempt
+            self._at_most = max(FEWEST, len(targets) // 2)
+            return
+        slow = (Reason("trim", f"a recheck takes longer than {RECHECK_SECONDS:g} s: trim fewer topics at a time"),)
+        for tp, target in targets.items():
+            self._try_again(tp, row_of(tp, "failed", target.offset, reasons=slow))
+        self._slow += 1
+        if self._slow >= ATTEMPTS:
+            for tp in self._state.waiting():
+                self._state.end(tp, row_of(tp, "failed", reasons=slow))
 
     def _try_again(self, tp: TopicPartition, failed: TrimRow) -> None:
         """Leave the partition for another round; a dry run has only one round."""

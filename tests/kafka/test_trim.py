@@ -202,6 +202,33 @@ def test_a_recheck_that_is_too_slow_is_followed_by_one_of_half_as_many(
     assert [row.outcome for row in report.rows] == ["trimmed"] * 4
 
 
+def test_rechecks_that_are_too_slow_however_few_end_the_trim(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes half a minute and more, under the lock: not four of them for each part of the plan."""
+    import retention_cli.trim.batches as trimming
+    import retention_cli.trim.run as running
+
+    monkeypatch.setattr(trimming, "FEWEST", 1)
+    clock, asked = LateClock(meanwhile=lambda _seconds: None), []
+    quick = running.recheck  # type: ignore[attr-defined]
+
+    def slow(reader, selection, now_ms, only, **more):  # type: ignore[no-untyped-def]
+        fresh = quick(reader, selection, now_ms, only, **more)
+        asked.append(len(only))
+        clock.passed.append(31.0)
+        return fresh
+
+    monkeypatch.setattr(running, "recheck", slow)
+    name = world.topic(partitions=4)
+    for partition in range(4):
+        world.produce(name, OLD, partition)
+    world.commit(f"{name}-a", name, dict.fromkeys(range(4), 8))
+    report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
+    assert asked == [4, 2, 1, 1, 1, 1]
+    assert [row.outcome for row in report.rows] == ["failed"] * 4
+    assert all("takes longer than" in row.reasons[0].text for row in report.rows)
+    assert world.ends(name) == (0, 10)
+
+
 @pytest.mark.parametrize(
     ("edit", "start"), [({"trim_to": 3}, 3), ({"trim_to": 10}, 8), ({"min_commit": 0}, 8), ({"unconsumed": 99}, 8)]
 )
