@@ -5,7 +5,7 @@ It is read as needed and written once, by :meth:`Ledger.save`; what another proc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -72,8 +72,11 @@ class Ledger(LedgerGroups):
         with self._errors():
             self.db.execute("BEGIN")  # one snapshot: another run notes a cut for groups and partitions together
             try:
-                if (self._outdated or self._meta("revision") != self._revision) and not self._unsaved():
-                    self._forget_read()
+                if self._outdated or self._meta("revision") != self._revision:
+                    if self._unsaved():
+                        self._join_others()
+                    else:
+                        self._forget_read()
                 if not self._loaded:
                     self._load()
             finally:
@@ -191,6 +194,22 @@ class Ledger(LedgerGroups):
         self._topics_ms = self._meta("topics_ms")
         self._read_heads()
 
+    def _join_others(self) -> None:
+        """Merge what the file has now with what was not saved yet: a recheck must know what others saw since (F6)."""
+        self._expand_rows()
+        self._expand_judged()
+        groups = self._merged({})[1]
+        self._read_heads()
+        for name, group in groups.items():
+            self._adopt(name, group)
+        self._touched = {name: seen for name, seen in self._touched.items() if name in self._heads}
+        for name, disk in self._disks.items():
+            disk.take(self._stored_disk(name) or DiskMemory())
+        for key, theirs in self._stored_of(self._loaded):
+            mine = self._partitions.setdefault(key, theirs)
+            mine.become(mine.merged(theirs) if mine.changed else theirs)
+        self._revision, self._outdated = self._meta("revision"), False
+
     def _read_heads(self) -> None:
         """Read the :class:`Head` of each group."""
         self._heads = {name: Head(*one) for name, one in self._stored_heads().items()}
@@ -202,10 +221,16 @@ class Ledger(LedgerGroups):
         with self._errors():
             everything = not self._loaded
             self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
-            where, named = ("", ()) if everything else (" WHERE topic_id = ?", (topic_id,))
-            for row in self.db.execute(SELECT + where, named):
-                if row[0] in self._loaded:
-                    self._partitions.setdefault((row[0], row[1]), partition_of(row))
+            for key, one in self._stored_of(self._loaded, None if everything else topic_id):
+                self._partitions.setdefault(key, one)
+
+    def _stored_of(
+        self, topic_ids: Collection[str], topic_id: str | None = None
+    ) -> Iterator[tuple[Key, PartitionMemory]]:
+        where, named = ("", ()) if topic_id is None else (" WHERE topic_id = ?", (topic_id,))
+        for row in self.db.execute(SELECT + where, named):
+            if row[0] in topic_ids:
+                yield (row[0], row[1]), partition_of(row)
 
     def _merged(
         self, changed: Mapping[Key, PartitionMemory]

@@ -1,0 +1,60 @@
+"""Two processes on one ledger: a look knows what others have saved, also while it has not saved its own (F6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from retention_cli.core.model import EventMax
+from retention_cli.memory.interface import LogNow, Rows
+from retention_cli.memory.ledger import Ledger
+
+IDS = {"a": "x"}
+
+
+def look(ledger: Ledger, groups: Mapping[str, int], now_ms: int, *, save: bool = False) -> dict[str, Rows]:
+    """Look at the commits of these groups on one partition; return the groups that are gone, and where they count."""
+    ledger.begin(IDS)
+    for name, offset in groups.items():
+        ledger.saw_group(name, {"a": [(0, offset, 1)]}, now_ms, 0)
+    gone = {name: rows for name, _seen_ms, rows in ledger.gone_groups(groups, 0)}
+    ledger.judge(lambda _place: LogNow(1_000, 1), ("a",), [])
+    if save:
+        ledger.save(now_ms)
+    return gone
+
+
+@pytest.mark.parametrize("rechecks", [0, 1, 2])
+def test_a_recheck_knows_a_group_that_another_run_saw_since_the_one_before(tmp_path: Path, rechecks: int) -> None:
+    """It is gone by now, and counts where it stood; so does a group that another run has seen go back."""
+    with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
+        look(mine, {"g": 500}, 1_000, save=True)
+        for number in range(rechecks):
+            look(mine, {"g": 501 + number}, 100_000 + number)
+        look(theirs, {"g": 100, "h": 50}, 200_000, save=True)
+        assert look(mine, {}, 300_000) == {"g": {"a": [(0, 100, 1)]}, "h": {"a": [(0, 50, 1)]}}
+
+
+def test_what_was_not_saved_yet_stays_and_is_saved_with_theirs(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
+        look(mine, {"g": 500, "old": 7}, 1_000, save=True)
+        look(mine, {"g": 501, "old": 7, "new": 3}, 100_000)
+        one = mine.partition("a", "x", 0)
+        one.newest, one.changed = EventMax(5_000, 12), True
+        look(theirs, {"h": 50}, 200_000)
+        other = theirs.partition("a", "x", 0)
+        other.newest, other.changed = EventMax(9_000, 40), True
+        theirs.forget_group("old")
+        theirs.save(200_000)
+        assert look(mine, {"g": 501, "new": 3}, 300_000) == {"h": {"a": [(0, 50, 1)]}}
+        assert mine.partition("a", "x", 0) is one
+        assert one.newest == EventMax(9_000, 40)
+        mine.save(300_000)
+    with Ledger(tmp_path / "c") as again:
+        again.begin(IDS)
+        counted = {name: group.counted["a", 0].offset for name, group in again.groups().items()}
+        assert counted == {"g": 501, "new": 3, "h": 50}
+        assert again.partition("a", "x", 0).newest == EventMax(9_000, 40)
