@@ -237,6 +237,19 @@ def test_a_listing_that_fails_makes_floors_unknown_and_the_forced_level_goes_on(
     assert any("lose unread records is unknown" in note.text for note in plan.notes)
 
 
+def test_groups_of_a_coordinator_that_is_not_among_the_brokers_named_hold(
+    world: World, topic: str, answer: Callable
+) -> None:
+    """F9: whoever lists the groups of the brokers that metadata names would never ask it, and miss them without an error."""
+    world.commit(f"{topic}-slow", topic, 3)
+    assert world.decide(consumed(topic), topic).trim_to == 3
+    with reader_for(world.bootstrap) as reader:
+        hidden = reader.coordinators([f"{topic}-slow"])[f"{topic}-slow"]
+    answer("metadata", lambda _call, said: replace(said, brokers=said.brokers - {hidden}))
+    decision = world.decide(consumed(topic), topic)
+    assert (decision.action, codes(decision)) == ("hold", {"F9"})
+
+
 def test_records_that_can_not_be_read_hold_what_only_they_could_settle(world: World, answer: Callable) -> None:
     """A look-up that says −1 and can't be settled is unknown: no keep, no guess."""
     topic = world.topic()

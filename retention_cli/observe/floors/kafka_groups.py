@@ -261,8 +261,9 @@ def _offsets_leaders(metadata: ClusterMetadata) -> dict[int, tuple[int | None, i
 
 
 def _without_leader(metadata: ClusterMetadata) -> Reason | None:
+    """Return which coordinators' partitions no broker leads that will be asked to list its groups; None if none is."""
     leaders = _offsets_leaders(metadata)
-    offline = sorted(partition for partition, (leader, _) in leaders.items() if leader is None)
+    offline = sorted(partition for partition, (leader, _) in leaders.items() if leader not in metadata.brokers)
     if not offline:
         return None
     named = ", ".join(f"{OFFSETS_TOPIC}-{partition}" for partition in offline[:3])
