@@ -104,10 +104,14 @@ def read_percent(value: object) -> float:
 
 
 def read_ceiling(value: object) -> float:
-    """Read a percentage that is more than 0."""
+    """Read a percentage that is more than 0. A number below 1 may be a share, which asks for far less."""
     percent = read_percent(value)
     if percent == 0:
         raise ValueError("0 % would ask for everything on the disk: 100 is off")
+    if percent < 1 and not isinstance(value, str):
+        raise ValueError(
+            f"{shown(value)} is less than one percent: write 80 for 80 %, or '{percent:g}%' if that is meant"
+        )
     return percent
 
 

@@ -62,7 +62,7 @@ Ceiling = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "number", "exclusiveMinimum": 0, "maximum": 100},
+                {"type": "number", "minimum": 1, "maximum": 100},
                 {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"},
             ]
         }

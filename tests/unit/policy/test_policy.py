@@ -220,6 +220,10 @@ def test_named_in_full_is_a_pattern_equal_to_the_name_and_no_other() -> None:
         ("version: 1\ntopics:\n  -\n", "kretain.yaml:3: topics: an entry is empty"),
         ("version: 1\ntopics:\n  - match: 're:(?!a).*'\n", "kretain.yaml:3: match: 're:(?!a).*' is not a regular"),
         ("version: 1\ntopics:\n  - match: [1]\n", "1 is not a name"),
+        (
+            "version: 1\ndisks: {log.retention.disk.usage.percent: 0.8}\ntopics: [{match: t}]\n",
+            "kretain.yaml:2: log.retention.disk.usage.percent: 0.8 is less than one percent: write 80 for 80 %, or '0.8%'",
+        ),
         ("version: 1\nlimits: {max.percent: 101}\ntopics: [{match: t}]\n", "101 is not a percentage"),
         ("version: 1\nlimits: {max.bytes: 5 apples}\ntopics: [{match: t}]\n", "'5 apples' is not a size"),
         ("version: 1\nlimits: {max.records: -1}\ntopics: [{match: t}]\n", "-1 is less than 0"),
