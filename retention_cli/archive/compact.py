@@ -174,7 +174,10 @@ def _remove(store: Store, joined: Manifest, parts: Iterable[Manifest]) -> None:
 
 
 def _is_still(store: Store, part: Manifest) -> bool:
+    """Return whether a part is as it was read: not archived anew meanwhile, nor deleted by another compaction."""
     try:
+        if store.size(part.path) is None:
+            return False
         return load(store, place_at(part.source, part.start, part.end)) == part
     except DamagedError:
         return False

@@ -89,6 +89,23 @@ def test_small_segments_become_one_with_the_same_records(tmp_path: Path) -> None
     assert catalog(store).segments == [joined]
 
 
+def test_what_another_compaction_has_deleted_meanwhile_is_no_error(tmp_path: Path) -> None:
+    """Both found what a killed one left over."""
+    store = Store(str(tmp_path))
+    segments(store, (0, 10, 0), (10, 20, 0))
+    before = {path: store.read(path) for path in store.files()}
+    run(store)
+    for path, text in before.items():
+        store.write(path, text)
+    one = catalog(store)
+    work = plan_compaction(one.segments)
+    assert len(work.leftovers) == 2
+    for _ in range(2):
+        assert compact(store, one, work, lambda: AT).problems == []
+    assert content(store) == log(0, 20)
+    assert len(store.files()) == 2
+
+
 def test_no_mark_of_a_part_is_lost(tmp_path: Path) -> None:
     """A joined segment is of a log only where that has each of its parts (M1)."""
     store = Store(str(tmp_path))
