@@ -10,6 +10,9 @@ import sys
 from importlib.util import find_spec, module_from_spec
 from typing import Any
 
+_TOLD = frozenset({"__all__", "__author__", "__copyright__", "__license__", "__title__", "__version__"})
+"""What a package says of itself, for whoever uses it beside kretain's API."""
+
 
 def _without_its_clients(package: str) -> None:
     """Let ``import kafka.net`` and the like leave out what ``kafka/__init__.py`` imports besides.
@@ -23,7 +26,8 @@ def _without_its_clients(package: str) -> None:
     module, loader = module_from_spec(spec), spec.loader
 
     def whole(name: str) -> Any:
-        if name.startswith("__") or find_spec(f"{package}.{name}") is not None:  # a submodule that is not imported yet
+        asked_by_python = name.startswith("__") and name not in _TOLD
+        if asked_by_python or find_spec(f"{package}.{name}") is not None:  # a submodule that is not imported yet
             raise AttributeError(name)
         del module.__getattr__
         loader.exec_module(module)
