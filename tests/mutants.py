@@ -30,6 +30,7 @@ _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
 _POSITIONS: Final = "observe/floors/sources/positions.py"
 _REPLICA: Final = "observe/floors/sources/replica.py"
 _PROOF: Final = "observe/floors/sources/proof.py"
+_WALK: Final = "engines/spark/walk_slabs.py"
 _REMEMBER: Final = "engines/spark/remember.py"
 
 MUTANTS: Final = (
@@ -121,6 +122,33 @@ MUTANTS: Final = (
         "Spark: unproven memories are kept", _REMEMBER, "        if isinstance(proven, Unknown):", "        if False:"
     ),
     Mutant("Spark: a group is not seen again", _REMEMBER, "            ledger.saw_again(", "            bool("),
+    Mutant("R6: the walk reaches too little", "disks/solve/steps.py", "upto >= remaining[disk]", "upto > 0"),
+    Mutant(
+        "R6: of its steps a disk loses bytes", "disks/solve/steps.py", "np.add.reduceat(size, begins)", "size[ends]"
+    ),
+    Mutant(
+        "R6 over Spark: another topic's segments go",
+        _WALK,
+        "    if not ours.all():\n",
+        "    if False:\n",
+    ),
+    Mutant("R6 over Spark: what can't be judged goes", _WALK, "    if OF_BROKEN in numbers:", "    if False:"),
+    Mutant(
+        "R6 over Spark: the walk frees nothing", _WALK, "if (trims := others.get(OF_TRIMS)) is not None:", "if False:"
+    ),
+    Mutant("R6 over Spark: a partition may be named twice", _WALK, "np.bincount(of_facts, minlength=count)", "1"),
+    Mutant(
+        "an inventory over Spark: any file will do",
+        "engines/spark/inventory_runs.py",
+        "if footer_digest(opened) != piece.digest:",
+        "if False:",
+    ),
+    Mutant(
+        "an inventory over Spark: runs are not compared",
+        "engines/spark/inventory_checks.py",
+        "    if flaw is None and not adjacent.all():",
+        "    if False:",
+    ),
     Mutant("F7: a position that is gone is let be", _OUTSIDE, "recall.complete(sink, key, one.rows)", "bool(key)"),
     Mutant(
         "F7: a source that failed is let be",
@@ -175,6 +203,8 @@ NEAREST: Final = {
     "plan/": ("tests/kafka/test_trim.py",),
     "audit/": ("tests/kafka/test_who_deleted.py",),
     "engines/spark/remember": ("tests/simulation/test_spark_cut.py", "tests/spark/test_local.py"),
+    "engines/spark/walk": ("tests/spark/test_segment_rules.py",),
+    "engines/spark/inventory": ("tests/spark/test_segment_rules.py",),
     "engines/spark/": ("tests/spark/test_local.py",),
 }
 """Which tests on brokers are nearest, by how a file's path begins."""

@@ -143,7 +143,8 @@ class Clusters:
                             log_bytes=log_bytes,
                             largest_timestamp=time,
                             active=last and chance.random() < 0.9,
-                            topic_id=topic_id,
+                            topic_id="after" if last and end == 23 else topic_id,  # never by a scan: two of a replica
+                            leader_epoch=None if end % 5 == 0 else n,
                         )
                     )
                 if chance.random() < 0.1:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
@@ -17,15 +16,17 @@ from retention_cli.decide.decision import Limit
 from retention_cli.disks.inventory.inventory import InventoryError
 from retention_cli.disks.inventory.inventory import read_inventory as read_here
 from retention_cli.disks.solve.inventory_view import InventoryView
+from retention_cli.disks.solve.leaving import Leaving
 from retention_cli.disks.solve.oldest_first import OldestFirst
 from retention_cli.disks.solve.oldest_first import oldest_first as local_oldest_first
 from retention_cli.disks.solve.outcome import SHOWN, outcome_as_json
 from retention_cli.disks.solve.room import Room
-from retention_cli.engines.spark import disk_rows, inventory
+from retention_cli.engines.spark import inventory
 from retention_cli.engines.spark.inventory import SparkInventory, read_inventory
-from retention_cli.engines.spark.oldest_first import oldest_first
+from retention_cli.engines.spark.oldest_first import Walk, oldest_first
+from retention_cli.engines.spark.scanned_replicas import scanned_replicas
 from retention_cli.engines.spark.schemas import REASON
-from retention_cli.engines.spark.segment_rules import bases, tails
+from retention_cli.engines.spark.segment_rules import bases, log_bytes, tails
 from retention_cli.policy.settings import DiskRules, Settings
 from tests.spark.inventories import Clusters, row, write
 from tests.unit.facts import NOW, Log, topic
@@ -44,7 +45,7 @@ class Both:
         self.here = read_here(paths)
         self.inventory: SparkInventory = read_inventory(session, paths)
 
-    def local(self) -> OldestFirst:
+    def local(self, leaving: list[Leaving] | None = None) -> OldestFirst:
         known = self.clusters
         return local_oldest_first(
             self.view.segment_table(known.ids),
@@ -53,7 +54,7 @@ class Both:
             known.starts,
             known.decided,
             known.limits,
-            known.leaving,
+            known.leaving if leaving is None else leaving,
         )
 
     def partitions(self) -> Any:
@@ -97,9 +98,11 @@ def both(local_spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     clusters, chance = Clusters(), random.Random(5)
     for number in range(CLUSTERS):
         clusters.add(number, chance)
-    local_spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "7")  # replicas lie in several
-    found = Both(local_spark, clusters, tmp_path_factory.mktemp("inventory") / "all")
-    local_spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inventory, "ROWS_A_BATCH", 7)  # replicas lie in several batches,
+        patch.setattr(inventory, "ROWS_A_TASK", 100)  # of several tasks,
+        patch.setattr(inventory, "ROWS_A_SLAB", 300)  # and in several slabs
+        found = Both(local_spark, clusters, tmp_path_factory.mktemp("inventory") / "all")
     yield found
     found.inventory.close()
 
@@ -112,18 +115,24 @@ def test_the_inventory_says_the_same_of_itself(both: Both) -> None:
     assert (both.inventory.files, both.inventory.cluster_id) == (both.here.files, "c")
 
 
-@pytest.mark.parametrize("sieve_from", [pytest.param(10**9, marks=pytest.mark.thorough), 0])
-def test_the_oldest_go_first_as_they_do_here(both: Both, sieve_from: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_takes_each_slab_to_a_task_of_its_own(both: Both) -> None:
+    """By the hash of its key: a Spark with another hash would be slower, not wrong."""
+
+    def count(batches: Iterator[Any]) -> Iterator[Any]:
+        found = {key for batch in batches for key in batch.column(0).to_pylist()}
+        yield pa.RecordBatch.from_pydict({"keys": pa.array([len(found)], pa.int64())})
+
+    rows = both.inventory.slabs.select("key").mapInArrow(count, "keys bigint").collect()
+    assert len(rows) == len(both.inventory.keys) > 3
+    assert {row["keys"] for row in rows} == {1}
+
+
+def test_the_oldest_go_first_as_they_do_here(both: Both) -> None:
     """Bounds, what each disk comes to, and what stays unknown."""
-    monkeypatch.setattr(disk_rows, "SIEVE_FROM", sieve_from)
     here = both.local()
-    partitions = both.partitions()
-    with oldest_first(both.inventory, both.clusters.disks, RULES, partitions, both.clusters.leaving) as there:
-        bounds = {TopicPartition(row[0], row[1]): row["bound"] for row in there.bounds.collect()}
-        unknown = {
-            TopicPartition(row[0], row[1]): [(one["code"], one["text"]) for one in row["reasons"]]
-            for row in there.unknown.collect()
-        }
+    there = oldest_first(both.inventory, both.clusters.disks, RULES, both.partitions(), both.clusters.leaving)
+    bounds = there.bounds
+    unknown = {tp: [(one.code, one.text) for one in why.reasons] for tp, why in there.unknown.items()}
     assert bounds == here.bounds
     assert len(bounds) > CLUSTERS // 3
     for one, other in zip(there.outcomes, here.outcomes, strict=True):
@@ -165,12 +174,56 @@ def test_tails_are_counted_as_they_are_here(both: Both) -> None:
     assert len(set(offsets)) > 20
 
 
+def test_replicas_are_summed_up_as_they_are_here(both: Both) -> None:
+    """What is compared with the cluster before rows are believed (R6)."""
+    known = both.clusters
+    here = {(one.broker, one.dir, one.tp): one for one in both.view.replicas(known.starts)}
+    there = [*scanned_replicas(both.inventory, known.starts)]
+    assert {(one.broker, one.dir, one.tp): one for one in there} == here
+    assert len(there) == len(here) > 3 * CLUSTERS
+    assert {one.topic_id for one in there} == {"now", "before", "after", None}
+    assert {one.leader_epoch for one in there} > {None, 0, 1, 2}
+    assert any(one.live_bytes < one.log_bytes - one.active_bytes for one in there)
+
+
+def test_the_bytes_of_trims_are_what_they_are_here(both: Both) -> None:
+    """Exact at boundaries, in proportion within a segment, and none where the inventory has not all of it."""
+    known, chance = both.clusters, random.Random(3)
+    trims = {}
+    for tp in sorted(known.leaders):
+        start = known.starts.get(tp, 0)
+        trims[tp] = (start, start + chance.randint(1, 40))
+    rows = [
+        {"topic": tp.topic, "partition": tp.partition, "topic_id": known.ids.get(tp), "leader": known.leaders[tp]}
+        | {"log_start": low, "trim_to": high}
+        for tp, (low, high) in trims.items()
+    ]
+    frame = both.frame(rows, "topic_id log_start trim_to", leader=pa.int32())
+    found = {
+        TopicPartition(row[0], row[1]): (row["size"], row["exact"])
+        for row in log_bytes(both.inventory, frame).collect()
+    }
+    assert found == both.view.log_bytes(trims, known.leaders, known.ids)
+    assert {exact for _, exact in found.values()} == {True, False}
+    assert CLUSTERS // 3 < len(found) < len(trims)
+
+
+def test_a_walk_may_be_repeated_with_more_that_is_leaving(both: Both) -> None:
+    """As it is until the bytes that its own bounds free are counted: the first pass is not made again."""
+    known = both.clusters
+    more = [one._replace(doubted_bytes=one.doubted_bytes + 9) for one in known.leaving]
+    with Walk(both.inventory, known.disks, RULES, both.partitions()) as walk:
+        first, second = walk.oldest_first(known.leaving), walk.oldest_first(more)
+    assert first.bounds == both.local().bounds
+    assert second.bounds == both.local(more).bounds != first.bounds
+
+
 def test_nothing_goes_where_no_disk_is_too_full(both: Both) -> None:
     roomy = [replace(disk, room=Room(10**9, 1, 1)) for disk in both.clusters.disks]
-    with oldest_first(both.inventory, roomy, RULES, both.partitions()) as found:
-        assert found.bounds.collect() == []
-        assert not any(one.freed_bytes or one.short_bytes or one.in_the_way for one in found.outcomes)
-        assert any(one.other_rules_bytes for one in found.outcomes)
+    found = oldest_first(both.inventory, roomy, RULES, both.partitions())
+    assert found.bounds == {}
+    assert not any(one.freed_bytes or one.short_bytes or one.in_the_way for one in found.outcomes)
+    assert any(one.other_rules_bytes for one in found.outcomes)
 
 
 def test_an_inventory_that_changes_meanwhile_is_refused(both: Both) -> None:
@@ -182,6 +235,7 @@ def test_an_inventory_that_changes_meanwhile_is_refused(both: Both) -> None:
 
 TP = TopicPartition("orders", 0)
 GOOD = [row(1, "/a", TP, base, base + 10, largest_timestamp=base) for base in range(0, 100, 10)]
+OTHER = [one | {"mtime": 2} for one in GOOD]
 APART = [*GOOD, row(1, "/b", TP, 0, 10), *GOOD[:1]]
 LAPPING = [*GOOD[:4], GOOD[4] | {"next_offset": 51}, *GOOD[5:]]
 
@@ -196,16 +250,15 @@ LAPPING = [*GOOD[:4], GOOD[4] | {"next_offset": 51}, *GOOD[5:]]
     ],
 )
 def test_rows_that_no_scan_writes_are_refused_as_they_are_here(
-    local_spark: Any, tmp_path: Path, rows: list[Any], said: str
+    local_spark: Any, tmp_path: Path, rows: list[Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where two batches meet: they hold five rows here."""
     folder = write(tmp_path / "all", rows, {}, ordered=False)
     with pytest.raises(InventoryError) as here:
         read_here([folder])
-    local_spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "5")
+    monkeypatch.setattr(inventory, "ROWS_A_BATCH", 5)
     with pytest.raises(InventoryError) as there:
         read_inventory(local_spark, [folder])
-    local_spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert said in str(here.value)
     assert str(there.value) == str(here.value)
 
@@ -213,13 +266,16 @@ def test_rows_that_no_scan_writes_are_refused_as_they_are_here(
 def test_executors_must_read_the_files_that_this_process_sees(
     local_spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, there = write(tmp_path / "here", GOOD, {}), write(tmp_path / "there [1]", GOOD[1:], {})
-    address = inventory.file_address
-    monkeypatch.setattr(inventory, "file_address", lambda path: address(there / path.name))
-    monkeypatch.setattr(inventory, "unquote", lambda path: unquote(path).replace("there [1]", "here"))
+    here, fewer, other = (
+        write(tmp_path / name, rows, {}) for name, rows in (("here", GOOD), ("fewer", GOOD[1:]), ("[1]", OTHER))
+    )
+    monkeypatch.setattr(inventory, "place_of", lambda path: str(fewer / path.name))
     with pytest.raises(InventoryError, match="has 10 rows here, and 9 where Spark reads it: it must lie, by the same"):
         read_inventory(local_spark, [here])
-    monkeypatch.setattr(inventory, "file_address", lambda path: "file:///nowhere" + str(path))
+    monkeypatch.setattr(inventory, "place_of", lambda path: str(other / path.name))
+    with pytest.raises(InventoryError, match="is another file where Spark reads it: it must lie, by the same path"):
+        read_inventory(local_spark, [here])
+    monkeypatch.setattr(inventory, "place_of", lambda path: f"/nowhere/{path.name}")
     with pytest.raises(
         InventoryError, match=r"Spark can't read the inventory: .*; it must lie, by the same path"
     ) as found:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from retention_cli.core.extras import arrow
 from retention_cli.core.file_words import parquet_problem
@@ -16,6 +18,8 @@ from retention_cli.disks.inventory import doubts
 from retention_cli.disks.inventory.table import COLUMNS, FORMAT, LATER, METADATA_KEY, schema
 
 _DICTIONARY: Final = ("dir", "topic", "topic_id", "problem")
+_TRAILER: Final = 8
+"""The last bytes of a Parquet file: its footer's length, and a magic number."""
 
 
 class InventoryError(Exception):
@@ -123,11 +127,21 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's footer: ``rows`` is the number of rows, ``incomplete`` the replicas that its scan could not read."""
+    """A file's footer.
+
+    ``groups`` are the rows of its row groups, ``incomplete`` the replicas that its scan could not read. ``digest`` is
+    of the footer's bytes: another process that finds the same digest reads the same file.
+    """
 
     about: InventoryFile
     incomplete: dict[tuple[int, str, int], str]
-    rows: int
+    groups: tuple[int, ...]
+    digest: bytes
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(self.groups)
 
 
 def read_footer(path: Path) -> Footer:
@@ -136,13 +150,21 @@ def read_footer(path: Path) -> Footer:
     Raises:
         InventoryError: it can't be read, is of another format, or lacks columns.
     """
-    with _reading(path), arrow("pyarrow.parquet").ParquetFile(path) as file:
+    with _reading(path), path.open("rb") as opened, arrow("pyarrow.parquet").ParquetFile(opened) as file:
         about, incomplete, written = _about(path, (file.metadata.metadata or {}).get(METADATA_KEY))
         _check_columns(path, file.schema_arrow)
-        rows = int(file.metadata.num_rows)
-        if written not in (None, rows):
-            raise InventoryError(f"{path} has {rows:,} rows, and its scan wrote {written:,}: scan again")
-        return Footer(about, incomplete, rows)
+        groups = tuple(int(file.metadata.row_group(n).num_rows) for n in range(file.metadata.num_row_groups))
+        if written not in (None, sum(groups)):
+            raise InventoryError(f"{path} has {sum(groups):,} rows, and its scan wrote {written:,}: scan again")
+        return Footer(about, incomplete, groups, footer_digest(opened))
+
+
+def footer_digest(file: BinaryIO) -> bytes:
+    """Return the digest of an open Parquet file's footer, which has the place and the statistics of all its pages."""
+    file.seek(-_TRAILER, os.SEEK_END)
+    length = int.from_bytes(file.read(4), "little")
+    file.seek(-_TRAILER - length, os.SEEK_END)
+    return hashlib.sha256(file.read(length)).digest()
 
 
 @contextmanager
@@ -238,12 +260,13 @@ def doubt(path: Path | str, about: InventoryFile, table: Any) -> None:
         InventoryError: it has; the text names the first one.
     """
     if (lacking := doubts.lacking(table)) is not None:
-        raise InventoryError(f"{path}: {lacking}: scan again")
-    if (wrong := doubts.wrong(table, about.broker)) is not None:
-        raise InventoryError(f"{path}: {doubts.row_name(table, wrong[0])} {wrong[1]}: scan again")
-    starts = doubts.starts(table)
-    if (wrong := doubts.disordered(table, starts)) is not None:
-        raise InventoryError(f"{path}: {doubts.row_name(table, wrong[0])} {wrong[1]}: scan again")
+        raise InventoryError(f"{path}: {lacking.text}: scan again")
+    starts: Any = None
+    if (wrong := doubts.wrong(table, about.broker)) is None:
+        starts = doubts.starts(table)
+        wrong = doubts.disordered(table, starts)
+    if wrong is not None:
+        raise InventoryError(f"{path}: {doubts.row_name(table, wrong.row)} {wrong.text}: scan again")
     seen: set[tuple[str, str, int]] = set()
     for replica in _replicas(table, starts):
         if replica in seen:

@@ -11,10 +11,8 @@ import numpy as np
 from retention_cli.core.extras import arrow
 from retention_cli.core.model import TopicPartition
 from retention_cli.disks.inventory.inventory import InventoryError
-from retention_cli.disks.solve.segments import UNDATED, Ints, Segments
+from retention_cli.disks.solve.segments import NO_END, UNDATED, Ints, Segments
 
-NO_END: Final = 2**63 - 1
-"""The next offset of a segment whose end is unknown: it is never wholly below a bound."""
 _NUMBERS: Final = ("base_offset", "next_offset", "bytes", "largest_timestamp")
 _SPARSE: Final = 4
 """If there are more than this many possible partition numbers per row, partitions are numbered by sorting."""
@@ -66,10 +64,10 @@ def encoded(column: Callable[[str], Any]) -> EncodedSegments:
     Raises:
         InventoryError: a row lacks a required value.
     """
-    topics, topic = _words(column("topic"))
+    topics, topic = words(column("topic"))
     partition, partitions = _partitions(topics, topic, _whole(column("partition"), "partition").astype(np.int32))
     del topic
-    paths, path = _words(column("dir"))
+    paths, path = words(column("dir"))
     brokers, broker = np.unique(_whole(column("broker"), "broker"), return_inverse=True)
     key = broker * max(1, len(paths)) + path
     used, disk = np.unique(key, return_inverse=True)
@@ -100,8 +98,8 @@ def _whole(column: Any, name: str, instead: int | None = None) -> Ints:
     return numbers
 
 
-def _words(column: Any) -> tuple[list[str], Ints]:
-    """Return the distinct texts, sorted, and each row's number among them."""
+def words(column: Any) -> tuple[list[str], Ints]:
+    """Return a column's distinct texts, sorted, and each row's number among them."""
     if column.null_count:
         raise InventoryError("the inventory has rows without a topic or a dir")
     if not arrow().types.is_dictionary(column.type):
@@ -109,11 +107,11 @@ def _words(column: Any) -> tuple[list[str], Ints]:
     whole = column.unify_dictionaries().combine_chunks()
     if hasattr(whole, "chunks"):  # older pyarrow returns a chunked array of one chunk
         whole = whole.chunk(0) if whole.num_chunks else arrow().array([], column.type)
-    words = whole.dictionary.to_pylist()
-    ranks = np.empty(len(words), dtype=np.int32)
-    order = sorted(range(len(words)), key=words.__getitem__)
-    ranks[order] = np.arange(len(words), dtype=np.int32)
-    return [words[n] for n in order], ranks[whole.indices.to_numpy(zero_copy_only=False)]
+    found = whole.dictionary.to_pylist()
+    ranks = np.empty(len(found), dtype=np.int32)
+    order = sorted(range(len(found)), key=found.__getitem__)
+    ranks[order] = np.arange(len(found), dtype=np.int32)
+    return [found[n] for n in order], ranks[whole.indices.to_numpy(zero_copy_only=False)]
 
 
 def _partitions(topics: list[str], topic: Ints, index: Ints) -> tuple[Ints, list[TopicPartition]]:

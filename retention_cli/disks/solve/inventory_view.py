@@ -14,9 +14,10 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown
 from retention_cli.disks.inventory.inventory import Inventory, InventoryFile
 from retention_cli.disks.solve.borne_out import ScannedReplica
-from retention_cli.disks.solve.dictionary import NO_END, EncodedSegments, encoded
+from retention_cli.disks.solve.dictionary import EncodedSegments, encoded
 from retention_cli.disks.solve.oldest_first import SegmentTable
 from retention_cli.disks.solve.segments import Flags, Ints, Segments
+from retention_cli.disks.solve.summed import summed
 from retention_cli.disks.solve.tails import bytes_between, exact_tails, exact_topic_tails
 from retention_cli.policy.settings import Settings
 
@@ -103,25 +104,13 @@ class InventoryView:
             np.concatenate(([True], (s.disk[1:] != s.disk[:-1]) | (s.partition[1:] != s.partition[:-1])))
         )
         starts = np.array([log_starts.get(tp, 0) for tp in names], dtype=np.int64)
-        ends = np.where(s.next_offset == NO_END, -1, s.next_offset)
-        live = ~s.active & (s.next_offset > starts[s.partition])
-        indexes = np.maximum(s.size_bytes - self._log_bytes, 0)
         ids = {number: word for word, number in self._id_numbers.items()}
         columns = (
             s.disk[first],
             s.partition[first],
             np.minimum.reduceat(self._ids, first),
             np.maximum.reduceat(self._ids, first),
-            np.add.reduceat(s.active.astype(np.int64), first),
-            np.maximum.reduceat(np.where(s.active, s.base_offset, -1), first),
-            np.minimum.reduceat(s.base_offset, first),
-            np.maximum.reduceat(s.base_offset, first),
-            np.maximum.reduceat(ends, first),
-            np.add.reduceat(self._log_bytes, first),
-            np.add.reduceat(np.where(live, self._log_bytes, 0), first),
-            np.add.reduceat(np.where(s.active, np.minimum(self._log_bytes, s.size_bytes), 0), first),  # preallocated
-            np.add.reduceat(indexes, first),
-            np.add.reduceat(np.where(s.active | live, 0, indexes), first),
+            *summed(s, self._log_bytes, starts[s.partition], first),
             np.maximum.reduceat(self._epochs, first),
         )
         for disk, partition, low, high, *numbers in zip(*(one.tolist() for one in columns), strict=True):

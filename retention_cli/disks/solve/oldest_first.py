@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from retention_cli.core.model import Maybe, TopicPartition, Unknown
 from retention_cli.decide.decision import Limit
 from retention_cli.disks.solve.blockers import Remaining, in_the_way
-from retention_cli.disks.solve.dictionary import NO_END, EncodedSegments
+from retention_cli.disks.solve.dead import DeadReplicas, dead_replicas, dead_segments, still_there
+from retention_cli.disks.solve.dictionary import EncodedSegments
 from retention_cli.disks.solve.leaving import Leaving
 from retention_cli.disks.solve.outcome import Blocker, DiskOutcome
 from retention_cli.disks.solve.room import Disk, excess_bytes, mostly_others, named
-from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
+from retention_cli.disks.solve.segments import NO_END, Flags, Ints, Segments
 from retention_cli.disks.solve.water_level import NO_LEVEL, WaterLevel, water_level
 from retention_cli.policy.settings import DiskRules
 
 NO_SEGMENTS: Final = Unknown.because("R6", "the inventory has no segments of it: scan again")
 NOTHING_HELD: Final[Mapping[TopicPartition, Unknown]] = {}
+NONE_UNNAMED: Final[Mapping[int, int]] = {}
 UNMANAGED: Final = Unknown.because("R6", "the policy does not manage it")
 
 
@@ -97,7 +99,9 @@ def oldest_first(
     excess = np.array([*above, 0], dtype=np.int64)
     scanned = np.zeros(len(names), dtype=np.bool_)
     scanned[segments.partition] = True
-    segments, dead = _without_dead(segments, segment_table.log_bytes, starts, names, disks)
+    below = dead_segments(segments, starts)
+    dead = dead_bytes(dead_replicas(segments, segment_table.log_bytes, below), names, disks)
+    segments = segments.take(np.flatnonzero(~below)) if below.any() else segments
     possible = np.zeros(len(disks) + 1, dtype=np.int64)
     for n, away in enumerate(leaving):
         dead[n] += away.known_bytes
@@ -105,10 +109,11 @@ def oldest_first(
     result = water_level(segments, start, limit, excess - dead - possible)
     bounds = {names[n]: int(result.bound[n]) for n in np.flatnonzero(result.bound > start).tolist()}
     blockers = _blockers(segments, result, limit, names, blocked, limits)
-    outcomes = _outcomes(disks, rules, unknown, excess, dead, leaving, result, blockers)
+    freed = FreedBytes(dead, result.already_freed, result.freed, result.short, result.level_ms)
+    outcomes = outcomes_of(disks, rules, unknown, excess, leaving, freed, blockers)
     stopped = {names[n]: why for n, why in blocked.items()}
     present = frozenset(names[n] for n in np.flatnonzero(scanned).tolist())
-    return OldestFirst(bounds, outcomes, _unknown_partitions(outcomes, limits, stopped, present))
+    return OldestFirst(bounds, outcomes, unknown_partitions(outcomes, limits, stopped, present.__contains__))
 
 
 def broken_partitions(incomplete: Mapping[tuple[int, str, int], str]) -> dict[TopicPartition, Unknown]:
@@ -119,22 +124,30 @@ def broken_partitions(incomplete: Mapping[tuple[int, str, int], str]) -> dict[To
     }
 
 
-def _unknown_partitions(
+def unknown_partitions(
     outcomes: Sequence[DiskOutcome],
-    limits: Mapping[TopicPartition, Maybe[Limit]],
+    managed: Container[TopicPartition],
     stopped: Mapping[TopicPartition, Unknown],
-    present: frozenset[TopicPartition],
+    present: Callable[[TopicPartition], bool],
 ) -> dict[TopicPartition, Unknown]:
+    """Return why R6 could not judge managed partitions, on disks that are, or may be, above their ceilings.
+
+    Args:
+        outcomes: the result for each disk.
+        managed: the partitions that R6 may trim.
+        stopped: the inventory's partitions that it must not trim, or of which that is unknown, with the reason.
+        present: returns whether the inventory has any segment of a partition.
+    """
     found: dict[TopicPartition, Unknown] = {}
     for one in outcomes:
         if not concerned(one):
             continue
         for tp in one.disk.replicas:
-            if tp not in limits:
+            if tp not in managed:
                 continue
             if one.unknown is not None:
                 why: Unknown | None = named(one.disk, one.unknown)
-            elif tp not in present:
+            elif not present(tp):
                 why = NO_SEGMENTS
             else:
                 why = stopped.get(tp) or (None if one.waits is None else named(one.disk, one.waits))
@@ -185,32 +198,19 @@ def _unknown(disk: Disk, rules: DiskRules, covered: AbstractSet[tuple[int, str]]
     return None
 
 
-def _without_dead(
-    segments: Segments, log_bytes: Ints, log_start: Ints, names: Sequence[TopicPartition], disks: Sequence[Disk]
-) -> tuple[Segments, Ints]:
-    """Return the segments without those below S, and per disk how many bytes of these are likely still on it.
+def dead_bytes(found: DeadReplicas, names: Sequence[TopicPartition], disks: Sequence[Disk]) -> Ints:
+    """Return, by disk number, how many dead bytes are likely still on the disk; the last number is no disk's.
 
-    A broker sweeps them within minutes, so those of an old inventory no longer exist. A replica whose current size is
-    that of its live segments has none left.
+    Args:
+        found: the replicas with dead segments.
+        names: the partitions by number.
+        disks: all disks, with their replicas' current sizes.
     """
-    dead_bytes = np.zeros(len(disks) + 1, dtype=np.int64)
-    dead = (segments.next_offset <= log_start[segments.partition]) & ~segments.active
-    if not dead.any():
-        return segments, dead_bytes
-    key = segments.disk.astype(np.int64) * len(names) + segments.partition
-    holding, at = np.unique(key[dead], return_inverse=True)
-    below = add_up(log_bytes[dead], at, len(holding))
-    place = np.minimum(np.searchsorted(holding, key), len(holding) - 1)
-    alive = (holding[place] == key) & ~dead
-    above = add_up(log_bytes[alive], place[alive], len(holding))
-    for one, gone, left in zip(holding.tolist(), below.tolist(), above.tolist(), strict=True):
-        disk, partition = divmod(one, len(names))
+    total = np.zeros(len(disks) + 1, dtype=np.int64)
+    for disk, partition, below, above in zip(*(column.tolist() for column in found), strict=True):
         if disk < len(disks):
-            now = disks[disk].replicas.get(names[partition], 0)
-            dead_bytes[disk] += min(gone, max(0, now - left))
-    kept = np.flatnonzero(~dead)
-    columns = (getattr(segments, name)[kept] for name in Segments.__slots__)
-    return Segments(*columns), dead_bytes
+            total[disk] += still_there(below, above, disks[disk].replicas.get(names[partition], 0))
+    return total
 
 
 def _blockers(
@@ -251,16 +251,38 @@ def blocker(tp: TopicPartition, size_bytes: int, why: str, allowed: Maybe[Limit]
     return Blocker(tp, size_bytes, allowed.guard, allowed.text)
 
 
-def _outcomes(
+class FreedBytes(NamedTuple):
+    """The bytes that leave each disk, by disk number; as in ``DiskOutcome``. ``level_ms``: ``NO_LEVEL`` for none."""
+
+    dead: Ints
+    other_rules: Ints
+    freed: Ints
+    short: Ints
+    level_ms: Ints
+
+
+def outcomes_of(
     disks: Sequence[Disk],
     rules: DiskRules,
     unknown: Mapping[int, Unknown],
     excess: Ints,
-    dead: Ints,
     leaving: Sequence[Leaving],
-    result: WaterLevel,
+    freed: FreedBytes,
     blockers: Mapping[int, Sequence[Blocker]],
+    unnamed: Mapping[int, int] = NONE_UNNAMED,
 ) -> list[DiskOutcome]:
+    """Return what R6 comes to on each disk.
+
+    Args:
+        disks: all disks that could be read.
+        rules: the policy's disk rules.
+        unknown: why disks can't be judged, by disk number.
+        excess: the bytes by which each disk is above its ceiling.
+        leaving: per disk, the bytes that leave it without R6.
+        freed: the bytes that leave each disk.
+        blockers: the bytes that stay on the disks that are short, the largest first.
+        unnamed: how many more there are, by disk number.
+    """
     away = [*leaving, *(Leaving() for _ in disks)]
     return [
         DiskOutcome(
@@ -268,12 +290,13 @@ def _outcomes(
             percent=rules.percent,
             unknown=unknown.get(n),
             excess_bytes=max(0, int(excess[n])),
-            dead_bytes=int(dead[n]),
-            other_rules_bytes=int(result.already_freed[n]),
-            freed_bytes=int(result.freed[n]),
-            short_bytes=0 if n in unknown else int(result.short[n]),
-            level_ms=None if int(result.level_ms[n]) == NO_LEVEL else int(result.level_ms[n]),
+            dead_bytes=int(freed.dead[n]),
+            other_rules_bytes=int(freed.other_rules[n]),
+            freed_bytes=int(freed.freed[n]),
+            short_bytes=0 if n in unknown else int(freed.short[n]),
+            level_ms=None if int(freed.level_ms[n]) == NO_LEVEL else int(freed.level_ms[n]),
             in_the_way=tuple(blockers.get(n, ())),
+            unnamed=unnamed.get(n, 0),
             doubtful_bytes=away[n].uncertain_bytes,
             unexplained_bytes=away[n].possible_bytes,
         )

@@ -16,6 +16,9 @@ Flags = NDArray[np.bool_]
 UNDATED: Final = -1
 """An unknown largest timestamp, Kafka's own value for none. It never counts as old."""
 
+NO_END: Final = 2**63 - 1
+"""The next offset of a segment whose end is unknown: it is never wholly below a bound."""
+
 
 @dataclass(frozen=True, slots=True)
 class Segments:
@@ -38,6 +41,10 @@ class Segments:
 
     def __len__(self) -> int:
         return len(self.disk)
+
+    def take(self, which: Ints | Flags) -> Segments:
+        """Return some of the rows."""
+        return Segments(*(getattr(self, name)[which] for name in Segments.__slots__))
 
     def check(self, partitions: int, disks: int) -> None:
         """Check that the columns are possible: a wrong number would count bytes that don't exist.

@@ -14,6 +14,10 @@ boundary of each replica is a candidate of its own: so no trim frees nothing.
 Why this needs no loop. The segments that a candidate frees are at or before it in the order. So as long as a disk is
 above its ceiling, it has lost exactly its segments before the walk's position in the order, whatever the other disks
 are like: a running sum over the disk's own segments determines where it stops, and disks are independent.
+
+The steps are functions of their own, so that Spark can run them apart: ages by slabs of whole partitions
+(:mod:`retention_cli.disks.solve.ages`), the walk by disks (:mod:`retention_cli.disks.solve.walk`). Here one slab has
+all partitions, and one walk all disks.
 """
 
 from __future__ import annotations
@@ -23,12 +27,11 @@ from typing import Final
 
 import numpy as np
 
+from retention_cli.disks.solve.ages import ages
 from retention_cli.disks.solve.segments import Flags, Ints, Segments, add_up
+from retention_cli.disks.solve.walk import candidates_of, in_reach, walk
 
 NO_LEVEL: Final = -1
-_INT64_MAX: Final = 2**63 - 1
-_SIEVE: Final = 1 << 21
-"""How many sums the sieve by times has, over all disks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +77,17 @@ def water_level(segments: Segments, start: Ints, limit: Ints, excess: Ints) -> W
     if len(limit) != partitions:
         raise ValueError(f"{partitions} bounds and {len(limit)} limits")
     start, limit, excess = (np.asarray(one, dtype=np.int64) for one in (start, limit, excess))
-    gone = (segments.next_offset <= start[segments.partition]) & ~segments.active
-    already = _bytes_on(segments, gone, disks)
+    gone = wholly_below(segments, start)
+    already = bytes_on(segments, gone, disks)
     remaining = excess - already
-    limit = _dated(segments, gone, limit)
+    rows, age, limit = ages(segments, gone, limit, remaining > 0)
     bound, level = start.copy(), np.full(disks, NO_LEVEL, dtype=np.int64)
-    rows = _candidates(segments, gone, limit, remaining > 0)
     if len(rows):
-        _walk(segments, rows, remaining, bound, level)
-    freed = _bytes_on(segments, wholly_below(segments, bound), disks) - already
+        needed = in_reach(segments.disk[rows], segments.size_bytes[rows], age, remaining)
+        walked = walk(candidates_of(segments, rows[needed], age[needed]), remaining)
+        np.maximum.at(bound, walked.partition, walked.next_offset)
+        np.maximum.at(level, walked.disk, walked.age)
+    freed = bytes_on(segments, wholly_below(segments, bound), disks) - already
     short = np.maximum(remaining - freed, 0)
     return WaterLevel(bound, already, freed, short, level, limit)
 
@@ -94,119 +99,6 @@ def wholly_below(segments: Segments, bound: Ints) -> Flags:
     return below
 
 
-def _bytes_on(segments: Segments, which: Flags, disks: int) -> Ints:
+def bytes_on(segments: Segments, which: Flags, disks: int) -> Ints:
+    """Return, by disk number, the bytes of some segments."""
     return add_up(segments.size_bytes[which], segments.disk[which], disks)
-
-
-def _dated(segments: Segments, gone: Flags, limit: Ints) -> Ints:
-    """Return the limits, lowered to before each partition's first remaining segment whose time is unknown."""
-    undated = np.flatnonzero((segments.largest_timestamp < 0) & ~segments.active & ~gone)
-    if not len(undated):
-        return limit
-    lowered = limit.copy()
-    np.minimum.at(lowered, segments.partition[undated], segments.next_offset[undated] - 1)
-    return lowered
-
-
-def _candidates(segments: Segments, gone: Flags, limit: Ints, over: Flags) -> Ints:
-    """Return the rows that may be trimmed, of partitions that have such a row on a disk above its ceiling."""
-    may_go = segments.next_offset <= limit[segments.partition]
-    may_go &= ~gone
-    may_go &= ~segments.active
-    driving = may_go & over[segments.disk]
-    driven = np.zeros(len(limit), dtype=np.bool_)
-    driven[segments.partition[driving]] = True
-    may_go &= driven[segments.partition]
-    return np.flatnonzero(may_go)
-
-
-def _walk(segments: Segments, rows: Ints, remaining: Ints, bound: Ints, level: Ints) -> None:
-    """Raise ``bound`` for the rows that are trimmed, and set ``level``. ``remaining`` is what each disk must lose."""
-    rows = _by_offset(segments, rows)
-    oldest_first = _running_maximum(segments, rows)
-    needed = _in_reach(segments, rows, oldest_first, remaining)
-    rows, oldest_first = rows[needed], oldest_first[needed]
-    del needed
-    order = np.argsort(oldest_first, kind="stable")  # ties stay in the order of partition and offset
-    rows, oldest_first = rows[order], oldest_first[order]
-    order = np.argsort(_narrow(segments.disk[rows], len(remaining)), kind="stable")
-    rows, oldest_first = rows[order], oldest_first[order]
-    del order
-    disk = segments.disk[rows]
-    size = segments.size_bytes[rows].astype(np.int64, copy=False)
-    before = np.cumsum(size)
-    before -= size
-    del size
-    first = np.flatnonzero(np.concatenate(([True], disk[1:] != disk[:-1])))
-    before -= np.repeat(before[first], np.diff(np.append(first, len(disk))))
-    going = before < remaining[disk]
-    rows, disk, oldest_first = rows[going], disk[going], oldest_first[going]
-    np.maximum.at(bound, segments.partition[rows], segments.next_offset[rows])
-    np.maximum.at(level, disk, oldest_first)
-
-
-def _by_offset(segments: Segments, rows: Ints) -> Ints:
-    """Return the rows sorted by (partition, next offset)."""
-    partition, offset = segments.partition[rows], segments.next_offset[rows]
-    same = partition[1:] == partition[:-1]
-    if bool(((partition[1:] > partition[:-1]) | (same & (offset[1:] >= offset[:-1]))).all()):
-        return rows  # as an inventory usually is
-    bits = int(offset.max()).bit_length()
-    if bits + int(partition.max()).bit_length() > 63:
-        return rows[np.lexsort((offset, partition))]
-    key = partition.astype(np.int64)
-    key <<= bits
-    key |= offset
-    return rows[np.argsort(key)]
-
-
-def _running_maximum(segments: Segments, rows: Ints) -> Ints:
-    """Return, for rows sorted by (partition, next offset), the largest time of their partition up to that offset.
-
-    Rows of one partition that end at the same offset are one candidate, with the same time.
-    """
-    partition, offset = segments.partition[rows], segments.next_offset[rows]
-    last = np.flatnonzero(np.concatenate(((partition[1:] != partition[:-1]) | (offset[1:] != offset[:-1]), [True])))
-    del offset
-    time = segments.largest_timestamp[rows].astype(np.int64, copy=False)
-    low, span = int(time.min()), int(time.max()) - int(time.min()) + 1
-    ranked: Ints | None = None
-    if (int(partition.max()) + 1) * span > _INT64_MAX:  # timestamps are absurd: use their ranks, which fit
-        ranked, time = np.unique(time, return_inverse=True)
-        low, span = 0, len(ranked)
-    shelf = partition.astype(np.int64)  # lifts each partition's times above those of all partitions before it
-    shelf *= span
-    height = time - low
-    height += shelf
-    np.maximum.accumulate(height, out=height)
-    height -= shelf
-    del shelf
-    height += low
-    highest = np.repeat(height[last], np.diff(np.concatenate(([-1], last))))
-    return highest if ranked is None else ranked[highest]
-
-
-def _in_reach(segments: Segments, rows: Ints, oldest_first: Ints, remaining: Ints) -> Flags:
-    """Return a mask of the rows that the walk can reach, by coarse times, so that fewer rows need sorting.
-
-    Rows of disks that need no trim are not in it; those disks still lose what is trimmed for others.
-    """
-    disk = segments.disk[rows]
-    low, high = int(oldest_first.min()), int(oldest_first.max())
-    buckets = max(1, _SIEVE // len(remaining))
-    bucket = (oldest_first - low) // ((high - low) // buckets + 1)
-    slot = disk.astype(np.int64)
-    slot *= buckets
-    slot += bucket
-    held = add_up(segments.size_bytes[rows], slot, len(remaining) * buckets).reshape(len(remaining), buckets)
-    del slot
-    # the buckets that end before enough is freed, and the one in which it becomes enough
-    last = (np.cumsum(held, axis=1) < remaining[:, None]).sum(axis=1)
-    last[remaining <= 0] = -1
-    reach: Flags = bucket <= last[disk]
-    return reach
-
-
-def _narrow(disk: Ints, count: int) -> Ints:
-    """Return disk numbers in 16 bits where they fit: numpy then sorts them by counting."""
-    return disk.astype(np.uint16) if count <= 1 << 16 else disk

@@ -6,6 +6,7 @@ number of partitions. An inventory's segments, of which there are many more, sta
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -27,7 +28,7 @@ from retention_cli.disks.tiered import tiered_topics
 from retention_cli.engines.spark.fact_rows import Row, reason_rows, unknown_of
 from retention_cli.engines.spark.frames import PLACE, frame_of
 from retention_cli.engines.spark.inventory import SparkInventory, read_inventory
-from retention_cli.engines.spark.oldest_first import oldest_first
+from retention_cli.engines.spark.oldest_first import Walk
 from retention_cli.engines.spark.prepare import Prepared
 from retention_cli.engines.spark.scanned_replicas import scanned_replicas
 from retention_cli.engines.spark.schemas import ASKED, BASES, REASON
@@ -142,20 +143,22 @@ class ClusterDisks:
             yield {"cluster": self.prepared.cluster, "topic": tp.topic, "partition": tp.partition, "asked": asked}
 
     def _walked(self, inventory: SparkInventory, partitions: Any, now_ms: int) -> OldestFirst:
-        """Walk the inventory's segments; R6's bounds are collected to the client."""
+        """Walk the inventory's segments."""
         state = self.state
         state.say_age(inventory.age_ms(now_ms))
         trims = partitions.where("trim_to is not null").select(*PARTITION, "trim_to")
         decided = {_place(row): row["trim_to"] for row in trims.toLocalIterator(prefetchPartitions=True)}
         partitions = partitions.unionByName(self._elsewhere(), allowMissingColumns=True)
 
-        def walk(leaving: Sequence[Leaving], held: Mapping[TopicPartition, Unknown]) -> OldestFirst:
-            with oldest_first(inventory, state.disks, state.rules, partitions, leaving, held) as walked:
-                bounds = {_place(row): row["bound"] for row in walked.bounds.toLocalIterator()}
-                unknown = {_place(row): unknown_of(row["reasons"]) for row in walked.unknown.toLocalIterator()}
-            return OldestFirst(bounds, walked.outcomes, {tp: why for tp, why in unknown.items() if why is not None})
+        with contextlib.ExitStack() as stack:
+            walks: list[Walk] = []
 
-        return state.walked(decided, walk)
+            def walk(leaving: Sequence[Leaving], held: Mapping[TopicPartition, Unknown]) -> OldestFirst:
+                if not walks:  # what is held stays the same
+                    walks.append(stack.enter_context(Walk(inventory, state.disks, state.rules, partitions, held)))
+                return walks[0].oldest_first(leaving)
+
+            return state.walked(decided, walk)
 
     def _walkable(self, limits: Any, tiered: Mapping[str, Unknown]) -> Any:
         """Return the limits in the walk's form; topics with remote storage must not be trimmed."""

@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from retention_cli.core.model import Maybe, PartitionFacts, Tail, TopicPartition, Unknown, known
+from retention_cli.disks.solve.dictionary import words
 from retention_cli.disks.solve.inventory_view import InventoryView, missing_replica, tails_by_key, unknown_logs
-from retention_cli.disks.solve.tails import MOST_OFFSETS
+from retention_cli.disks.solve.segments import Ints
+from retention_cli.disks.solve.tails import bytes_between, exact_tails, exact_topic_tails
 from retention_cli.engines.spark.frames import as_frame, frame_of
 from retention_cli.engines.spark.inventory import SparkInventory
-from retention_cli.engines.spark.walk import age, at_most, going, plain
+from retention_cli.engines.spark.parcels import keys, rows_of, slab_numbers, whole
+from retention_cli.engines.spark.schemas import ddl
+from retention_cli.engines.spark.slabs import (
+    SLABS,
+    Partitions,
+    Slab,
+    by_slab,
+    equal_texts,
+    partitions_of,
+    slab_of,
+    solved,
+)
 from retention_cli.policy.settings import Settings
 
 TP: Final = ("topic", "partition")
 LED: Final = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("topic_id", pa.string()), ("leader", pa.int32())]
+)
+OfLeaders = Callable[[Slab, Partitions, Callable[[str], Ints]], Any]
+_CHOSEN: Final = 0
+_WANTED: Final = ("log_start", "max_bytes", "max_topic_bytes")
+_HELD: Final = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("held", pa.list_(pa.int64()))])
+_TAILS: Final = pa.schema(
+    [("topic", pa.string()), ("partition", pa.int32()), ("each", pa.int64()), ("together", pa.int64())]
+)
+_BETWEEN: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("covered", pa.int64()),
+        ("size", pa.int64()),
+        ("exact", pa.bool_()),
+    ]
 )
 _SIZED: Final = pa.schema([*LED, ("log_start", pa.int64()), ("max_bytes", pa.int64()), ("max_topic_bytes", pa.int64())])
 
@@ -32,9 +63,7 @@ def bases(inventory: SparkInventory, partitions: Any) -> Any:
     """
     from pyspark.sql import functions as f
 
-    held = (
-        _of_leaders(inventory, partitions).groupBy(*TP).agg(f.sort_array(f.collect_list("base_offset")).alias("held"))
-    )
+    held = _of_leaders(inventory, partitions, _bases, _HELD)
     found = _with_missing(inventory, partitions.join(held, [*TP], "left"), f.col("held").isNotNull())
     known = f.when(f.col("missing").isNull(), f.col("held"))
     return found.select(*TP, known.alias("bases"), f.col("missing").alias("reasons"))
@@ -48,8 +77,6 @@ def tails(
     ids: Mapping[TopicPartition, str],
 ) -> dict[TopicPartition, dict[str, Maybe[Tail]]]:
     """Return R5's bounds, exact to the segment, by the policy's key, like ``InventoryView.tails``."""
-    from pyspark.sql import functions as f
-
     rows = (
         {
             "topic": tp.topic,
@@ -62,21 +89,20 @@ def tails(
         }
         for tp, one in facts.items()
     )
-    partitions = frame_of(inventory.frame.sparkSession, rows, _SIZED)
-    wanted = ("log_start", "max_bytes", "max_topic_bytes")
-    segments = plain(_of_leaders(inventory, partitions, *wanted), f.lit(True)).withColumn("bytes", f.col("log_bytes"))
-    held = segments.select(*TP).distinct()
-    told = held.join(_tails(segments), [*TP], "left").join(_topic_tails(segments), [*TP], "left")
+    partitions = frame_of(inventory.slabs.sparkSession, rows, _SIZED)
+    topics = keys(len(inventory.keys))
+    runs = _of_leaders(inventory, partitions, _by_topic(topics), SLABS, *_WANTED)
+    told = runs.repartition(len(topics), "key").mapInArrow(_tails, ddl(_TAILS))
     found = {
-        TopicPartition(row["topic"], row["partition"]): {"each": row["earliest"], "together": row["bound"]}
-        for row in told.toLocalIterator()
+        TopicPartition(row["topic"], row["partition"]): {"each": row["each"], "together": row["together"]}
+        for row in told.collect()
     }
 
     def missing(tp: TopicPartition) -> Unknown | None:
         return missing_replica(inventory.incomplete, tp, leaders.get(tp), held=tp in found)
 
     def tail(rule: str, tp: TopicPartition) -> int:
-        return max(known(facts[tp].log_start) or 0, found[tp][rule] or 0)
+        return max(known(facts[tp].log_start) or 0, int(found[tp][rule]))
 
     unknown = unknown_logs(facts, missing)
     return tails_by_key(settings, unknown, facts, partial(tail, "each"), partial(tail, "together"), InventoryView.by)
@@ -91,28 +117,50 @@ def log_bytes(inventory: SparkInventory, trims: Any) -> Any:
     """
     from pyspark.sql import functions as f
 
-    span = f.col("next_offset") - f.col("base_offset")
-    held = f.least("next_offset", "trim_to") - f.greatest("base_offset", "log_start")
-    rows = _of_leaders(inventory, trims, "log_start", "trim_to").where(
-        (f.col("next_offset") > f.col("log_start")) & (f.col("base_offset") < f.col("trim_to")) & (span <= MOST_OFFSETS)
-    )
-    size = f.when(held == span, f.col("log_bytes")).otherwise(f.expr("log_bytes * held div greatest(span, 1L)"))
-    each = (
-        rows.withColumns({"held": held, "span": span})
-        .withColumn("size", size)
-        .groupBy(*TP)
-        .agg(f.sum("held").alias("covered"), f.sum("size").alias("size"), f.every(held == span).alias("exact"))
-    )
+    each = _of_leaders(inventory, trims, _bytes_between, _BETWEEN, "log_start", "trim_to")
     found = _with_missing(inventory, trims.join(each, [*TP], "inner"), f.lit(True)).where("missing is null")
     return found.where(f.col("covered") == f.col("trim_to") - f.col("log_start")).select(*TP, "size", "exact")
 
 
-def _of_leaders(inventory: SparkInventory, partitions: Any, *more: str) -> Any:
-    """Return the segments of leader replicas of the current topics; none of a topic without an id."""
+def _of_leaders(inventory: SparkInventory, partitions: Any, solve: OfLeaders, schema: Any, *more: str) -> Any:
+    """Return rows that tasks make of the leader replicas of the current topics, slab by slab.
+
+    Args:
+        inventory: the cluster's inventory.
+        partitions: topic, partition, topic_id (null: unknown), leader (null: none), and the columns ``more``.
+        solve: returns rows from these replicas' runs, their partitions, and a function that returns a column of
+            ``more`` by partition number, -1 for null.
+        schema: of the rows.
+        more: columns of numbers.
+    """
     from pyspark.sql import functions as f
 
-    chosen = partitions.select(*TP, "topic_id", f.col("leader").cast("int").alias("broker"), *more)
-    return inventory.frame.join(chosen, [*TP, "topic_id", "broker"])
+    def run(slab: Slab, others: Mapping[int, Any]) -> Any:
+        chosen = others.get(_CHOSEN)
+        if chosen is None or not len(slab.counts):
+            return schema.empty_table()
+        of_runs, of_chosen = partitions_of(slab.runs, chosen).numbers
+        place = np.full(int(max(of_runs.max(), of_chosen.max())) + 1, -1)
+        place[of_chosen] = np.arange(len(chosen))
+        asked = np.flatnonzero(place[of_runs] >= 0)
+        slab, rows = slab.take(asked), chosen.take(pa.array(place[of_runs[asked]]))
+        ours = equal_texts(slab.runs["topic_id"], rows["topic_id"])
+        of_leader = np.flatnonzero(ours & (slab.numbers("broker") == rows["leader"].to_numpy()))
+        if not len(of_leader):
+            return schema.empty_table()
+        slab, rows = slab.take(of_leader), rows.take(pa.array(of_leader))
+        names = partitions_of(slab.runs)
+
+        def column(name: str) -> Ints:
+            found = np.full(len(names), -1, dtype=np.int64)
+            found[names.numbers[0]] = rows[name].to_numpy()
+            return found
+
+        return solve(slab, names, column)
+
+    numbers = [f.coalesce(f.col(name).cast("bigint"), f.lit(-1)).alias(name) for name in ("leader", *more)]
+    chosen = by_slab(partitions.select(*TP, "topic_id", *numbers), inventory.keys, _CHOSEN)
+    return solved(inventory.slabs, chosen, run, schema)
 
 
 def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
@@ -127,7 +175,7 @@ def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
             "problem_there": pa.array(list(inventory.incomplete.values()), pa.string()),
         }
     )
-    incomplete = f.broadcast(as_frame(inventory.frame.sparkSession, table))
+    incomplete = f.broadcast(as_frame(inventory.slabs.sparkSession, table))
     broken = f.concat(f.lit("broker "), "leader", f.lit("'s inventory: "), "problem_there")
     absent = f.concat(
         f.lit("the inventory has no segments of it on broker "), "leader", f.lit(", its leader: scan it again")
@@ -140,36 +188,60 @@ def _with_missing(inventory: SparkInventory, rows: Any, held: Any) -> Any:
     return rows.join(incomplete, [*TP, "leader"], "left").withColumn("missing", missing)
 
 
-def _tails(rows: Any) -> Any:
-    """Return the start of each partition's largest tail that fits; the last segment always does."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
-    live = rows.where("max_bytes >= 0").where(f.col("active") | (f.col("next") > at_most(f.col("log_start"), 0)))
-    newest_first = Window.partitionBy(*TP).orderBy(f.desc("base_offset"))
-    size = f.sum("bytes").over(newest_first.rowsBetween(Window.unboundedPreceding, 0))
-    fits = live.select(
-        *TP, "base_offset", "max_bytes", size.alias("tail"), f.row_number().over(newest_first).alias("place")
-    )
-    return fits.where("place = 1 or tail <= max_bytes").groupBy(*TP).agg(f.min("base_offset").alias("earliest"))
+def _bases(slab: Slab, names: Partitions, _: Callable[[str], Ints]) -> Any:
+    """Return the base offsets (:data:`_HELD`) of leader replicas."""
+    segments = slab.of_logs(names.numbers[0])
+    order = np.lexsort((segments.base_offset, segments.partition))
+    every = np.arange(len(names))
+    offsets = np.searchsorted(segments.partition[order], np.append(every, len(names))).astype(np.int32)
+    held = pa.ListArray.from_arrays(pa.array(offsets), pa.array(segments.base_offset[order]))
+    return rows_of(_HELD, len(names), **names.names(every), held=held)
 
 
-def _topic_tails(rows: Any) -> Any:
-    """Return where each partition must begin for its topic to fit: R6's walk, with a topic in place of a disk."""
-    from pyspark.sql import functions as f
+def _by_topic(keys: Ints) -> OfLeaders:
+    """Return what a task makes of leader replicas: their runs with what R5 allows, by topic."""
 
-    chosen = rows.where("max_topic_bytes >= 0").withColumns(
-        {
-            "limit": at_most(f.lit(None), 2**63 - 2),
-            "gone": ~f.col("active") & (f.col("next") <= at_most(f.col("log_start"), 0)),
-        }
-    )
-    stays = f.sum(f.when(~f.col("gone"), f.col("bytes")))
-    remaining = (
-        chosen.groupBy("topic").agg((stays - f.max("max_topic_bytes")).alias("remaining")).where("remaining > 0")
-    )
-    aged = chosen.select(*TP, "next", "bytes", age().alias("age")).where("age is not null")
-    return going(aged, remaining, "topic").groupBy(*TP).agg(f.max("next").alias("bound"))
+    def solve(slab: Slab, names: Partitions, column: Callable[[str], Ints]) -> Any:
+        runs = slab.runs
+        for name in _WANTED:
+            runs = runs.append_column(name, pa.array(column(name)[names.numbers[0]]))
+        nothing = np.zeros(len(runs), dtype=np.int64)
+        return replace(slab, runs=runs).cut(slab_numbers(runs["topic"], nothing, len(keys)), keys)
+
+    return solve
+
+
+def _tails(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield where tails begin (:data:`_TAILS`), from the leaders' runs of whole topics."""
+    if (table := whole(batches)) is None:
+        return
+    slab = slab_of(table)
+    names = partitions_of(slab.runs)
+    segments, of_leader = slab.of_logs(names.numbers[0]), np.ones(int(slab.counts.sum()), dtype=np.bool_)
+
+    def column(name: str) -> Ints:
+        found = np.full(len(names), -1, dtype=np.int64)
+        found[names.numbers[0]] = slab.numbers(name)
+        return found
+
+    log_start, of_each, together = (column(name) for name in _WANTED)
+    topics, topic = words(pa.chunked_array([names.topics]))
+    of_topic = np.full(len(topics), -1, dtype=np.int64)
+    of_topic[topic] = together
+    log_start = np.maximum(0, log_start)
+    each = exact_tails(segments, of_leader, log_start, of_each)
+    bounds = exact_topic_tails(segments, of_leader, log_start, topic, of_topic)
+    every = names.names(np.arange(len(names)))
+    yield from rows_of(_TAILS, len(names), **every, each=each, together=bounds).to_batches()
+
+
+def _bytes_between(slab: Slab, names: Partitions, column: Callable[[str], Ints]) -> Any:
+    """Return the bytes of trims (:data:`_BETWEEN`) in leader replicas."""
+    of_leader = np.ones(int(slab.counts.sum()), dtype=np.bool_)
+    start, end = np.maximum(0, column("log_start")), column("trim_to")
+    covered, size, cut = bytes_between(slab.of_logs(names.numbers[0]), of_leader, start, end)
+    every = names.names(np.arange(len(names)))
+    return rows_of(_BETWEEN, len(names), **every, covered=covered, size=size, exact=~cut)
 
 
 def _reason(code: str, text: Any) -> Any:

@@ -38,8 +38,8 @@ MUTANTS: Final = (
     Mutant("each dir is a device", "disks/solve/devices.py", "return named == twin", "return False"),
     Mutant("a ledger says at once what stays", "disks/usage.py", "lowest(known.looks, now, over_ms)", "lowest(known.looks, now, 0)"),
     Mutant("a broker that says nothing holds nothing", "disks/measure.py", "return {tp: named(one, one.room) for one in self.absent if", "return {tp: named(one, one.room) for one in () if"),
-    Mutant("the newest go first", "disks/solve/water_level.py", 'order = np.argsort(oldest_first, kind="stable")', 'order = np.argsort(-oldest_first, kind="stable")'),
-    Mutant("one segment too many", "disks/solve/water_level.py", "going = before < remaining[disk]", "going = before <= remaining[disk]"),
+    Mutant("the newest go first", "disks/solve/walk.py", 'order = np.argsort(found.age, kind="stable")', 'order = np.argsort(-found.age, kind="stable")'),
+    Mutant("one segment too many", "disks/solve/walk.py", "going = before < remaining[found.disk]", "going = before <= remaining[found.disk]"),
 )  # fmt: skip
 ELSEWHERE: Final = {
     "looks since the scan say nothing": "tests/unit/disks/test_leaving.py",

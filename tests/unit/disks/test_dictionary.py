@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from retention_cli.disks.inventory.inventory import InventoryError
-from retention_cli.disks.solve.dictionary import NO_END, LogDir, encoded
-from retention_cli.disks.solve.segments import UNDATED
+from retention_cli.disks.solve.dictionary import LogDir, encoded
+from retention_cli.disks.solve.segments import NO_END, UNDATED
 
 SCHEMA = pa.schema(
     [
