@@ -34,18 +34,26 @@ class Plans:
 
     def of(self, name: str, shape: Shape, *, moving: bool = False, trims: bool = False) -> None:
         """Time first plans, plans, and with ``trims`` a trim."""
-        with synthetic(shape, moving=moving) as bootstrap:
+        with synthetic(shape, moving=moving) as served:
             runs: dict[str, list[Timed]] = {}
             for number in range(self._rounds):
                 for who in self._checkouts:
-                    state = f"{name}-{who}-{number}"
-                    runs.setdefault(f"{who}, first plan", []).append(self._kretain(who, bootstrap, state, "plan"))
-                    runs.setdefault(f"{who}, plan", []).append(self._kretain(who, bootstrap, state, "plan"))
+                    at, state = served.bootstrap, f"{name}-{who}-{number}"
+                    runs.setdefault(f"{who}, first plan", []).append(self._kretain(who, at, state, "plan"))
+                    runs.setdefault(f"{who}, plan", []).append(self._kretain(who, at, state, "plan"))
                 if self._yardstick is not None:
-                    command = [str(self._yardstick), "-bootstrap", bootstrap, "-prefix", shape.prefix, "-reads", "all"]
+                    command = [
+                        str(self._yardstick),
+                        "-bootstrap",
+                        served.bootstrap,
+                        "-prefix",
+                        shape.prefix,
+                        "-reads",
+                        "all",
+                    ]
                     runs.setdefault("yardstick", []).append(run(command))
             if trims:
-                runs["trim"] = [self._kretain("kretain", bootstrap, f"{name}-kretain-0", "trim", "--yes")]
+                runs["trim"] = [self._kretain("kretain", served.bootstrap, f"{name}-kretain-0", "trim", "--yes")]
             for what, timed in runs.items():
                 cpu, wall = min(one.cpu_seconds for one in timed), min(one.seconds for one in timed)
                 peak = max(one.peak_mib for one in timed)

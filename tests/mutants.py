@@ -24,7 +24,9 @@ _COMMITS: Final = "brokers/commits.py"
 _RECONCILE: Final = "trim/reconcile.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
-_FRAMES: Final = "engines/spark/frames.py"
+_PARTS: Final = "engines/spark/parts.py"
+_DECIDED: Final = "engines/spark/decided.py"
+_GATHER: Final = "engines/spark/gather.py"
 _OUTSIDE: Final = "observe/floors/outside.py"
 _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
 _POSITIONS: Final = "observe/floors/sources/positions.py"
@@ -107,17 +109,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "Spark: the highest commit is the floor",
-        _FRAMES,
-        'f.min("least").alias("least")',
-        'f.max("least").alias("least")',
+        _PARTS,
+        "(self._low, self._low_by, part.low, ranks[part.low_by], 1)",
+        "(self._low, self._low_by, part.low, ranks[part.low_by], -1)",
     ),
+    Mutant("Spark: failures are lost", _PARTS, "            self._failed.update(part.failed)\n", ""),
     Mutant(
-        "Spark: failures are lost",
-        _FRAMES,
-        "    failed = commits.where(\"kind = 'failed'\")",
-        "    failed = commits.where(\"kind = 'none'\")",
+        "Spark: who is gone is lost",
+        _PARTS,
+        "                self._odd.setdefault(at, Odd()).take(one)\n",
+        "                pass\n",
     ),
-    Mutant("Spark: who is gone is lost", _FRAMES, "f.when(proven, lowest)", "f.when(proven & refused, lowest)"),
+    Mutant("Spark: an open transaction is plain", _DECIDED, "if bound > stable or bound > end:", "if bound > end:"),
+    Mutant("Spark: an old stamp is plain", _DECIDED, "or front.offset > start)", "or False)"),
+    Mutant("Spark: a row is missing", _GATHER, "    if expected != count:", "    if False:"),
+    Mutant("Spark: any file is a task's", _GATHER, '_NAME.fullmatch(row["file"]) is None', "False"),
     Mutant(
         "Spark: unproven memories are kept", _REMEMBER, "        if isinstance(proven, Unknown):", "        if False:"
     ),

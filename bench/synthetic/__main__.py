@@ -54,8 +54,9 @@ async def _serve(cluster: Cluster) -> None:
 def main() -> None:
     """Parse the shape and serve it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("topics", Shape.topics), ("groups", Shape.groups), ("topics-a-group", Shape.topics_a_group)):
-        parser.add_argument(f"--{name}", type=int, default=default)
+    for name in ("topics", "partitions-a-topic", "groups", "topics-a-group"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(Shape, name.replace("-", "_")))
+    parser.add_argument("--number", type=int, default=0, help="which cluster it is")
     parser.add_argument("--prefix", default=Shape.prefix)
     parser.add_argument("--empty-share", type=float, default=0.0)
     parser.add_argument("--commit-epoch", type=int, default=-1)
@@ -65,12 +66,20 @@ def main() -> None:
     given = parser.parse_args()
     shape = Shape(
         topics=given.topics,
+        partitions_a_topic=given.partitions_a_topic,
         groups=given.groups,
         topics_a_group=given.topics_a_group,
         prefix=given.prefix,
         empty_share=given.empty_share,
     )
-    cluster = Cluster(shape, given.brokers, given.replicas, commit_epoch=given.commit_epoch, moving=given.moving)
+    cluster = Cluster(
+        shape,
+        given.brokers,
+        given.replicas,
+        commit_epoch=given.commit_epoch,
+        moving=given.moving,
+        cluster_id=f"c3ludGhldGljLWJlbmNo{given.number:02d}",
+    )
     asyncio.run(_serve(cluster))
 
 

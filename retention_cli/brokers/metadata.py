@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -62,8 +62,10 @@ class ClusterMetadata:
         }
 
 
-async def read_metadata(wire: Wire, topics: Iterable[str] | None, deadline: float) -> ClusterMetadata:
-    """Read the metadata of the named topics, or of all (None).
+async def read_metadata(
+    wire: Wire, topics: Iterable[str] | None, deadline: float, only: Mapping[str, Container[int]] | None = None
+) -> ClusterMetadata:
+    """Read the metadata of the named topics, or of all (None); ``only`` these partitions of them, by topic.
 
     Raises:
         BrokerError: no broker answered until the deadline (of ``time.monotonic``), or brokers are older than 2.8.
@@ -81,7 +83,7 @@ async def read_metadata(wire: Wire, topics: Iterable[str] | None, deadline: floa
         cluster_id=response.cluster_id,
         brokers=response.brokers,
         topics={
-            topic.name: _topic(topic)
+            topic.name: _topic(topic, None if only is None else only.get(topic.name, ()))
             for topic in response.topics
             # A topic with an error of its own was deleted meanwhile, or this user may not describe it.
             if topic.name and (topic.error_code == 0 or topic.partitions)
@@ -89,7 +91,7 @@ async def read_metadata(wire: Wire, topics: Iterable[str] | None, deadline: floa
     )
 
 
-def _topic(topic: metadata_answers.Topic) -> TopicMetadata:
+def _topic(topic: metadata_answers.Topic, only: Container[int] | None = None) -> TopicMetadata:
     return TopicMetadata(
         name=topic.name,
         topic_id=_id_text(topic.topic_id),
@@ -97,6 +99,7 @@ def _topic(topic: metadata_answers.Topic) -> TopicMetadata:
         partitions={
             index: PartitionMetadata(leader if leader >= 0 else None, epoch, replicas)
             for index, leader, epoch, replicas in topic.partitions
+            if only is None or index in only
         },
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Self
 
 from retention_cli.brokers import (
@@ -87,13 +87,15 @@ class ClusterReader:
         """Return the ids of the brokers in the latest metadata."""
         return self._wire.brokers()
 
-    def metadata(self, topics: Iterable[str] | None = None) -> metadata.ClusterMetadata:
-        """Read metadata afresh, of the named topics or of all.
+    def metadata(
+        self, topics: Iterable[str] | None = None, only: Mapping[str, Container[int]] | None = None
+    ) -> metadata.ClusterMetadata:
+        """Read metadata afresh, of the named topics or of all; ``only`` these partitions of them, by topic.
 
         Raises:
             BrokerError: no broker answered within the time-out.
         """
-        return self._wire.run(metadata.read_metadata, self._wire, topics, self._deadline())
+        return self._wire.run(metadata.read_metadata, self._wire, topics, self._deadline(), only)
 
     def may_describe_cluster(self) -> bool:
         """Return whether group listings are complete for this user (F8).

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, assert_never
 
 from retention_cli.core.model import (
-    ANCIENT_MS,
     Action,
     Decision,
     Floor,
@@ -42,50 +41,7 @@ class Weighed(NamedTuple):
     notes: tuple[Reason, ...]
 
 
-class Wanted(NamedTuple):
-    """The times (Unix ms) whose ``offset_at`` a decision needs; ``data`` are those for ``data_lookups``.
-
-    ``front``: 2000-01-01 is among them only to learn whether the first record is older (G9).
-    """
-
-    times: frozenset[int] = frozenset()
-    data: frozenset[int] = frozenset()
-    front: bool = False
-
-
-_NOTHING: Final = Wanted()
 _ANYWHERE: Final = 2**63 - 1
-
-
-def settled(facts: PartitionFacts, settings: Settings) -> bool:
-    """Return whether the decision needs no look-ups: the partition is empty, frozen, skipped, or unreadable."""
-    return (
-        facts.empty
-        or isinstance(facts.log_start, Unknown)
-        or isinstance(facts.high_watermark, Unknown)
-        or settings.unsettled is not None
-        or frozen(settings) is not None
-        or untouchable(facts.topic, settings) is not None
-    )
-
-
-def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wanted:
-    """Return the times whose ``offset_at`` the decision needs; ``facts.newest`` must have been read.
-
-    Look-ups that can't matter are left out: all of them if the partition is settled, or if no trigger could ask for a
-    bound. Times that guards need (G3, G9) are returned together with the triggers' own.
-    """
-    if settled(facts, settings):
-        return _NOTHING
-    on = [trigger for trigger in TRIGGERS if trigger.on(facts, settings)]
-    times = {time for trigger in on for time in trigger.cutoffs(facts, settings, now_ms)}
-    data = {time for trigger in on for time in trigger.data_cutoffs(facts, settings, now_ms)}
-    front = False
-    if times or data or facts.tails or not isinstance(facts.event_prefix, Unknown):
-        guarding = {time for guard in GUARDS for time in guard.cutoffs(facts, settings, now_ms)}
-        front = ANCIENT_MS in guarding
-        times |= guarding
-    return Wanted(frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0), front)
 
 
 def weigh(facts: PartitionFacts, settings: Settings, now_ms: int) -> list[Weighed]:

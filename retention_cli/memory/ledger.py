@@ -5,7 +5,8 @@ It is read as needed and written once, by :meth:`Ledger.save`; what another proc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -43,6 +44,8 @@ class Ledger(LedgerGroups):
         self._disks: dict[str, DiskMemory] = {}
         self._names: dict[str, str] = {}
         self._loaded: set[str] = set()
+        self._seen: set[str] = set()
+        self._sparing = False
         self._topics_ms, self._outdated = 0, False
         super().__init__(folder, None if known is None else known.ledger_id)
         with self._errors():
@@ -77,10 +80,36 @@ class Ledger(LedgerGroups):
                         self._join_others()
                     else:
                         self._forget_read()
-                if not self._loaded:
+                if not self._loaded and not self._sparing:
                     self._load()
             finally:
                 self.db.execute("COMMIT")
+
+    @contextmanager
+    def sparing(self) -> Iterator[None]:
+        """Read what is asked for alone, for as long as the context is open, and drop at its end what was not changed.
+
+        Otherwise all partitions of the cluster are read at once and kept.
+        """
+        self._sparing = True
+        try:
+            yield
+        finally:
+            self._sparing = False
+            self._partitions = {key: one for key, one in self._partitions.items() if one.changed}
+            self._loaded = set()
+
+    def stored_partitions(self, topic_ids: Container[str]) -> Iterator[tuple[str, int, PartitionMemory]]:
+        """Yield what is stored of these topics' partitions: topic id, number and memory. None of it is kept."""
+        with self._errors():
+            for row in self.db.execute(SELECT):
+                if row[0] in topic_ids:
+                    yield row[0], row[1], partition_of(row)
+
+    def saw_topics(self, names: Mapping[str, str]) -> None:
+        """Note that topics were seen, by id, even if nothing is asked for or added of any partition."""
+        self._names |= names
+        self._seen |= names.keys()
 
     def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
         """Return a partition's memory, to read and to add to. The first call reads all of them."""
@@ -205,7 +234,7 @@ class Ledger(LedgerGroups):
         self._touched = {name: seen for name, seen in self._touched.items() if name in self._heads}
         for name, disk in self._disks.items():
             disk.take(self._stored_disk(name) or DiskMemory())
-        for key, theirs in self._stored_of(self._loaded):
+        for key, theirs in self._stored_of(self._loaded | {topic_id for topic_id, _ in self._partitions}):
             mine = self._partitions.setdefault(key, theirs)
             mine.become(mine.merged(theirs) if mine.changed else theirs)
         self._revision, self._outdated = self._meta("revision"), False
@@ -219,7 +248,7 @@ class Ledger(LedgerGroups):
     def _load(self, topic_id: str | None = None) -> None:
         """Read a topic's partitions, and the first time all topics': one pass over the file beats many queries."""
         with self._errors():
-            everything = not self._loaded
+            everything = not self._loaded and not self._sparing
             self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
             for key, one in self._stored_of(self._loaded, None if everything else topic_id):
                 self._partitions.setdefault(key, one)
@@ -258,7 +287,7 @@ class Ledger(LedgerGroups):
             self._put_partition(key, one)
         for name, disk in disks.items():
             self._put_disk(name, disk)
-        ids = {topic_id for topic_id, _partition in changed} | self._loaded
+        ids = {topic_id for topic_id, _partition in changed} | self._loaded | self._seen
         self.db.executemany(
             "INSERT INTO topics VALUES (?, ?, ?) ON CONFLICT (topic_id) DO UPDATE SET seen_ms = excluded.seen_ms",
             ((topic_id, self._names[topic_id], now_ms) for topic_id in ids if topic_id in self._names),

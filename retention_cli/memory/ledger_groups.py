@@ -151,6 +151,21 @@ class LedgerGroups(LedgerFile):
         """Return the memory of every group, by name."""
         return {name: self._group(name) for name in sorted(self._heads)}
 
+    def recalled_group(self, name: str) -> tuple[bytes, bool, int, bytes] | None:
+        """Return a group's digest, whether it is plain, when it was seen (Unix ms) and its document; None if unknown.
+
+        A task that reads the group's commits does with it what :meth:`saw_group` does here.
+        """
+        head = self._heads.get(name)
+        if head is None:
+            return None
+        if self._is_stored(name):
+            with self._errors():
+                if (there := self._stored_document(name)) is not None:
+                    return head.digest, head.plain, *there
+        group = self._group(name)
+        return head.digest, head.plain, group.seen_ms, group.as_bytes()
+
     def saw_again(self, name: str, now_ms: int) -> None:
         """Note that a group was seen, unchanged."""
         self._touched[name] = now_ms

@@ -7,7 +7,7 @@ H, so that a commit beyond H is a leftover (F5); H before look-ups, so that "no 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -184,8 +184,9 @@ class _Reading:
                 progress=self._progress,
             )
         self._progress("metadata, again")
-        facts = self._compare(facts, metadata, self._reader.metadata(self._topics))
-        remembered.add(facts, ends)
+        facts = self._compare(facts, metadata, self._reader.metadata(self._topics, self._numbers()))
+        if request.adds:
+            remembered.add(facts, ends)
         facts |= {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
         return Observation(
             metadata.cluster_id,
@@ -200,6 +201,15 @@ class _Reading:
             remembered.cuts,
             remembered.doubts,
         )
+
+    def _numbers(self) -> Mapping[str, Container[int]] | None:
+        """Return the partitions to compare, by topic; None: all of them."""
+        if self._request.only is None:
+            return None
+        found: dict[str, set[int]] = {}
+        for topic, number in self._drafts:
+            found.setdefault(topic, set()).add(number)
+        return found
 
     def _choose(self, metadata: ClusterMetadata) -> None:
         """Choose the managed topics."""

@@ -14,7 +14,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Reached, Search
 from retention_cli.brokers.wire.connections import Pending
 from retention_cli.core.model import ANCIENT_MS, LookUp, Maybe, PartitionFacts, Reason, TopicPartition, Unknown
-from retention_cli.decide.decision import Wanted
+from retention_cli.decide.lookups import Wanted
 from retention_cli.observe.proven_reads import of_another_log
 
 Facts = Mapping[TopicPartition, PartitionFacts]

@@ -8,7 +8,7 @@ from retention_cli.brokers.log_offsets import Answer, Leaders
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import LookUp, Maybe, PartitionFacts, TopicPartition, Unknown
 from retention_cli.core.progress import Progress
-from retention_cli.decide.decision import Wanted, settled, wanted_lookups
+from retention_cli.decide.lookups import Lookups, Wanted, settled
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe import lookups
 from retention_cli.observe.append_times import guarded_by_stamps, stamped_below
@@ -85,8 +85,14 @@ def read_times(
         events = EventTimeReader(reader, leaders, settings, memory, now_ms, until, progress).read(timed)
         facts.update(with_event_times(timed, events))
         maxima = events.stamps
-    wanted = {tp: wanted_lookups(one, settings[tp.topic], now_ms) for tp, one in facts.items()}
-    wanted = {tp: one for tp, one in wanted.items() if one.times or one.data}
+    wanted: dict[TopicPartition, Wanted] = {}
+    of_topic: dict[str, Lookups] = {}
+    for tp, facts_of in facts.items():
+        if (needs := of_topic.get(tp.topic)) is None:
+            needs = of_topic[tp.topic] = Lookups(facts_of.topic, settings[tp.topic], now_ms)
+        found_of = needs.of(facts_of)
+        if found_of.times or found_of.data:
+            wanted[tp] = found_of
     if not wanted:
         return
     progress("time look-ups")

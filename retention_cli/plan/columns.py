@@ -67,11 +67,6 @@ def row_as_json(decision: Decision) -> dict[str, Any]:
     return row
 
 
-def row_to_keep(decision: Decision) -> dict[str, Any]:
-    """Return a decision as a row for kretain's own processes, including the columns that no saved plan has."""
-    return row_as_json(decision) | {one.name: getattr(decision, one.field) for one in COLUMNS if not one.saved}
-
-
 def decision_of(row: Mapping[str, Any]) -> Decision:
     """Return the decision in a row. Columns that are not saved may be missing."""
     values = {one.field: row[one.name] for one in COLUMNS if one.name in row or one.saved}

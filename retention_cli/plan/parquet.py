@@ -24,6 +24,7 @@ from retention_cli.core.extras import arrow
 from retention_cli.core.file_words import parquet_problem
 from retention_cli.core.model import Decision
 from retention_cli.plan.columns import CLUSTER, SAVED, Column, row_as_json
+from retention_cli.plan.rows import StoredDecisions
 from retention_cli.plan.saved import (
     HeadModel,
     RowModel,
@@ -77,29 +78,35 @@ def schema(columns: Sequence[Column] = _COLUMNS, metadata: Mapping[str, str] | N
     )
 
 
-def write_rows(path: Path, head: Mapping[str, Any], rows: Iterable[tuple[str, Decision]]) -> None:
-    """Write a plan's file; ``rows`` are (cluster id, decision), sorted.
+def write_rows(path: Path, head: Mapping[str, Any], plans: Iterable[tuple[str, Sequence[Decision]]]) -> None:
+    """Write a plan's file; ``plans`` are (cluster id, decisions), sorted.
 
     Raises:
         MissingPartError: pyarrow is not installed.
         OSError: the file can't be written.
     """
     columns = schema(metadata={KEY: json.dumps(head, ensure_ascii=False)})
-    write_batches(path, columns, ({CLUSTER.name: cluster, **row_as_json(one)} for cluster, one in rows))
+    writer = arrow("pyarrow.parquet").ParquetWriter(path, columns, compression="zstd", write_page_checksum=True)
+    with writer as file:
+        for cluster, decisions in plans:
+            for table in _tables(decisions):
+                names = arrow().repeat(cluster, len(table))
+                file.write_table(table.add_column(0, CLUSTER.name, names).cast(columns))
 
 
-def write_batches(path: Path, columns: Any, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows of a schema, a row group at a time. Raises the same errors as :func:`write_rows`."""
-    pa, parquet = arrow(), arrow("pyarrow.parquet")
-    waiting = iter(rows)
-    with parquet.ParquetWriter(path, columns, compression="zstd", write_page_checksum=True) as file:
-        while some := list(itertools.islice(waiting, ROWS_A_GROUP)):
-            file.write_table(pa.Table.from_pylist(some, schema=columns))
+def _tables(decisions: Sequence[Decision]) -> Iterator[Any]:
+    """Yield decisions as tables of the columns that are saved, a row group each."""
+    if isinstance(decisions, StoredDecisions):
+        yield from decisions.tables()
+        return
+    waiting = iter(decisions)
+    while some := list(itertools.islice(waiting, ROWS_A_GROUP)):
+        yield arrow().Table.from_pylist(list(map(row_as_json, some)), schema=schema(SAVED))
 
 
 def write_plan(path: Path, plan: Plan) -> None:
     """Write one cluster's plan; see :func:`write_rows`."""
-    write_rows(path, head_as_json(plan), ((plan.cluster_id, one) for one in plan.decisions))
+    write_rows(path, head_as_json(plan), [(plan.cluster_id, plan.decisions)])
 
 
 def read_parquet_plan(path: Path) -> Plan:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from retention_cli import __version__
 from retention_cli.core.model import Decision, Reason
 from retention_cli.core.units import timestamp
-from retention_cli.plan.columns import row_as_json
+from retention_cli.plan.rows import having, rows_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
 if TYPE_CHECKING:  # only plans that speak of disks need it
@@ -179,7 +179,7 @@ def _disks_as_json(plan: Plan) -> dict[str, Any]:
 
 def as_json(plan: Plan) -> dict[str, Any]:
     """Return the whole plan as JSON's own types."""
-    return {**head_as_json(plan), "partitions": [row_as_json(one) for one in plan.decisions]}
+    return {**head_as_json(plan), "partitions": list(rows_as_json(plan.decisions))}
 
 
 def json_lines(head: Mapping[str, Any], key: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -193,16 +193,20 @@ def json_lines(head: Mapping[str, Any], key: str, rows: Iterable[Mapping[str, An
     yield "]\n}\n" if first else "\n ]\n}\n"
 
 
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """Yield the plan's JSON in pieces, one partition per line: what ``--out`` saves and ``-o json`` prints."""
+    return json_lines(head_as_json(plan), "partitions", rows_as_json(plan.decisions))
+
+
 def plan_text(plan: Plan) -> str:
-    """Return the plan's JSON as text: what ``--out`` saves and ``-o json`` prints."""
-    return "".join(json_lines(head_as_json(plan), "partitions", (row_as_json(one) for one in plan.decisions)))
+    """Return the plan's JSON as text."""
+    return "".join(plan_lines(plan))
 
 
 def delete_records_json(plan: Plan) -> dict[str, Any]:
     """Return the content of an ``--offset-json-file`` for kafka-delete-records.sh."""
     rows = [
         {"topic": one.topic, "partition": one.partition, "offset": one.trim_to}
-        for one in plan.decisions
-        if one.action == "trim"
+        for one in having(plan.decisions, "trim")
     ]
     return {"partitions": rows, "version": 1}

@@ -41,8 +41,8 @@ def test_the_synthetic_cluster_answers_as_a_real_one(kafka: EmbeddedKafka, tmp_p
     (tmp_path / "real").mkdir()
     (tmp_path / "made").mkdir()
     real = told(kafka.bootstrap, tmp_path / "real")
-    with synthetic(SHAPE) as bootstrap:
-        made = told(bootstrap, tmp_path / "made")
+    with synthetic(SHAPE) as served:
+        made = told(served.bootstrap, tmp_path / "made")
     assert made == real
     actions = [row["action"] for row in real[0]["partitions"]]
     assert {"trim", "keep"} <= set(actions)

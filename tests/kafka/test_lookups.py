@@ -15,7 +15,7 @@ from retention_cli.brokers.log_offsets import NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Search
 from retention_cli.core.model import LookUp, TopicPartition
-from retention_cli.decide.decision import Wanted
+from retention_cli.decide.lookups import Wanted
 from retention_cli.observe.cluster import observe
 from retention_cli.observe.lookups import look_up
 from retention_cli.observe.request import Request

@@ -112,7 +112,7 @@ MUTANTS: Final = (
     Mutant(
         "F2: a missing commit is none",
         "observe/floors/fold.py",
-        "if there < len(self._best[topic]):",
+        "if there < self._count(topic):",
         "if False:",
     ),
     Mutant(
@@ -124,13 +124,13 @@ MUTANTS: Final = (
     Mutant(
         "F3 never holds",
         "observe/floors/fold.py",
-        "            self._failed.add(reason)\n        else:",
+        "            self.failed.add(reason)\n        else:",
         "            pass\n        else:",
     ),
     Mutant(
         "F8 and F9 never hold",
         "observe/floors/fold.py",
-        "        self._failed.add(reason)\n\n    def epochs_to_check",
+        "        self.failed.add(reason)\n\n    def epochs_to_check",
         "        del reason\n\n    def epochs_to_check",
     ),
     Mutant("F8: rights are not asked", _GROUPS, "if not reader.may_describe_cluster():", "if False:"),

@@ -5,7 +5,7 @@ Each answer is made when the request is carried out; before it, the hub lets oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from retention_cli.brokers import commits, groups, log_offsets
@@ -88,7 +88,9 @@ class SimReader(RecordReads):
     def brokers(self) -> list[int]:
         return list(BROKERS)
 
-    def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
+    def metadata(
+        self, topics: Iterable[str] | None = None, only: Mapping[str, Container[int]] | None = None
+    ) -> ClusterMetadata:
         self._ask("metadata")
         wanted = None if topics is None else set(topics)
         found = {
@@ -99,6 +101,7 @@ class SimReader(RecordReads):
                 partitions={
                     n: PartitionMetadata(one.leader, one.epoch, tuple(one.replicas))
                     for n, one in enumerate(topic.partitions)
+                    if only is None or n in only.get(name, ())
                 },
             )
             for name, topic in self._kafka.topics.items()

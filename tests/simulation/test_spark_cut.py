@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
@@ -11,7 +12,6 @@ from retention_cli.brokers.log_offsets import Answer, Found
 from retention_cli.core.model import Unknown
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.connections import ConnectionRef
-from retention_cli.memory.documents import memory_from_bytes
 from retention_cli.memory.lineage import Cut
 from tests.simulation.runs import memories_of, reading_of, selection_of
 from tests.simulation.test_untold import CUT
@@ -21,7 +21,7 @@ from tests.simulation.world import World
 def test_tasks_see_a_cut_that_the_client_came_upon_while_it_looked_at_disks() -> None:
     pytest.importorskip("pyarrow")
     from retention_cli.engines.spark.disks import look
-    from retention_cli.engines.spark.prepare import Target, prepare, recall, slice_rows
+    from retention_cli.engines.spark.prepare import Target, open_memory, prepare
 
     with World("R1") as world:
         for step in CUT:
@@ -29,18 +29,21 @@ def test_tasks_see_a_cut_that_the_client_came_upon_while_it_looked_at_disks() ->
         one = world.operators[0]
         _, reader = reading_of(world, one)
         with closing(memories_of(world, one)) as memories:
-            target = Target("", reader, selection_of(world, one), ConnectionRef(), lambda _: Amount(), memories)
+            target = Target("", reader, selection_of(world, one), ConnectionRef, lambda _: Amount(), memories)
             prepared = prepare(target, one.clock.wall_ms())
-            recall(prepared)
+            open_memory(prepared)
+            prepared.metadata = reader.metadata()  # as where rules speak of disks
             look(None, prepared)
-            row = next(row for row in slice_rows(prepared, {}) if row["partition"] == 0)
-    proof = memory_from_bytes(row["proof"])
-    assert (row["leader_epoch"], proof.leader_epoch, proof.high_watermark) == (1, 0, 12)
+            at = prepared.job.places.position("a", 0)
+            assert at is not None
+            [proof] = prepared.recalled.at(np.array([at]))
+    assert proof is not None
+    assert (prepared.job.places.epochs[at], proof.leader_epoch, proof.high_watermark) == (1, 0, 12)
 
 
 def test_that_a_topic_is_create_time_is_noted_of_partitions_without_a_leader() -> None:
     pytest.importorskip("pyarrow")
-    from retention_cli.engines.spark.prepare import Target, prepare, recall
+    from retention_cli.engines.spark.prepare import Target, open_memory, prepare
     from retention_cli.engines.spark.remember import note_create_time
 
     with World("R4 G3") as world:
@@ -48,9 +51,9 @@ def test_that_a_topic_is_create_time_is_noted_of_partitions_without_a_leader() -
         one = world.operators[0]
         _, reader = reading_of(world, one)
         with closing(memories_of(world, one)) as memories:
-            target = Target("", reader, selection_of(world, one), ConnectionRef(), lambda _: Amount(), memories)
+            target = Target("", reader, selection_of(world, one), ConnectionRef, lambda _: Amount(), memories)
             prepared = prepare(target, one.clock.wall_ms())
-            recall(prepared)
+            open_memory(prepared)
             note_create_time(prepared)
             topic_id = world.kafka.topics["a"].topic_id
             assert prepared.memory.partition("a", topic_id, 0).created
@@ -60,8 +63,8 @@ def test_that_a_topic_is_create_time_is_noted_of_partitions_without_a_leader() -
 def test_a_memory_that_nobody_could_prove_stays_as_it_was(end: Answer) -> None:
     """Else the next run takes the log's new epoch for the one that it remembers, and does not ask again (M4)."""
     pytest.importorskip("pyarrow")
-    from retention_cli.engines.spark.prepare import Target, prepare, recall
-    from retention_cli.engines.spark.remember import remember_partition
+    from retention_cli.engines.spark.prepare import Target, open_memory, prepare
+    from retention_cli.engines.spark.remember import SeenPartition, remember_partition
 
     with World("R1") as world:
         for step in CUT:
@@ -69,20 +72,11 @@ def test_a_memory_that_nobody_could_prove_stays_as_it_was(end: Answer) -> None:
         one = world.operators[0]
         _, reader = reading_of(world, one)
         with closing(memories_of(world, one)) as memories:
-            target = Target("", reader, selection_of(world, one), ConnectionRef(), lambda _: Amount(), memories)
+            target = Target("", reader, selection_of(world, one), ConnectionRef, lambda _: Amount(), memories)
             prepared = prepare(target, one.clock.wall_ms())
-            recall(prepared)
+            open_memory(prepared)
             topic_id = world.kafka.topics["a"].topic_id
-            row = {
-                "topic": "a",
-                "topic_id": topic_id,
-                "partition": 0,
-                "leader_epoch": 1,
-                "memory": None,
-                "log_start": 0,
-                "high_watermark": 18,
-                "read_ms": one.clock.wall_ms(),
-            }
+            row = SeenPartition(0, "a", topic_id, 0, 1, 0, 18, one.clock.wall_ms(), None, False, None)
             cut = remember_partition(prepared, row, {0: end})
             known = prepared.memory.partition("a", topic_id, 0)
             if isinstance(end, Found):

@@ -19,6 +19,7 @@ from retention_cli.engines.spark.batch_runs import SparkRuns
 from retention_cli.engines.spark.connections import ConnectionRef, write_connection
 from retention_cli.engines.spark.engine import make_plans
 from retention_cli.engines.spark.prepare import Target
+from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.session import runs_here, ship_file
 from retention_cli.memory.stores import Memories
 from retention_cli.plan.make import make_plan
@@ -51,6 +52,11 @@ class Engines:
         given = asked(list(self.named))
         return replace(self.world.selection(policy), topics=tuple(given.topics or ()), partitions=given.partitions)
 
+    @property
+    def sender(self) -> Sender:
+        """What sends values to tasks."""
+        return Sender(self.session, self.folder)
+
     def local(self, policy: str, now: int) -> Plan:
         memories = Memories(self.folder / self.local_state)
         try:
@@ -80,14 +86,13 @@ class Engines:
                 segment_table = () if self.inventory is None else (self.inventory,)
                 where = self.connection()
                 batches = BatchSizes(SparkRuns(self.session, where, OFFSETS)) if self.exact_bytes else None
-                target = Target("", reader, selection, where, past_day, memories, segment_table, batches)
-                with make_plans(self.session, [target], now) as made:
-                    assert not made.failures
-                    plan = made.plans[""]
-                    rows = tuple(made.decisions(plan))
-                    whole = replace(plan, decisions=rows, counted=None)
-                    assert plan.totals == whole.totals
-                    return whole
+                target = Target("", reader, selection, lambda: where, past_day, memories, segment_table, batches)
+                made = make_plans(lambda: self.sender, [target], now)
+                assert not made.failures
+                plan = made.plans[""]
+                whole = replace(plan, decisions=tuple(plan.decisions), counted=None)
+                assert plan.totals == whole.totals
+                return whole
         finally:
             memories.close()
 

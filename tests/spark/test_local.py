@@ -13,10 +13,12 @@ from confluent_kafka import ShareConsumer  # type: ignore[attr-defined]
 from retention_cli.core.clock import SystemClock
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
-from retention_cli.engines.spark import engine
 from retention_cli.engines.spark.engine import make_plans
 from retention_cli.engines.spark.prepare import Target
+from retention_cli.engines.spark.session import DRIVER_MEMORY
+from retention_cli.engines.spark.write import Outbox
 from retention_cli.memory.stores import Memories
+from retention_cli.plan import kept
 from tests.kafka.fleet import Fleet
 from tests.kafka.test_floors import from_the_start, polled_share, share_offsets
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, reader_for, wait_until
@@ -33,8 +35,10 @@ def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
 def test_the_same_plan_of_random_topics_and_groups(
     engines: Engines, seed: int, in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the client keeps its rows in a file, as it does with many."""
-    monkeypatch.setattr(engine, "IN_MEMORY", in_memory)
+    """Also where the client keeps its rows in a file, as it does with many, and where tasks don't see its folder."""
+    monkeypatch.setattr(kept, "IN_MEMORY", in_memory)
+    if not in_memory:
+        monkeypatch.setattr(Outbox, "at", lambda _: Outbox("/nowhere", ""))
     fleet = Fleet(engines.world, seed, topics=12)
     try:
         fleet.build()
@@ -210,15 +214,22 @@ def test_a_broken_audit_log_is_its_own_clusters_failure(engines: Engines) -> Non
     selection = engines.world.selection(f"version: 1\ntopics:\n  - match: {topic}\n    retention.ms: {DAY}\n")
     memories = Memories(engines.folder / "broken")
     with reader_for(engines.world.bootstrap) as reader:
-        target = Target("eu", reader, selection, engines.connection(), broken, memories)
-        with make_plans(engines.session, [target], now_ms()) as made:
-            assert (made.plans, str(made.failures["eu"])) == ({}, "its chain is broken")
+        target = Target("eu", reader, selection, engines.connection, broken, memories)
+        made = make_plans(lambda: engines.sender, [target], now_ms())
+        assert (made.plans, str(made.failures["eu"])) == ({}, "its chain is broken")
     memories.close()
 
 
 def test_batches_are_counted_in_rows(local_spark: Any) -> None:
     """With a limit in bytes Spark adds up a batch's buffers after every row: ten times the work, for rows like ours."""
     assert local_spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(2**31 - 1)
+
+
+def test_the_driver_has_memory_of_its_own_whatever_the_master(local_spark: Any) -> None:
+    """By Spark's default a standalone cluster's driver has 1 GiB: it must be set before its JVM starts."""
+    assert local_spark.conf.get("spark.driver.memory") == DRIVER_MEMORY == "2g"
+    jvm = local_spark.sparkContext._jvm  # noqa: SLF001  (nothing else tells what the JVM was started with)
+    assert jvm.java.lang.Runtime.getRuntime().maxMemory() > 1.9 * 2**30
 
 
 def test_java_options_of_ones_own_stand_beside_ours(local_spark: Any) -> None:

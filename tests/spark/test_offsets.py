@@ -71,8 +71,8 @@ def both_unread(engines: Engines, policy: str, groups: tuple[str, ...], each: Ro
     with reader_for(engines.world.bootstrap) as reader:
         memories = [Memories(engines.folder / engines.local_state, will_save=False) for _ in range(2)]
         mine = read_unread(reader, selection, now, groups=groups, each=each, memories=memories[0])
-        target = Target("", reader, selection, engines.connection(), past_day, memories[1])
-        with spark.read_positions(engines.session, target, now, groups=groups, unread=each) as theirs:
+        target = Target("", reader, selection, engines.connection, past_day, memories[1])
+        with spark.read_positions(engines.sender, target, now, groups=groups, unread=each) as theirs:
             said = told_unread(mine, each, capsys), told_unread(theirs, each, capsys)
         for one in memories:
             one.close()
@@ -88,8 +88,8 @@ def both(
     with reader_for(engines.world.bootstrap) as reader:
         memories = [Memories(engines.folder / engines.local_state, will_save=False) for _ in range(2)]
         mine = local.read_positions(reader, selection, now, groups=groups, memories=memories[0])
-        target = Target("", reader, selection, engines.connection(), past_day, memories[1])
-        with spark.read_positions(engines.session, target, now, groups=groups) as theirs:
+        target = Target("", reader, selection, engines.connection, past_day, memories[1])
+        with spark.read_positions(engines.sender, target, now, groups=groups) as theirs:
             said = told(mine, ways, capsys), told(theirs, ways, capsys)
         for one in memories:
             one.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from retention_cli.core.model import EventMax, Floor, LookUp, Maybe, PartitionFacts, Reason, Sample, TopicFacts, Unknown
-from retention_cli.decide.decision import wanted_lookups
+from retention_cli.decide.lookups import wanted_lookups
 from retention_cli.policy.settings import Settings
 
 NOW = 1_800_000_000_000

@@ -165,7 +165,7 @@ def planned(fleet: Fleet, members: list[Member], now_ms: int, shared: SharedSpar
     from kretain.render.kit.screen import warn
     from retention_cli.engines.fleet.planning import make_fleet_plan
 
-    with fleet_engine(shared, quiet=quiet) as engine, shown_by_name(quiet=quiet) as watch:
+    with fleet_engine(shared) as engine, shown_by_name(quiet=quiet) as watch:
         made = make_fleet_plan(engine, members, now_ms, source=fleet.source, digest=fleet.digest, watch=watch)
     for name, plan in made.plans.items():
         for note in () if quiet else plan.notes:

@@ -76,7 +76,7 @@ def save_plan(made: Plan, out: Path) -> None:
         MissingPartError: it is to be Parquet, and pyarrow is not installed.
     """
     from kretain.system.files import whole, write_whole
-    from retention_cli.plan.value import plan_text
+    from retention_cli.plan.value import plan_lines
 
     if out.suffix == ".parquet":
         from retention_cli.plan.parquet import write_plan
@@ -84,7 +84,7 @@ def save_plan(made: Plan, out: Path) -> None:
         with whole(out) as scratch:
             write_plan(scratch, made)
     else:
-        write_whole(out, [plan_text(made)])
+        write_whole(out, plan_lines(made))
 
 
 def read_saved(path: Path, cluster: str | None) -> Plan:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from retention_cli.core.progress import Progress
     from retention_cli.engines.fleet.planning import Engine
     from retention_cli.engines.spark.connections import ConnectionRef
+    from retention_cli.engines.spark.sent import Sender
     from retention_cli.memory.stores import Memories
     from retention_cli.plan.make import PastDay
     from retention_cli.plan.value import Plan
@@ -68,6 +69,17 @@ class SparkFlags(OptionGroup):
         ),
     ] = None
 
+    connections_per_broker: Annotated[
+        int,
+        option(
+            "--connections-per-broker",
+            metavar="N",
+            min=1,
+            panel=SPARK,
+            help="So many tasks read from one broker at a time, at most.",
+        ),
+    ] = 2
+
     def check(self) -> None:
         """Check that Spark's options are valid, and given only with ``--spark``.
 
@@ -97,6 +109,13 @@ class OpenSpark:
     folder: Path
     flags: SparkFlags
 
+    @property
+    def sender(self) -> Sender:
+        """What sends values to the session's tasks."""
+        from retention_cli.engines.spark.sent import Sender
+
+        return Sender(self.session, self.folder)
+
     def connection(self, settings: ConnectionSettings) -> ConnectionRef:
         """Send a cluster's settings to executors, and return where they find them."""
         from retention_cli.engines.spark.connections import ConnectionRef, write_connection
@@ -113,18 +132,22 @@ class OpenSpark:
 
 
 @contextmanager
-def opened(flags: SparkFlags, progress: Progress) -> Iterator[OpenSpark]:
+def opened(flags: SparkFlags, progress: Progress, *, joins: bool = False) -> Iterator[OpenSpark]:
     """Open Spark, check that executors have what they need, and stop Spark at the end.
+
+    ``joins``: Spark itself has much to do (:func:`retention_cli.engines.spark.session.open_session`).
 
     Raises:
         SparkError: Spark can't be used, or an executor lacks something.
     """
-    from retention_cli.engines.spark.session import is_connect, open_session, runs_here, stop_session
+    from retention_cli.engines.spark.session import DRIVER_MEMORY, is_connect, open_session, runs_here, stop_session
 
     with tempfile.TemporaryDirectory(prefix="kretain-spark-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        progress(f"starting Spark ({flags.master or 'its own configuration'})")
-        session = open_session(flags.master, flags.conf(), folder)
+        where = flags.master or "its own configuration"
+        memory = flags.conf().get("spark.driver.memory", DRIVER_MEMORY)
+        progress(f"starting Spark ({where}{'' if is_connect(flags.master) else f', driver memory {memory}'})")
+        session = open_session(flags.master, flags.conf(), folder, joins=joins)
         try:
             if not runs_here(session):
                 from retention_cli.engines.spark.environment import check_executors
@@ -147,6 +170,7 @@ class SharedSpark:
     def __init__(self, flags: SparkFlags) -> None:
         flags.check()
         self.flags = flags
+        self.joins = False  # whether Spark itself has much to do
         self._stack = contextlib.ExitStack()
         self._open: OpenSpark | None = None
         self._connections: dict[str, ConnectionRef] = {}
@@ -164,7 +188,7 @@ class SharedSpark:
             SparkError: Spark can't be used, or an executor lacks something.
         """
         if self._open is None:
-            self._open = self._stack.enter_context(opened(self.flags, progress))
+            self._open = self._stack.enter_context(opened(self.flags, progress, joins=self.joins))
         return self._open
 
     def archiver(self) -> ArchiverFor | None:
@@ -184,7 +208,7 @@ class SharedSpark:
 
 
 def plan_one(
-    spark: OpenSpark,
+    shared: SharedSpark,
     reader: ClusterReader,
     selection: Selection,
     now_ms: int,
@@ -195,38 +219,39 @@ def plan_one(
     progress: Progress,
 ) -> Plan:
     """Return one cluster's plan with its rows, like :func:`retention_cli.plan.make.make_plan`."""
-    from dataclasses import replace
-
     from retention_cli.engines.spark.engine import make_plans
     from retention_cli.engines.spark.prepare import Target
 
-    connection = spark.connection(reader.settings)
+    def connect() -> ConnectionRef:
+        return shared.get(progress).connection(reader.settings)
+
     if given.batches is not None:
         from retention_cli.engines.spark.batch_runs import SparkRuns
 
-        given.batches.read = SparkRuns(spark.session, connection)
-    target = Target("", reader, selection, connection, past_day, memories, given.paths, given.batches)
-    with make_plans(spark.session, [target], now_ms, progress) as made:
-        if "" in made.failures:
-            raise made.failures[""]
-        plan = made.plans[""]
-        return replace(plan, decisions=made.decisions(plan))
+        given.batches.read = SparkRuns(shared.get(progress).session, connect())
+    target = Target("", reader, selection, connect, past_day, memories, given.paths, given.batches)
+    most = shared.flags.connections_per_broker
+    made = make_plans(lambda: shared.get(progress).sender, [target], now_ms, progress, connections=most)
+    if "" in made.failures:
+        raise made.failures[""]
+    return made.plans[""]
 
 
 @contextmanager
-def fleet_engine(shared: SharedSpark, *, quiet: bool) -> Iterator[Engine]:
+def fleet_engine(shared: SharedSpark) -> Iterator[Engine]:
     """Yield the engine for several clusters: this process, or Spark."""
     if not shared.flags.spark:
         from retention_cli.engines.fleet.planning import LocalEngine
 
         yield LocalEngine()
         return
-    from kretain.render.kit.progress import shown
     from retention_cli.engines.spark.fleet import SparkEngine
 
-    with shown(quiet=quiet) as progress:
-        spark = shared.get(progress)
-    yield SparkEngine(spark.session, spark.connection)
+    def spark(progress: Progress) -> tuple[Sender, Callable[[ConnectionSettings], ConnectionRef]]:
+        there = shared.get(progress)
+        return there.sender, there.connection
+
+    yield SparkEngine(spark, shared.flags.connections_per_broker)
 
 
 @contextmanager
@@ -268,11 +293,24 @@ def positions_of(
                 from retention_cli.engines.spark import positions
                 from retention_cli.engines.spark.prepare import Target
 
-                spark = stack.enter_context(opened(flags, progress))
-                connection = spark.connection(reader.settings)
-                target = Target("", reader, selection, connection, lambda _cluster: Amount(), memories)
+                joins = bool(groups) or unread is not None
+                spark = stack.enter_context(opened(flags, progress, joins=joins))
+                target = Target(
+                    "",
+                    reader,
+                    selection,
+                    lambda: spark.connection(reader.settings),
+                    lambda _cluster: Amount(),
+                    memories,
+                )
                 reading = positions.read_positions(
-                    spark.session, target, now_ms, groups=groups, unread=unread, progress=progress
+                    spark.sender,
+                    target,
+                    now_ms,
+                    groups=groups,
+                    unread=unread,
+                    connections=flags.connections_per_broker,
+                    progress=progress,
                 )
                 found = stack.enter_context(reading)
         yield found
@@ -307,8 +345,9 @@ def maker(shared: SharedSpark, inventory: InventoryOption) -> Callable[..., Plan
 
         return partial(make_plan, inventory=inventory.view())
 
+    shared.joins = bool(inventory.paths)
+
     def make(reader: ClusterReader, selection: Selection, now_ms: int, *, progress: Progress, **more: Any) -> Plan:
-        spark = shared.get(progress)
-        return plan_one(spark, reader, selection, now_ms, inventory, progress=progress, **more)
+        return plan_one(shared, reader, selection, now_ms, inventory, progress=progress, **more)
 
     return make

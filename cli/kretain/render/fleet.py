@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from heapq import nsmallest
+from itertools import chain, islice
+from itertools import count as count_from
 from typing import Any
 
 from kretain.options.common import PlanOutput
@@ -13,10 +14,10 @@ from kretain.render.kit import screen
 from kretain.render.kit.reasons import MOST, print_reasons
 from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number, quantity, size
-from retention_cli.core.model import Decision
 from retention_cli.engines.fleet.plan import Failure, FleetPlan, fleet_as_json, fleet_lines
-from retention_cli.plan.columns import NAMES, row_as_json
-from retention_cli.plan.value import Plan, Totals
+from retention_cli.plan.columns import NAMES
+from retention_cli.plan.rows import TopicRows, by_topic, having, rows_as_json
+from retention_cli.plan.value import Totals
 
 COLUMNS = ("cluster", *NAMES)
 
@@ -40,8 +41,8 @@ def print_fleet_plan(fleet: FleetPlan, output: PlanOutput, *, every_row: bool) -
 
 def _plan_rows(fleet: FleetPlan) -> Iterator[dict[str, Any]]:
     for name, one in fleet.plans.items():
-        for row in one.decisions:
-            yield {"cluster": name, **row_as_json(row)}
+        for row in rows_as_json(one.decisions):
+            yield {"cluster": name, **row}
 
 
 def _print_plan_tables(fleet: FleetPlan, *, markdown: bool, every_row: bool) -> None:
@@ -53,15 +54,12 @@ def _print_plan_tables(fleet: FleetPlan, *, markdown: bool, every_row: bool) -> 
             screen.heading(name, markdown=markdown)
             plan.print_plan(one, PlanOutput.markdown if markdown else PlanOutput.table, every_row=True)
         return
-    topics = [row for name, one in fleet.plans.items() for row in _by_topic(name, one)]
-    if topics:
-        screen.say()
-        _print_topics(topics, markdown=markdown)
+    _print_topics(_topics_of(fleet), markdown=markdown)
     _print_totals(fleet, markdown=markdown)
     print_failures("Could not be planned", fleet.failures, markdown=markdown)
     for name, one in fleet.plans.items():
-        held = (row for row in one.decisions if row.action == "hold")
-        print_reasons(f"On hold in {name}", ((row.tp, row.reasons) for row in held), "magenta", markdown=markdown)
+        held = ((row.tp, row.reasons) for row in having(one.decisions, "hold"))
+        print_reasons(f"On hold in {name}", held, "magenta", markdown=markdown)
 
 
 def print_clusters(
@@ -97,35 +95,32 @@ def print_clusters(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Topic:
-    cluster: str
-    name: str
-    totals: Totals
-    held_back_by: str
+Topic = tuple[str, TopicRows]
+"""A cluster's name, and a topic of it."""
 
 
-def _by_topic(cluster: str, one: Plan) -> Iterator[_Topic]:
-    topics: dict[str, list[Decision]] = {}
-    for row in one.decisions:
-        topics.setdefault(row.topic, []).append(row)
-    for name, rows in topics.items():
-        if name.startswith("__") and all(row.action == "skip" for row in rows):  # left out, as for one cluster
-            continue
-        by = Counter(part for row in rows for part in plan.held_back_by(row).split(", ") if part)
-        most = [part for part, _ in sorted(by.items(), key=lambda item: (-item[1], item[0]))]
-        yield _Topic(cluster, name, Totals.of(rows), ", ".join(most[:3]) + (", …" if len(most) > 3 else ""))
+def _topics_of(fleet: FleetPlan) -> Iterator[Topic]:
+    """Yield the topics, without internal ones that are skipped as a whole, as for one cluster."""
+    for name, one in fleet.plans.items():
+        for topic in by_topic(one.decisions):
+            if not topic.topic.startswith("__") or topic.actions.keys() != {"skip"}:
+                yield name, topic
 
 
-def _print_topics(rows: Sequence[_Topic], *, markdown: bool) -> None:
-    shown = rows
-    if len(rows) > plan.SHOWN:
-        order = {id(row): place for place, row in enumerate(rows)}
-        most = sorted(rows, key=lambda row: (-row.totals.records, -row.totals.hold, order[id(row)]))[:MOST]
-        shown = sorted(most, key=lambda row: order[id(row)])
-        screen.say(
-            f"The {len(shown)} of {len(rows):,} topics that matter most (all of them: --all; partitions: -o csv):"
-        )
+def _print_topics(topics: Iterator[Topic], *, markdown: bool) -> None:
+    """Print a table of the topics; of many, those that matter most. Few are in memory at a time."""
+    first = list(islice(topics, plan.SHOWN + 1))
+    if not first:
+        return
+    shown: Sequence[Topic] = first
+    screen.say()
+    if len(first) > plan.SHOWN:
+        places = count_from(0)
+        numbered = ((next(places), one) for one in chain(first, topics))
+        most = nsmallest(MOST, numbered, key=lambda row: (-row[1][1].records, -row[1][1].actions["hold"], row[0]))
+        shown = [one for _, one in sorted(most, key=lambda row: row[0])]
+        of = f"{len(shown)} of {next(places):,} topics"
+        screen.say(f"The {of} that matter most (all of them: --all; partitions: -o csv):")
         screen.say()
     screen.print_table(
         (
@@ -138,20 +133,25 @@ def _print_topics(rows: Sequence[_Topic], *, markdown: bool) -> None:
         ),
         [
             (
-                row.cluster,
-                row.name,
-                number(row.totals.partitions),
-                number(row.totals.trim),
-                number(row.totals.hold),
-                number(row.totals.records),
-                size(row.totals.size_bytes),
-                row.held_back_by,
+                cluster,
+                one.topic,
+                number(one.actions.total()),
+                number(one.actions["trim"]),
+                number(one.actions["hold"]),
+                number(one.records),
+                size(one.size_bytes),
+                _held_back_by(one),
             )
-            for row in shown
+            for cluster, one in shown
         ],
-        ["yellow" if row.totals.trim else "magenta" if row.totals.hold else None for row in shown],
+        ["yellow" if one.actions["trim"] else "magenta" if one.actions["hold"] else None for _, one in shown],
         markdown=markdown,
     )
+
+
+def _held_back_by(one: TopicRows) -> str:
+    most = [part for part, _ in sorted(one.held.items(), key=lambda item: (-item[1], item[0]))]
+    return ", ".join(most[:3]) + (", …" if len(most) > 3 else "")
 
 
 def _print_totals(fleet: FleetPlan, *, markdown: bool) -> None:

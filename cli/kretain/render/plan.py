@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +13,8 @@ from kretain.render.kit.screen import Column
 from kretain.render.kit.text import count, number, quantity, size
 from retention_cli.core.model import Decision
 from retention_cli.core.units import format_age, format_duration, format_time
-from retention_cli.plan.columns import NAMES, row_as_json
+from retention_cli.plan.columns import NAMES
+from retention_cli.plan.rows import having, held_back_by, most_important, rows_as_json
 from retention_cli.plan.value import NO_FILE, Plan, as_json, delete_records_json, head_as_json
 from retention_cli.policy.settings import TRIGGER_FLAGS
 
@@ -31,13 +31,13 @@ def print_plan(plan: Plan, output: PlanOutput, *, every_row: bool) -> None:
     """Print the plan in the wanted format."""
     match output:
         case PlanOutput.json:
-            data.print_json(head_as_json(plan), "partitions", (row_as_json(one) for one in plan.decisions))
+            data.print_json(head_as_json(plan), "partitions", rows_as_json(plan.decisions))
         case PlanOutput.jsonl:
-            data.print_jsonl(row_as_json(one) for one in plan.decisions)
+            data.print_jsonl(rows_as_json(plan.decisions))
         case PlanOutput.yaml:
             data.print_yaml(as_json(plan))
         case PlanOutput.csv:
-            data.print_csv(NAMES, (row_as_json(one) for one in plan.decisions))
+            data.print_csv(NAMES, rows_as_json(plan.decisions))
         case PlanOutput.delete_records:
             _print_delete_records(plan)
         case PlanOutput.table | PlanOutput.markdown:
@@ -52,7 +52,7 @@ def _print_delete_records(plan: Plan) -> None:
 
 def _print_table(plan: Plan, *, markdown: bool, every_row: bool) -> None:
     shortened = len(plan.decisions) > SHOWN and not every_row
-    rows = _that_matter(plan.decisions) if shortened else list(plan.decisions)
+    rows = most_important(plan.decisions, MOST) if shortened else list(plan.decisions)
     if shortened:
         screen.say(
             f"The {len(rows)} of {len(plan.decisions):,} partitions that matter most (all of them: --all, or -o csv):"
@@ -76,7 +76,7 @@ def _print_table(plan: Plan, *, markdown: bool, every_row: bool) -> None:
                 number(one.records) if one.trim_to is not None else "",
                 size(one.size_bytes) if one.trim_to is not None else "",
                 one.rule or "",
-                held_back_by(one),
+                ", ".join(held_back_by(one)),
             )
             for one in rows
         ],
@@ -84,21 +84,13 @@ def _print_table(plan: Plan, *, markdown: bool, every_row: bool) -> None:
         markdown=markdown,
     )
     _print_totals(plan, markdown=markdown)
-    held = ((one.tp, one.reasons) for one in plan.decisions if one.action == "hold")
-    noted = ((one.tp, one.reasons) for one in plan.decisions if one.reasons and one.action in ("trim", "keep"))
-    skipped = (
-        (one.tp, one.reasons) for one in plan.decisions if one.action == "skip" and not one.topic.startswith("__")
-    )
+    held = ((one.tp, one.reasons) for one in having(plan.decisions, "hold"))
+    noted = ((one.tp, one.reasons) for one in having(plan.decisions, "trim", "keep", reasons=True))
+    skips = having(plan.decisions, "skip")
+    skipped = ((one.tp, one.reasons) for one in skips if not one.topic.startswith("__"))
     print_reasons("On hold", held, "magenta", markdown=markdown)
     print_reasons("Worth knowing", noted, markdown=markdown)
     print_reasons("Never touched", skipped, "dim", markdown=markdown)
-
-
-def _that_matter(rows: Iterable[Decision]) -> list[Decision]:
-    """Return the largest trims; if there are few, holds, too."""
-    order = {"trim": 0, "hold": 1, "keep": 2, "skip": 3}
-    chosen = heapq.nsmallest(MOST, rows, key=lambda one: (order[one.action], -one.records, one.tp))
-    return sorted(chosen, key=lambda one: one.tp)
 
 
 _YOUNG_MS: Final = 7 * 86_400_000
@@ -121,20 +113,6 @@ def _move(one: Decision) -> str:
     if one.trim_to is not None:
         return f"{number(one.log_start)} → {number(one.trim_to)}"
     return number(one.log_start)
-
-
-def held_back_by(one: Decision) -> str:
-    """Return what keeps the rest of the partition from being trimmed: a consumer, a guard, or a reason's code."""
-    if one.action in ("hold", "skip"):
-        return ", ".join(dict.fromkeys(reason.code for reason in one.reasons))
-    if one.limited_by is not None and one.limited_by != "G2":
-        return one.limited_by
-    if one.min_commit is None or one.min_commit_by is None or one.min_commit == one.high_watermark:
-        return ""
-    # A trim beyond the floor is forced: no consumer holds it back. A floor below the log start has a note of its own.
-    at_floor = one.min_commit == (one.log_start if one.trim_to is None else one.trim_to)
-    lost = one.trim_to is None and any(reason.code in ("F5", "G2") for reason in one.reasons)
-    return one.min_commit_by.removeprefix("group:") if at_floor or lost else ""
 
 
 def _print_totals(plan: Plan, *, markdown: bool) -> None:

@@ -67,7 +67,7 @@ def write_fleet(path: Path, fleet: FleetPlan) -> None:
     from retention_cli.plan.parquet import write_rows
 
     plans = sorted(fleet.plans.values(), key=lambda one: one.cluster_id)
-    write_rows(path, fleet_heads(fleet), ((one.cluster_id, row) for one in plans for row in one.decisions))
+    write_rows(path, fleet_heads(fleet), ((one.cluster_id, one.decisions) for one in plans))
 
 
 def read_fleet(path: Path) -> SavedFleet:

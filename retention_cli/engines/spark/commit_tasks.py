@@ -1,64 +1,60 @@
-"""Tasks that each read the committed offsets of one slice of a cluster's groups (F1–F3)."""
+"""Tasks that each read the committed offsets of a coordinator's groups, and fold them (F1–F6)."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError
-from retention_cli.brokers.groups import ListedGroup
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import group_key
 from retention_cli.core.progress import silent
 from retention_cli.engines.spark.connections import Readers
-from retention_cli.engines.spark.jobs import ClusterJob
-from retention_cli.engines.spark.schemas import COMMITS
+from retention_cli.engines.spark.frames import ArrowTask
+from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf
+from retention_cli.engines.spark.packing import Piece, Task, keys, task_of
+from retention_cli.engines.spark.parts import cut
+from retention_cli.engines.spark.schemas import COMMITS, READ
+from retention_cli.engines.spark.sent import Sent
 from retention_cli.engines.spark.slice_memory import SliceMemory
-from retention_cli.engines.spark.slices import by_slice
-from retention_cli.memory.group import GroupMemory
+from retention_cli.engines.spark.values import to_bytes
+from retention_cli.observe.floors.fold import Both, FloorFold, FloorSink
 from retention_cli.observe.floors.kafka_groups import read_groups
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.rows import CommitRow, CommitRows
 
 ROWS_A_BATCH: Final = 20_000
-GROUPS: Final = pa.schema(
-    [
-        ("cluster", pa.string()),
-        ("broker", pa.int32()),
-        ("slice", pa.int32()),
-        ("name", pa.string()),
-        ("kind", pa.string()),
-        ("protocol_type", pa.string()),
-        ("state", pa.string()),
-        ("memory", pa.binary()),
-    ]
-)
-"""The groups that count, and which slice reads each. ``memory`` is the ledger's record of the group."""
 
 
-class _Batches(CommitRows):
+class CommitBatches(CommitRows):
     """Packs rows into Arrow batches as they arrive: a fraction of the memory of Python objects."""
 
-    def __init__(self, job: ClusterJob) -> None:
-        super().__init__(job.partitions, job.latest)
+    def __init__(self, job: ClusterJob, latest: Sequence[str]) -> None:
+        super().__init__(job.partitions, latest)
         self._cluster = job.cluster
-        self.batches: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
 
     def add(self, group: str, commits: Any, reads: Iterable[str] = ()) -> None:
+        """See :class:`~retention_cli.observe.floors.fold.FloorSink`."""
         super().add(group, commits, reads)
         if len(self) >= ROWS_A_BATCH:
-            self.pack()
+            self._pack()
 
-    def pack(self) -> None:
-        """Pack the rows that have arrived."""
+    def all(self) -> list[pa.RecordBatch]:
+        """Return all rows as batches of ``schemas.READ``."""
+        self._pack()
+        return self._batches
+
+    def _pack(self) -> None:
         if rows := self.take():
-            self.batches.append(commit_batch(self._cluster, rows))
+            batch = commit_batch(self._cluster, rows)
+            more = (pa.nulls(len(rows), one.type) for one in list(READ)[len(COMMITS) :])
+            self._batches.append(pa.RecordBatch.from_arrays([*batch.columns, *more], schema=READ))
 
 
-def commit_batch(cluster: str, rows: list[CommitRow]) -> pa.RecordBatch:
+def commit_batch(cluster: str, rows: Sequence[CommitRow]) -> pa.RecordBatch:
     """Return rows as a batch of ``schemas.COMMITS``."""
     group, topic, partition, kind, offset, epoch, code, text = zip(*rows, strict=True)
     columns = ([cluster] * len(rows), group, topic, partition, kind, offset, epoch, code, text)
@@ -66,42 +62,82 @@ def commit_batch(cluster: str, rows: list[CommitRow]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=COMMITS)
 
 
-def commit_reader(jobs: Mapping[str, ClusterJob]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return the task for ``mapInArrow``: from rows of :data:`GROUPS`, adjacent by slice, to ``schemas.COMMITS``.
+def commit_reader(
+    jobs: Mapping[str, Sent[ClusterJob]],
+    groups: Mapping[str, Sent[GroupsOf]],
+    tasks: Sequence[Task],
+    readers_of: Sequence[Task],
+    *,
+    rows: bool = False,
+) -> ArrowTask:
+    """Return the task for ``mapInArrow``: from tasks' numbers to ``schemas.READ``.
 
-    In rows of kind ``memory``, ``text`` is the group's new record for the ledger (base64); null: the group was seen,
-    and nothing changed. A slice that fails is unknown (F3) for each of its groups.
+    Args:
+        jobs: the clusters, by id.
+        groups: their groups.
+        tasks: what each of these tasks reads.
+        readers_of: what each of the tasks that read partitions does.
+        rows: whether to return the commits, too.
     """
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
-        with Readers({name: (one.connection, one.timeout_s) for name, one in jobs.items()}) as readers:
-            for (cluster, _slice), rows in by_slice(batches):
-                yield from _read(jobs[cluster], readers, list(rows))
+        with Readers() as readers:
+            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+                for piece in tasks[number]:
+                    job = jobs[piece.cluster].load()
+                    yield from _read(job, groups[piece.cluster].load(), readers, piece, readers_of, rows=rows)
 
     return run
 
 
-def _read(job: ClusterJob, readers: Readers, rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    remembered = {group_key(row["kind"], row["name"]): row["memory"] for row in rows if row["memory"]}
-    memory = SliceMemory(groups={key: GroupMemory.from_bytes(raw) for key, raw in remembered.items()})
-    memory.begin(job.topic_ids)
-    groups = [ListedGroup(row["name"], row["kind"], row["protocol_type"], row["state"]) for row in rows]
-    sink = _Batches(job)
+def _read(
+    job: ClusterJob, listed: GroupsOf, readers: Readers, piece: Piece, readers_of: Sequence[Task], *, rows: bool
+) -> Iterator[pa.RecordBatch]:
+    groups = listed.of_piece(piece)
+    memory = SliceMemory(groups=listed.memories or {}, remembers=listed.memories is not None)
+    fold, batches, sink = _begun(job, listed, rows=rows)
     try:
-        reader = readers.get(job.cluster)
-        recall = Recall(memory, job.policy.groups, max(SYSTEM.wall_ms(), job.now_ms))
+        reader = readers.opened(job.cluster, job.connection, job.timeout_s)
+        memory.begin(job.topic_ids)
+        recall = Recall(memory, job.groups, max(SYSTEM.wall_ms(), job.now_ms))
         read_groups(reader, groups, sink, job.timeout_s, silent, None, recall)
     except BrokerError as error:
-        sink = _Batches(job)  # a part of the slice proves nothing about the rest: all of it is unknown
-        memory.seen.clear()
+        memory = SliceMemory()  # what was read until then proves nothing about the rest: all of it is unknown
+        fold, batches, sink = _begun(job, listed, rows=rows)
         for group in groups:
             sink.fail(group_key(group.kind, group.name), str(error), None)
-    sink.pack()
-    yield from sink.batches
+    yield from part_batches(fold, job, readers_of)
+    if batches is not None:
+        yield from batches.all()
     if memory.seen:
-        yield commit_batch(job.cluster, [_remembered(name, memory) for name in sorted(memory.seen)])
+        names = list(memory.seen)
+        yield read_batch(
+            len(names),
+            cluster=[job.cluster] * len(names),
+            kind=["memory"] * len(names),
+            group=names,
+            value=list(memory.seen.values()),
+        )
 
 
-def _remembered(name: str, memory: SliceMemory) -> CommitRow:
-    text = base64.b64encode(memory.groups[name].as_bytes()).decode() if name in memory.changed else None
-    return CommitRow(name, None, None, "memory", text=text)
+def _begun(job: ClusterJob, listed: GroupsOf, *, rows: bool) -> tuple[FloorFold, CommitBatches | None, FloorSink]:
+    fold = FloorFold(job.scopes(), listed.latest)
+    if not rows:
+        return fold, None, fold
+    batches = CommitBatches(job, listed.latest)
+    return fold, batches, Both(fold, batches)
+
+
+def part_batches(fold: FloorFold, job: ClusterJob, readers_of: Sequence[Task]) -> Iterator[pa.RecordBatch]:
+    """Yield what a fold comes to as batches of ``schemas.READ``, one per task that reads partitions of it."""
+    key = keys(len(readers_of))
+    for task, part in cut(fold, job.places, job.places.tasks(task_of(readers_of))):
+        yield read_batch(1, cluster=[job.cluster], kind=["part"], task=[task], key=[key[task]], value=[to_bytes(part)])
+
+
+def read_batch(count: int, **columns: Sequence[Any]) -> pa.RecordBatch:
+    """Return a batch of ``schemas.READ`` with these columns; the others are null."""
+    arrays = [
+        pa.array(columns[one.name], one.type) if one.name in columns else pa.nulls(count, one.type) for one in READ
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=READ)

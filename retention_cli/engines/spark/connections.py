@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from retention_cli.brokers.errors import BrokerError, SettingsError
@@ -18,6 +18,7 @@ from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.security.client_files import Setting, read_properties, translate
 from retention_cli.brokers.security.oauth_settings import OAuthSettings
 from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.engines.spark.session import shipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class ConnectionRef:
         if self.bootstrap is not None and self.path is not None:
             given = read_properties(Path(self.path))
             return translate({"bootstrap.servers": Setting(self.bootstrap, "the client"), **given})
-        file = Path(self.path) if self.path is not None else _shipped(self.shipped or "")
+        file = Path(self.path) if self.path is not None else shipped(self.shipped or "")
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             known = {one.name for one in fields(ConnectionSettings)}
@@ -56,12 +57,6 @@ class ConnectionRef:
             raise SettingsError(f"the connection's file {file.name} can't be read here: {error.strerror}") from None
         except (ValueError, TypeError, AttributeError):  # without the error's text, which may quote a secret
             raise SettingsError(f"the connection's file {file.name} can't be understood here") from None
-
-
-def _shipped(name: str) -> Path:
-    from pyspark import SparkFiles
-
-    return Path(SparkFiles.get(name))
 
 
 def write_connection(settings: ConnectionSettings, folder: Path, name: str) -> Path:
@@ -87,9 +82,13 @@ def check_cluster(reader: ClusterReader, cluster: str) -> None:
 
 
 class Readers:
-    """The readers of one task, one per cluster, opened at first use. A context manager."""
+    """The readers of one task, one per cluster, opened at first use. A context manager.
 
-    def __init__(self, jobs: Mapping[str, tuple[ConnectionRef, float]]) -> None:
+    Args:
+        jobs: where tasks find the settings of clusters, and the time-out of a request (seconds).
+    """
+
+    def __init__(self, jobs: Mapping[str, tuple[ConnectionRef, float]] = MappingProxyType({})) -> None:
         self._jobs = jobs
         self._open: dict[str, ClusterReader] = {}
         self._failed: dict[str, str] = {}
@@ -103,7 +102,11 @@ class Readers:
         self._open = {}
 
     def get(self, cluster: str) -> ClusterReader:
-        """Return the reader of a cluster, by its id.
+        """Return the reader of a cluster, by its id; see :meth:`opened`."""
+        return self.opened(cluster, *self._jobs[cluster])
+
+    def opened(self, cluster: str, connection: ConnectionRef, timeout_s: float) -> ClusterReader:
+        """Return the reader of a cluster.
 
         Raises:
             BrokerError: the cluster can't be reached from here, or another cluster answers.
@@ -111,7 +114,6 @@ class Readers:
         if cluster in self._failed:
             raise BrokerError(self._failed[cluster])
         if cluster not in self._open:
-            connection, timeout_s = self._jobs[cluster]
             try:
                 reader = ClusterReader(connection.load(), timeout_s)
                 self._open[cluster] = reader.__enter__()

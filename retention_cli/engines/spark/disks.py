@@ -25,20 +25,26 @@ from retention_cli.disks.measure import DiskState
 from retention_cli.disks.solve.leaving import Leaving
 from retention_cli.disks.solve.oldest_first import OldestFirst
 from retention_cli.disks.tiered import tiered_topics
+from retention_cli.engines.spark.commit_tasks import read_batch
+from retention_cli.engines.spark.commits import CommitsRead
+from retention_cli.engines.spark.fact_frames import Asked
 from retention_cli.engines.spark.fact_rows import Row, reason_rows, unknown_of
-from retention_cli.engines.spark.frames import PLACE, frame_of
+from retention_cli.engines.spark.frames import PLACE, ArrowTask, frame_of
 from retention_cli.engines.spark.inventory import SparkInventory, read_inventory
+from retention_cli.engines.spark.jobs import ClusterJob
 from retention_cli.engines.spark.oldest_first import Walk
+from retention_cli.engines.spark.packing import Task, keys, task_of
 from retention_cli.engines.spark.prepare import Prepared
 from retention_cli.engines.spark.scanned_replicas import scanned_replicas
-from retention_cli.engines.spark.schemas import ASKED, BASES, REASON
+from retention_cli.engines.spark.schemas import READ, REASON, ddl
 from retention_cli.engines.spark.segment_rules import LED, bases, log_bytes
 from retention_cli.engines.spark.segment_rules import tails as exact_tails
+from retention_cli.engines.spark.sent import Sent
 from retention_cli.engines.spark.values import to_bytes
 from retention_cli.memory.lineage import ask_epochs
 from retention_cli.observe.recall import Remembered
 from retention_cli.observe.topic_facts import bare_facts, configured, end_of, unread_facts
-from retention_cli.policy.disks import needs_disks, sized_topics
+from retention_cli.policy.disks import sized_topics
 
 PARTITION: Final = ("topic", "partition")
 _ELSEWHERE: Final = pa.schema(
@@ -75,9 +81,9 @@ class ClusterDisks:
         if self.inventory is not None:
             self.inventory.close()
 
-    def disk_facts(self, progress: Progress) -> dict[TopicPartition, bytes]:
+    def disk_facts(self, progress: Progress) -> dict[TopicPartition, tuple[Any, Any]]:
         """Return, for tasks, the facts about disks that each partition's own rules need: usage and tails."""
-        state, settings, target = self.state, self.prepared.settings, self.prepared.target
+        state, settings, target = self.state, self.prepared.job.settings, self.prepared.target
         usages, sized = state.usages(state.facts.keys(), self._leaders), sized_topics(settings)
         tails: Mapping[TopicPartition, Mapping[str, Maybe[Tail]]] = {}
         if chosen := {tp: one for tp, one in state.facts.items() if tp.topic in sized}:
@@ -89,24 +95,15 @@ class ClusterDisks:
                     target.reader, state, chosen, settings, self._leaders, target.batches, now_ms, progress
                 )
         told = usages.keys() | tails.keys()
-        return {tp: to_bytes((usages.get(tp), tails.get(tp, {}))) for tp in state.facts if tp in told}
+        return {tp: (usages.get(tp), tails.get(tp, {})) for tp in state.facts if tp in told}
 
     def bases(self) -> Any | None:
-        """Return a frame of each partition's base offsets (``schemas.BASES``); None if no rule needs them."""
-        whole = {name for name, one in self.prepared.settings.items() if one.whole_segments}
+        """Return a frame of each partition's base offsets, or why they are unknown; None if no rule needs them."""
+        whole = {name for name, one in self.prepared.job.settings.items() if one.whole_segments}
         rows = [self._led(tp) for tp in self.state.facts if tp.topic in whole]
         if self.inventory is None or not rows:
             return None
-        from pyspark.sql import functions as f
-
-        found = bases(self.inventory, frame_of(self.session, rows, LED))
-        return found.select(
-            f.lit(self.prepared.cluster).alias("cluster"),
-            "topic",
-            "partition",
-            f.col("bases"),
-            f.col("reasons").alias("bases_reasons"),
-        )
+        return bases(self.inventory, frame_of(self.session, rows, LED)).select("topic", "partition", "bases", "reasons")
 
     def bytes_of(self, decided: Any) -> Any | None:
         """Return a frame of the bytes trimmed by rows of ``schemas.DECIDED``; None if there is no inventory."""
@@ -120,8 +117,8 @@ class ClusterDisks:
         found = log_bytes(self.inventory, trims)
         return found.withColumn("cluster", f.lit(self.prepared.cluster))
 
-    def decide(self, limits: Any, now_ms: int) -> Iterator[Row]:
-        """Decide R6; yield its results by partition (``schemas.ASKED``). The state's outcomes are then set.
+    def decide(self, limits: Any, now_ms: int) -> Asked:
+        """Decide R6; return its results by partition. The state's outcomes are then set.
 
         Args:
             limits: this cluster's rows of ``schemas.LIMITS``.
@@ -132,15 +129,14 @@ class ClusterDisks:
         if (missing := state.without_numpy(state.facts.keys())) is not None:
             measured = Measured(unknown=missing)
         else:
-            tiered, left_alone = tiered_topics(reader, state.topics, self.prepared.settings)
+            tiered, left_alone = tiered_topics(reader, state.topics, self.prepared.job.settings)
             if self.inventory is None:
                 found = state.estimated(reader, *_collected(limits, tiered), now_ms)
             else:
                 found = self._walked(self.inventory, self._walkable(limits, tiered), now_ms)
             measured = state.measured(reader, found, {}, left_alone)
-        for tp in measured.asked.keys() | measured.unknown.keys():
-            asked = to_bytes((measured.asked.get(tp), measured.unknown.get(tp)))
-            yield {"cluster": self.prepared.cluster, "topic": tp.topic, "partition": tp.partition, "asked": asked}
+        concerned = measured.asked.keys() | measured.unknown.keys()
+        return {tp: (measured.asked.get(tp), measured.unknown.get(tp)) for tp in concerned}
 
     def _walked(self, inventory: SparkInventory, partitions: Any, now_ms: int) -> OldestFirst:
         """Walk the inventory's segments."""
@@ -203,13 +199,8 @@ class ClusterDisks:
         }
 
 
-def looks_at_disks(prepared: Prepared) -> bool:
-    """Return whether there are disk rules, or an inventory."""
-    return bool(prepared.target.inventory) or needs_disks(prepared.selection.policy)
-
-
 def look(session: Any, prepared: Prepared) -> ClusterDisks:
-    """Read a cluster's disks, after its commits were read (:func:`looks_at_disks`).
+    """Read a cluster's disks, after its commits were read (:attr:`.prepare.Prepared.looks_at_disks`).
 
     Raises:
         BrokerError: a request to the brokers failed.
@@ -221,27 +212,48 @@ def look(session: Any, prepared: Prepared) -> ClusterDisks:
         inventory = read_inventory(session, target.inventory)
         inventory.check_cluster(prepared.cluster)
     facts, leaders = _ends(prepared)
-    remembered = Remembered(prepared.memory, prepared.settings, leaders, SYSTEM.wall_ms(), prepared.job.now_ms)
+    remembered = Remembered(prepared.memory, prepared.job.settings, leaders, SYSTEM.wall_ms(), prepared.job.now_ms)
     remembered.open({tp.topic: one.topic.topic_id for tp, one in facts.items()})
     there = {tp: one for tp, one in leaders.items() if one.leader is not None}
-    before = {tp: replace(one) for tp, one in remembered.partitions.items()}
     remembered.prove(ask_epochs(target.reader, remembered.epochs_to_check(facts), there), facts)
-    prepared.before_cuts = {tp: before[tp] for tp in remembered.cuts}
     prepared.cuts = remembered.cuts
     state = DiskState.of(policy.disks, inventory)
-    state.look(target.reader, facts, prepared.settings, leaders, remembered, SYSTEM.wall_ms)
+    state.look(target.reader, facts, prepared.job.settings, leaders, remembered, SYSTEM.wall_ms)
     if inventory is not None:
         doubts = state.unproven(target.reader, list(scanned_replicas(inventory, state.log_starts())))
         inventory = replace(inventory, incomplete={**doubts, **inventory.incomplete})
     return ClusterDisks(session, prepared, state, inventory, leaders)
 
 
-def with_bases(slices: Any, disks: Iterable[ClusterDisks]) -> Any:
-    """Return rows of ``schemas.SLICES`` with the segments' base offsets, if rules need them."""
-    for one in disks:
-        if (found := one.bases()) is not None:  # an inventory is of one cluster
-            return slices.drop(*(name for name, _ in BASES)).join(found, [*PLACE], "left")
-    return slices
+def with_bases(commits: CommitsRead, disks: Iterable[ClusterDisks]) -> Any:
+    """Return what tasks that read partitions must know, with the segments' base offsets if rules need them."""
+    found = [(one.prepared.cluster, one.bases()) for one in disks]
+    return commits.arrived(
+        bases.mapInArrow(_base_rows(commits.jobs[cluster], commits.tasks), ddl(READ))
+        for cluster, bases in found
+        if bases is not None
+    )
+
+
+def _base_rows(sent: Sent[ClusterJob], tasks: Sequence[Task]) -> ArrowTask:
+    """Return the task that gives base offsets to those tasks that read the partitions (``schemas.READ``)."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        job = sent.load()
+        tasks_at, key = job.places.tasks(task_of(tasks)), keys(len(tasks))
+        for batch in batches:
+            found: dict[int, dict[int, Maybe[Sequence[int]]]] = {}
+            for row in batch.to_pylist():
+                if (position := job.places.position(row["topic"], row["partition"])) is not None:
+                    told = unknown_of(row["reasons"]) or row["bases"]
+                    if told is not None:
+                        found.setdefault(int(tasks_at[position]), {})[position] = told
+            for task, some in found.items():
+                yield read_batch(
+                    1, cluster=[job.cluster], kind=["bases"], task=[task], key=[key[task]], value=[to_bytes(some)]
+                )
+
+    return run
 
 
 def with_bytes(decided: Any, disks: Iterable[ClusterDisks]) -> Any:
@@ -254,22 +266,6 @@ def with_bytes(decided: Any, disks: Iterable[ClusterDisks]) -> Any:
             told = {"bytes": f.coalesce("size", "bytes").alias("bytes"), "bytes_exact": exact}
             return decided.join(found, [*PLACE], "left").select(*(told.get(name, name) for name in decided.columns))
     return decided
-
-
-def with_asked(session: Any, facts: Any, limits: Any, disks: Sequence[ClusterDisks], now_ms: int) -> Any:
-    """Return facts with R6's results (``schemas.ASKED``).
-
-    Args:
-        session: the Spark session.
-        facts: rows of ``schemas.FACTS``.
-        limits: rows of ``schemas.LIMITS``.
-        disks: the disks of clusters whose policy has a ceiling.
-        now_ms: the time from which all cutoffs are calculated.
-    """
-    rows = [row for one in disks for row in one.decide(limits.where(limits.cluster == one.prepared.cluster), now_ms)]
-    if not rows:
-        return facts
-    return facts.join(frame_of(session, rows, ASKED), [*PLACE], "left")
 
 
 def _ends(

@@ -1,4 +1,4 @@
-"""The facts of a cluster that tasks get: values that are sent with the code. None of them is a secret.
+"""The facts of a cluster that tasks get: values in files (:mod:`retention_cli.engines.spark.sent`). None is a secret.
 
 The connection is a *reference*: the name of a file with the connection's settings, which the task opens where it runs
 (:mod:`retention_cli.engines.spark.connections`).
@@ -6,64 +6,179 @@ The connection is a *reference*: the name of a file with the connection's settin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.groups import ListedGroup
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.core.model import TopicPartition
 from retention_cli.engines.spark.connections import ConnectionRef
-from retention_cli.policy.model import Policy, matches
-from retention_cli.policy.settings import Settings
+from retention_cli.engines.spark.packing import Piece, share
+from retention_cli.engines.spark.places import Places
+from retention_cli.engines.spark.slice_memory import KnownGroup
+from retention_cli.memory.documents import memory_from_bytes
+from retention_cli.memory.earlier import pack, unpack
+from retention_cli.memory.partition import PartitionMemory
+from retention_cli.observe.floors.fold import TopicScope
+from retention_cli.policy.settings import GroupRules, Settings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ClusterJob:
     """One cluster's part of a plan.
 
-    ``partitions`` has the partition count of each managed topic that may be trimmed, ``latest`` the groups that
-    start at the end where they have no commit (F2). ``topic_ids`` are those of all topics, managed or not: all of a
-    group's commits are remembered (F5, F6). ``configs`` are the settings that the client read first. ``now_ms`` is the
-    time from which all cutoffs are calculated. ``ends_only``: nothing is decided, so no times or sizes are looked up.
-    ``unread``: sizes and samples are, for what consumers have yet to read.
+    ``settings`` are those of the managed topics, ``partitions`` has the partition count of each that may be trimmed.
+    ``topic_ids`` are those of all topics, managed or not: all of a group's commits are remembered (F5, F6). ``configs``
+    are the settings that the client read first. ``now_ms`` is the time from which all cutoffs are calculated.
+    ``ends_only``: nothing is decided, so no times or sizes are looked up. ``unread``: sizes and samples are, for what
+    consumers have yet to read. ``connection`` is set once Spark is there.
     """
 
-    cluster: str
-    connection: ConnectionRef
     timeout_s: float
-    policy: Policy
-    topics: tuple[str, ...]
+    groups: GroupRules
     now_ms: int
+    places: Places
+    settings: Mapping[str, Settings]
     partitions: Mapping[str, int] = field(default_factory=dict)
-    latest: tuple[str, ...] = ()
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     configs: Mapping[str, TopicConfig | RequestFailedError] = field(default_factory=dict)
-    lost: str | None = None
     ends_only: bool = False
     unread: bool = False
+    connection: ConnectionRef = field(default_factory=ConnectionRef)
 
-    def settings_for(self, topic: str) -> Settings | None:
-        """Return a topic's settings, None if it is not selected or not managed."""
-        if self.topics and not matches(self.topics, topic):
-            return None
-        return self.policy.settings_for(topic)
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.places.cluster
+
+    def needs_memory(self, topic: str) -> bool:
+        """Return whether a topic's rules need more of the ledger than what proves its logs."""
+        settings = self.settings[topic]
+        return self.unread or (settings.event_time_ms, settings.min_wallclock_ms) != (None, None)
+
+    def scopes(self, topics: Collection[str] | None = None) -> dict[str, TopicScope]:
+        """Return what a fold of commits must know of the topics that may be trimmed, or of those of ``topics``."""
+        require = {name: one.require_groups for name, one in self.settings.items() if one.require_groups}
+        chosen = self.partitions.keys() if topics is None else self.partitions.keys() & topics
+        return self.places.scopes(chosen, require)
 
 
-class SettingsCache:
-    """Each topic's settings, computed once per task."""
+@dataclass(frozen=True, slots=True)
+class GroupsOf:
+    """The groups of a cluster that count, each with its coordinator (:data:`.packing.NO_BROKER`: none was found).
 
-    def __init__(self, jobs: Mapping[str, ClusterJob]) -> None:
-        self._jobs = jobs
-        self._known: dict[tuple[str, str], Settings | None] = {}
+    ``latest`` are the groups that start at the end where they have no commit (F2). ``memories`` has what the ledger
+    knows of each, by key (:mod:`retention_cli.core.consumers`); None: nothing is remembered.
+    """
 
-    def __call__(self, cluster: str, topic: str) -> Settings | None:
-        """Return a topic's settings, None if it is not managed."""
-        key = (cluster, topic)
-        if key not in self._known:
-            self._known[key] = self._jobs[cluster].settings_for(topic)
-        return self._known[key]
+    groups: Sequence[ListedGroup]
+    coordinators: Sequence[int]
+    latest: Sequence[str]
+    memories: Mapping[str, KnownGroup] | None = None
 
-    def managed(self, cluster: str, topic: str) -> Settings:
-        """Return the settings of a slice's topic, which is managed."""
-        found = self(cluster, topic)
-        assert found is not None, f"{topic} is not managed"  # noqa: S101  (no slice has it)
+    def by_coordinator(self, cluster: str) -> dict[tuple[str, int], int]:
+        """Return how many groups each coordinator has, by cluster and broker."""
+        return {(cluster, broker): count for broker, count in Counter(self.coordinators).items()}
+
+    def of_piece(self, piece: Piece) -> Sequence[ListedGroup]:
+        """Return the groups that a piece has."""
+        theirs = [one for one, at in zip(self.groups, self.coordinators, strict=True) if at == piece.broker]
+        part = share(len(theirs), piece.part, piece.parts)
+        return theirs[part.start : part.stop]
+
+
+class Proofs(NamedTuple):
+    """The parts of the ledger's records that show whether a log was cut (M2), in columns by position.
+
+    ``leader_epochs`` is :data:`NOTHING` where nothing is remembered, ``last_epochs`` where it is unknown. ``created``
+    are the topics' partitions that the ledger knows to be CreateTime. ``stands``: where the log is as it was, there is
+    nothing to prove or to add.
+    """
+
+    leader_epochs: Any
+    last_epochs: Any
+    log_starts: Any
+    high_watermarks: Any
+    created: Any
+    stands: Any
+    earlier: dict[int, bytes]
+
+    @classmethod
+    def of(cls, count: int) -> Proofs:
+        """Return the columns of so many positions of which nothing is remembered."""
+        return cls(
+            leader_epochs=np.full(count, NOTHING, np.int32),
+            last_epochs=np.full(count, NOTHING, np.int32),
+            log_starts=np.zeros(count, np.int64),
+            high_watermarks=np.zeros(count, np.int64),
+            created=np.zeros(count, bool),
+            stands=np.zeros(count, bool),
+            earlier={},
+        )
+
+    def add(self, position: int, one: PartitionMemory, *, created: bool | None) -> None:
+        """Add what is remembered of a position. ``created``: whether the topic is CreateTime now, None: unknown."""
+        self.created[position] = one.created
+        if one.leader_epoch is None:
+            return
+        self.leader_epochs[position] = one.leader_epoch
+        self.last_epochs[position] = NOTHING if one.last_epoch is None else one.last_epoch
+        end = one.high_watermark
+        self.log_starts[position], self.high_watermarks[position] = one.log_start, end
+        if one.last_epoch is not None and one.packed and not one.earlier and created in (None, one.created):
+            plain = one.newest is None and one.scan is None and not one.data_at  # then it reaches up to H
+            self.stands[position] = plain or one.reach == end
+        if one.earlier:
+            self.earlier[position] = pack(one.earlier)
+
+    def at(self, positions: Any) -> list[PartitionMemory | None]:
+        """Return the proofs of these positions, new objects; None where nothing is remembered."""
+        columns = (self.leader_epochs, self.last_epochs, self.log_starts, self.high_watermarks)
+        return [
+            None
+            if epoch == NOTHING
+            else PartitionMemory(
+                packed=_SAMPLE.pack(0, end),
+                leader_epoch=epoch,
+                last_epoch=None if last == NOTHING else last,
+                earlier=unpack(self.earlier.get(position, b"")) if self.earlier else (),
+                log_start=start,
+            )
+            for position, epoch, last, start, end in zip(
+                positions.tolist(), *(one[positions].tolist() for one in columns), strict=True
+            )
+        ]
+
+
+NOTHING: Final = -(2**31)
+_SAMPLE: Final = Struct("<qq")
+"""As samples are packed (:mod:`retention_cli.memory.samples`): a time, which proves nothing here, and H."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What the client knows of a cluster's partitions before their ends are read, by position.
+
+    ``memories`` are the ledger's records that rules need, ``proofs`` what shows of the others whether their logs were
+    cut; ``lost`` is why nothing can be recalled. ``disk_facts`` are R7's usage and R5's tails.
+    """
+
+    memories: Mapping[int, bytes] = field(default_factory=dict)
+    proofs: Proofs | None = None
+    lost: str | None = None
+    disk_facts: Mapping[TopicPartition, tuple[Any, Any]] = field(default_factory=dict)
+
+    def at(self, positions: Any) -> list[PartitionMemory | None]:
+        """Return what is known of these positions, new objects; None where nothing is."""
+        found: list[PartitionMemory | None]
+        found = [None] * len(positions) if self.proofs is None else self.proofs.at(positions)
+        for index, position in enumerate(positions.tolist()) if self.memories else ():
+            if (known := self.memories.get(position)) is not None:
+                found[index] = memory_from_bytes(known)
         return found

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 from retention_cli.core.consumers import OUTSIDE, plain_name
 from retention_cli.core.grouping import SameReasons
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.progress import Progress, silent
-from retention_cli.engines.spark.engine import by_leader, read_commits, tasks_for
-from retention_cli.engines.spark.fact_tasks import slice_reader
-from retention_cli.engines.spark.frames import PLACE, batches_of, frame_of, join_commits
+from retention_cli.engines.spark.commits import read_commits
+from retention_cli.engines.spark.fact_tasks import Reading, slice_reader
+from retention_cli.engines.spark.frames import PLACE, ArrowTask, batches_of, kept
 from retention_cli.engines.spark.jobs import ClusterJob
-from retention_cli.engines.spark.prepare import Prepared, Target, list_groups, recall, slice_rows
-from retention_cli.engines.spark.schemas import FLOORS, LOGS, SLICES, ddl
+from retention_cli.engines.spark.packing import CONNECTIONS
+from retention_cli.engines.spark.places import Places
+from retention_cli.engines.spark.prepare import Prepared, Target, list_if_needed, open_memory
+from retention_cli.engines.spark.schemas import FLOORS, LOGS, ddl
+from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.unread import log_row, unread_frame
 from retention_cli.policy.model import matches
 from retention_cli.policy.selection import check_matches
@@ -29,12 +32,13 @@ IN_MEMORY: Final = 50_000
 
 @contextlib.contextmanager
 def read_positions(
-    session: Any,
+    sender: Sender,
     target: Target,
     now_ms: int,
     *,
     groups: Collection[str] = (),
     unread: UnreadRows | None = None,
+    connections: int = CONNECTIONS,
     progress: Progress = silent,
 ) -> Iterator[Positions]:
     """Read floors and ends, like :func:`retention_cli.reports.offsets.read_positions`. Nothing is remembered.
@@ -49,30 +53,24 @@ def read_positions(
     """
     progress("topics and groups")
     prepared = _prepare(target, now_ms, unread=unread is not None)
-    recall(prepared)
-    commits, kept = read_commits(session, [prepared], progress)
-    jobs = {prepared.cluster: prepared.job}
-    required = sorted({group for item in prepared.settings.values() for group in item.require_groups})
-    slices = frame_of(session, slice_rows(prepared, {}), SLICES)
-    leaders = {one.leader for one in prepared.metadata.places(prepared.settings).values()}
-    floors = _logs(join_commits(slices, commits, required), jobs, tasks_for(len(leaders))).persist()
-    kept.append(floors)
-    progress("log ends")
-    try:
+    open_memory(prepared)
+    prepared.connected()
+    with contextlib.ExitStack() as stack:
+        wanted = bool(groups) or unread is not None
+        commits = stack.enter_context(read_commits(sender, [prepared], progress, connections, rows=wanted))
+        known = {prepared.cluster: sender.send(prepared.recalled)}
+        read = slice_reader(commits.jobs, known, commits.tasks)
+        floors = kept(commits.arrived().mapInArrow(_log_task(read), ddl(LOGS)), stack)
+        progress("log ends")
         rows = FrameFloors(floors.select(*FLOORS.names))
         positions: Rows = ListedRows()
         if unread is not None:
-            found = unread_frame(floors, _chosen(commits, groups), unread).persist()
-            kept.append(found)
+            found = kept(unread_frame(floors, _chosen(commits.of_groups(), groups), unread), stack)
             positions = FrameRows(found, ORDER[unread], "records")
         elif groups:
-            found = _groups(floors, commits, groups).persist()
-            kept.append(found)
+            found = kept(_groups(floors, commits.of_groups(), groups), stack)
             positions = FrameRows(found, ("topic", "partition", "group"))
         yield Positions(prepared.cluster, target.reader.settings.bootstrap, rows, positions)
-    finally:
-        for frame in kept:
-            frame.unpersist()
 
 
 def _prepare(target: Target, now_ms: int, *, unread: bool) -> Prepared:
@@ -86,31 +84,31 @@ def _prepare(target: Target, now_ms: int, *, unread: bool) -> Prepared:
         if is_shown(name, selection, internal=about.internal) and (found := selection.settings_for(name)) is not None
     }
     job = ClusterJob(
-        cluster=metadata.cluster_id,
-        connection=target.connection,
         timeout_s=reader.timeout_s,
-        policy=selection.policy,
-        topics=selection.topics,
+        groups=selection.policy.groups,
         now_ms=now_ms,
+        places=Places.of(metadata, settings),
+        settings=settings,
         partitions={name: max(metadata.topics[name].partitions) + 1 for name in settings},
         topic_ids=metadata.topic_ids,
         ends_only=True,
         unread=unread,
     )
-    prepared = Prepared(target, selection, metadata, job, settings, before=metadata)
-    if settings:
-        list_groups(prepared)
+    prepared = Prepared(target, selection, metadata, job)
+    list_if_needed(prepared)
     return prepared
 
 
-def _logs(rows: Any, jobs: Mapping[str, ClusterJob], tasks: int) -> Any:
-    """Read log ends at their leaders, a leader's slices one after the other: rows of ``schemas.LOGS``."""
-    read = slice_reader(jobs)
+def _log_task(read: Reading) -> ArrowTask:
+    """Return the task that reads log ends at their leaders: to rows of ``schemas.LOGS``."""
 
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        return batches_of(({**floor_row(one.facts), **log_row(one)} for one in read(batches)), LOGS)
+    def rows(batches: Iterator[Any]) -> Iterator[Row]:
+        for _piece, slices in read(batches):
+            for one in slices:
+                for facts, ends in zip(one.facts, one.told["ends"], strict=True):
+                    yield {**floor_row(facts), **log_row(facts, ends)}
 
-    return by_leader(rows, tasks).mapInArrow(run, ddl(LOGS))
+    return lambda batches: batches_of(rows(batches), LOGS)
 
 
 def _groups(floors: Any, commits: Any, patterns: Collection[str]) -> Any:

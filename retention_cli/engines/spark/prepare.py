@@ -2,51 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import group_key
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.engines.spark.connections import ConnectionRef
-from retention_cli.engines.spark.jobs import ClusterJob
-from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, partition_slices, sliced
+from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf, Proofs, Recalled
+from retention_cli.engines.spark.packing import NO_BROKER
+from retention_cli.engines.spark.places import Places
+from retention_cli.engines.spark.slice_memory import KnownGroup
 from retention_cli.memory.documents import memory_as_bytes
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut
-from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.stores import Memories
+from retention_cli.observe.floors.fold import Both, FloorFold, FloorSink
 from retention_cli.observe.floors.kafka_groups import Doubt, Listing, list_counted, not_listed
 from retention_cli.observe.floors.outside import fold_outside
 from retention_cli.observe.floors.recall import Recall
-from retention_cli.observe.floors.rows import CommitRow, CommitRows
 from retention_cli.observe.topic_facts import bare_facts, configured, never_touched
 from retention_cli.plan.make import PastDay, with_live
+from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection, check_matches
-from retention_cli.policy.settings import Settings
 
 _AGAIN_AFTER_S: Final = 0.5
 
 
+Connect = Callable[[], ConnectionRef]
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster to plan: its open reader, policy and topics, and where executors find its connection settings.
+    """A cluster to plan: its open reader, policy and topics.
 
-    ``name`` is its name in a fleet. ``inventory`` are the files of its inventory, for the disk rules; without them,
+    ``name`` is its name in a fleet. ``connect`` sends its connection settings to executors, once Spark is there, and
+    returns where they find them. ``inventory`` are the files of its inventory, for the disk rules; without them,
     ``batches`` reads the bytes of batches in logs for R5.
     """
 
     name: str
     reader: ClusterReader
     selection: Selection
-    connection: ConnectionRef
+    connect: Connect
     past_day: PastDay
     memories: Memories | None = None
     inventory: Sequence[Path] = ()
@@ -57,27 +65,38 @@ class Target:
 class Prepared:
     """A target, as far as the client has read it.
 
-    ``before_cuts`` are the ledger's records of partitions whose logs this client already found to be cut, as before:
-    tasks, which judge commits, must see that state, too; ``cuts`` are the offsets where they were cut.
+    ``metadata`` is the first metadata read, without topics unless a rule speaks of disks or the policy of consumers
+    outside Kafka's groups: ``job`` has the managed ones in columns. ``before`` is that of the groups' coordinators,
+    which F9 compares. ``cuts`` are where this client itself found logs to be cut, ``outside`` the positions of
+    consumers outside Kafka's groups (F7).
     """
 
     target: Target
     selection: Selection
     metadata: ClusterMetadata
     job: ClusterJob
-    settings: Mapping[str, Settings]
     notes: Sequence[Reason] = ()
     memory: Memory = field(default_factory=NoMemory)
     listing: Listing | None = None
     doubt: Doubt | None = None
     before: ClusterMetadata | None = None
-    before_cuts: Mapping[TopicPartition, PartitionMemory] = field(default_factory=dict)
     cuts: Mapping[TopicPartition, Cut] = field(default_factory=dict)
+    outside: Sequence[GroupCommits] = ()
+    recalled: Recalled = field(default_factory=Recalled)
 
     @property
     def cluster(self) -> str:
         """The cluster's id."""
-        return self.metadata.cluster_id
+        return self.job.cluster
+
+    def connected(self) -> None:
+        """Send the connection settings to executors."""
+        self.job = replace(self.job, connection=self.target.connect())
+
+    @property
+    def looks_at_disks(self) -> bool:
+        """Whether there are disk rules, or an inventory."""
+        return bool(self.target.inventory) or needs_disks(self.selection.policy)
 
 
 def prepare(target: Target, now_ms: int) -> Prepared:
@@ -97,30 +116,43 @@ def prepare(target: Target, now_ms: int) -> Prepared:
     configs = reader.topic_configs(asked) if asked else {}
     touched = [name for name in asked if not never_touched(configured(bare[name], configs.get(name)), settings[name])]
     job = ClusterJob(
-        cluster=metadata.cluster_id,
-        connection=target.connection,
         timeout_s=reader.timeout_s,
-        policy=selection.policy,
-        topics=selection.topics,
+        groups=selection.policy.groups,
         now_ms=now_ms,
+        places=Places.of(metadata, settings),
+        settings=settings,
         partitions={name: max(metadata.topics[name].partitions) + 1 for name in touched},
         topic_ids=metadata.topic_ids,
         configs=configs,
     )
     notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
-    prepared = Prepared(target, selection.decided_alone, metadata, job, settings, notes, before=metadata)
-    if touched:
-        list_groups(prepared)
+    prepared = Prepared(target, selection.decided_alone, metadata, job, notes)
+    list_if_needed(prepared)
     return prepared
 
 
-def recall(prepared: Prepared) -> None:
-    """Open the cluster's ledger, in the thread that will use it."""
+def list_if_needed(prepared: Prepared) -> None:
+    """List the groups unless no topic may be trimmed, and let go of metadata that is not needed any more."""
+    metadata, rules = prepared.metadata, prepared.selection.policy.groups
+    prepared.before = _only(metadata, [OFFSETS_TOPIC])
+    if not prepared.looks_at_disks and not rules.sources:
+        prepared.metadata = _only(metadata, ())
+    if prepared.job.partitions:
+        list_groups(prepared)
+
+
+def _only(metadata: ClusterMetadata, names: Iterable[str]) -> ClusterMetadata:
+    return replace(metadata, topics={name: metadata.topics[name] for name in names if name in metadata.topics})
+
+
+def open_memory(prepared: Prepared) -> None:
+    """Open the cluster's ledger, and set what tasks must know of the partitions."""
     if prepared.target.memories is not None:
         prepared.memory = prepared.target.memories(prepared.cluster)
-    prepared.memory.begin(prepared.metadata.topic_ids)
-    lost = prepared.memory.lost
-    prepared.job = replace(prepared.job, lost=None if lost is None else lost.reasons[0].text)
+    memory = prepared.memory
+    with memory.sparing() if isinstance(memory, Ledger) else nullcontext():
+        memory.begin(prepared.job.topic_ids)
+    prepared.recalled = recalled(prepared)
 
 
 def list_groups(prepared: Prepared) -> None:
@@ -138,7 +170,6 @@ def list_groups(prepared: Prepared) -> None:
             found = not_listed(error)
         if isinstance(found, Listing):
             prepared.listing, prepared.doubt = found, None
-            prepared.job = replace(prepared.job, latest=tuple(found.latest(rules)))
             return
         prepared.listing, prepared.doubt, prepared.before = None, found, None
         if not found.allows_another(attempts, late=reader.clock.monotonic() > deadline):
@@ -146,73 +177,63 @@ def list_groups(prepared: Prepared) -> None:
         reader.clock.sleep(_AGAIN_AFTER_S)
 
 
-def group_rows(prepared: Prepared) -> Iterator[dict[str, Any]]:
-    """Yield the groups that count with the slice that reads each; a coordinator's groups are adjacent."""
-    if prepared.listing is None:
-        return
-    groups = prepared.listing.counted
+def groups_of(prepared: Prepared, listing: Listing) -> GroupsOf:
+    """Return the groups that count, their coordinators, and what is remembered of each."""
     try:
-        coordinators = prepared.target.reader.coordinators([group.name for group in groups])
+        found = prepared.target.reader.coordinators([group.name for group in listing.counted])
     except BrokerError:  # the tasks look them up, too, and report the error
-        coordinators = {}
-    for number, group in sliced(groups, lambda one: coordinators.get(one.name, NO_BROKER), GROUPS_A_SLICE):
-        name, key, memory = group.name, group_key(group.kind, group.name), None
-        if isinstance(prepared.memory, Ledger) and prepared.memory.remembers_group(key):
-            memory = prepared.memory.group(key).as_bytes()
-        yield {
-            "cluster": prepared.cluster,
-            "broker": coordinators.get(name, NO_BROKER),
-            "slice": number,
-            "name": name,
-            "kind": group.kind,
-            "protocol_type": group.protocol_type,
-            "state": group.state,
-            "memory": memory,
-        }
+        found = {}
+    coordinators = [found.get(group.name, NO_BROKER) for group in listing.counted]
+    latest = listing.latest(prepared.selection.policy.groups)
+    memories: dict[str, KnownGroup] | None = None
+    if isinstance(ledger := prepared.memory, Ledger):
+        keys = (group_key(group.kind, group.name) for group in listing.counted)
+        memories = {key: KnownGroup(*known) for key in keys if (known := ledger.recalled_group(key)) is not None}
+    return GroupsOf(listing.counted, coordinators, latest, memories)
 
 
-def own_rows(prepared: Prepared) -> list[CommitRow]:
-    """Return the client's own rows: deleted groups (F6), other consumers (F7), why listings are incomplete (F8, F9)."""
-    sink = CommitRows(prepared.job.partitions, prepared.job.latest)
-    rules = prepared.selection.policy.groups
+def own_fold(prepared: Prepared, rows: FloorSink | None = None) -> FloorFold:
+    """Fold what the client adds: deleted groups (F6), other consumers (F7), why listings are incomplete (F8, F9).
+
+    ``rows`` gets the same.
+    """
+    job, listing, rules = prepared.job, prepared.listing, prepared.selection.policy.groups
+    fold = FloorFold(job.scopes(), () if listing is None else listing.latest(rules))
+    sink: FloorSink = fold if rows is None else Both(fold, rows)
     recall = Recall(prepared.memory, rules, SYSTEM.wall_ms())
     if prepared.doubt is not None:
         sink.fail_all(prepared.doubt.reason)
-    elif prepared.listing is not None:
-        recall.add_gone(sink, prepared.listing.keys)
-    if prepared.job.partitions:
-        reader = prepared.target.reader
-        fold_outside(sink, rules.sources, prepared.job.partitions, prepared.metadata, recall, reader)
-    return sink.take()
+    elif listing is not None:
+        recall.add_gone(sink, listing.keys)
+    if job.partitions:
+        outside: list[GroupCommits] = []
+        reader, metadata = prepared.target.reader, prepared.metadata
+        fold_outside(sink, rules.sources, job.partitions, metadata, recall, reader, outside.append)
+        prepared.outside = outside
+    return fold
 
 
-def slice_rows(prepared: Prepared, disk_facts: Mapping[TopicPartition, bytes]) -> Iterator[dict[str, Any]]:
-    """Yield every managed partition with the slice that reads it; a leader's partitions are adjacent.
-
-    Args:
-        prepared: the cluster.
-        disk_facts: the facts about disks (``schemas.SLICES``), for partitions that disk rules apply to.
-    """
-    for slice_number, tp, one in partition_slices(prepared.metadata.places(prepared.settings)):
-        about, settings = prepared.metadata.topics[tp.topic], prepared.settings[tp.topic]
-        memory = proof = None
-        if about.topic_id is not None:
-            known = prepared.before_cuts.get(tp)
-            known = known or prepared.memory.partition(tp.topic, about.topic_id, tp.partition)
-            if prepared.job.unread or (settings.event_time_ms, settings.min_wallclock_ms) != (None, None):
-                memory = memory_as_bytes(known)
-            elif (proven := known.proof) is not None:
-                proof = memory_as_bytes(proven)
-        yield {
-            "cluster": prepared.cluster,
-            "slice": slice_number,
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "topic_id": about.topic_id,
-            "internal": about.internal,
-            "leader": one.leader,
-            "leader_epoch": one.leader_epoch,
-            "memory": memory,
-            "proof": proof,
-            "disk_facts": disk_facts.get(tp),
-        }
+def recalled(prepared: Prepared) -> Recalled:
+    """Return what the ledger knows of the partitions, as it was before this run."""
+    job, memory = prepared.job, prepared.memory
+    lost = None if memory.lost is None else memory.lost.reasons[0].text
+    if not isinstance(memory, Ledger):
+        return Recalled(lost=lost)
+    topics = {topic_id: index for index, topic_id in enumerate(job.places.ids) if topic_id is not None}
+    memories, proofs = {}, Proofs.of(len(job.places))
+    last: str | None = None
+    for topic_id, number, one in memory.stored_partitions(topics):
+        if topic_id != last:  # a topic's partitions are together, or nearly so
+            last, index = topic_id, topics[topic_id]
+            name, some = job.places.names[index], job.places.topic(index)
+            positions = dict(zip(job.places.numbers[some].tolist(), range(some.start, some.stop), strict=True))
+            whole, config = job.needs_memory(name), job.configs.get(name)
+            stamps = config.timestamp_type if isinstance(config, TopicConfig) else None
+            created = None if stamps is None else stamps == "CreateTime"
+        if (position := positions.get(number)) is None:
+            continue
+        if whole:
+            memories[position] = memory_as_bytes(one)
+        else:
+            proofs.add(position, one, created=created)
+    return Recalled(memories, proofs, lost)

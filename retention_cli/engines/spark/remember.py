@@ -1,112 +1,199 @@
-"""Write tasks' observations to the ledger. Only the client does this (docs/memory.md)."""
+"""Write what tasks have seen to the ledger. Only the client does this, a cluster at a time (docs/memory.md)."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found, NotFound
 from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
+from retention_cli.engines.spark.jobs import NOTHING
 from retention_cli.engines.spark.prepare import Prepared
+from retention_cli.engines.spark.slice_memory import commits_from_bytes
 from retention_cli.memory.documents import memory_from_bytes
-from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut, prove
 from retention_cli.observe.recall import log_now
 
-_SEEN: Final = (
-    *("cluster", "topic", "topic_id", "partition", "log_start", "high_watermark"),
-    *("leader_epoch", "read_ms", "memory", "doubt", "ends"),
-)
+_JUDGED_BYTES: Final = 32 << 20
+"""Commits that were read and not judged yet are kept in memory up to so many compressed bytes."""
 
 
-def remember_groups(prepared: Sequence[Prepared], commits: Any) -> None:
-    """Record groups whose commits have changed, and mark the others as seen again (F6)."""
-    ledgers = {one.cluster: one.memory for one in prepared if isinstance(one.memory, Ledger)}
-    if not ledgers:
-        return
-    now_ms = SYSTEM.wall_ms()
-    changed = commits.where((commits.kind == "memory") & commits.cluster.isin(*ledgers))
-    for row in changed.select("cluster", "group", "text").toLocalIterator():
-        ledger = ledgers[row["cluster"]]
-        if row["text"] is None:
-            ledger.saw_again(row["group"], now_ms)
+class SeenPartition(NamedTuple):
+    """A partition as a task has seen it: columns of ``schemas.CHUNK``, by their names."""
+
+    at: int
+    topic: str
+    topic_id: str | None
+    partition: int
+    leader_epoch: int
+    log_start: int | None
+    high_watermark: int
+    read_ms: int
+    memory: bytes | None
+    doubt: bool
+    ends: list[dict[str, Any]] | None
+
+
+class Logs:
+    """What this run has read of a cluster's logs, to judge the commits on them (F5)."""
+
+    def __init__(self, one: Prepared) -> None:
+        self._places = one.job.places
+        self._ends = np.full(len(self._places), -1, np.int64)
+        self._epochs, self._last_epochs = (np.full(len(self._places), NOTHING, np.int32) for _ in range(2))
+        self._odd: dict[int, LogNow] = {}
+        self.topics: set[str] = set()
+        self.cuts: list[TopicPartition] = []
+
+    def plain(self, at: Any, high_watermarks: Any, leader_epochs: Any, last_epochs: Any) -> None:
+        """Note logs of which nothing else is to be said, by position."""
+        self._ends[at], self._epochs[at], self._last_epochs[at] = high_watermarks, leader_epochs, last_epochs
+        self.topics.update(self._places.names[index] for index, _ in self._places.by_topic(at))
+
+    def add(self, tp: TopicPartition, at: int, log: LogNow) -> None:
+        """Note a log of a partition, at a position."""
+        self.topics.add(tp.topic)
+        if log.cut is not None:
+            self.cuts.append(tp)
+        if log.last_epoch is None or log != LogNow(log.high_watermark, log.leader_epoch, last_epoch=log.last_epoch):
+            self._odd[at] = log
         else:
-            ledger.adopt_group(row["group"], GroupMemory.from_bytes(base64.b64decode(row["text"])))
+            self._ends[at], self._epochs[at] = log.high_watermark, log.leader_epoch
+            self._last_epochs[at] = log.last_epoch
+
+    def get(self, place: tuple[str, int]) -> LogNow | None:
+        """Return a partition's log, None if it was not read (:data:`retention_cli.memory.interface.LogOf`)."""
+        at = self._places.position(*place)
+        if at is None:
+            return None
+        if at in self._odd or self._ends[at] < 0:
+            return self._odd.get(at)
+        return LogNow(int(self._ends[at]), int(self._epochs[at]), last_epoch=int(self._last_epochs[at]))
 
 
-def remember_partitions(prepared: Sequence[Prepared], decided: Any) -> None:
-    """Record each high watermark and when it was read, judge the commits read (F5, F6), and save the ledgers."""
-    remembering = {one.cluster: one for one in prepared if one.target.memories is not None}
-    if not remembering:
+def remember(one: Prepared, chunks: Iterable[Any], groups: Iterable[tuple[str, bytes | None]]) -> None:
+    """Record high watermarks and when they were read, and which commits count (F5, F6); save the ledger.
+
+    Args:
+        one: the cluster.
+        chunks: its rows, Arrow tables of ``schemas.CHUNK`` in order.
+        groups: the groups that were read: rows of kind ``memory`` of ``schemas.READ``.
+    """
+    ledger, memories = one.memory, one.target.memories
+    if not isinstance(ledger, Ledger) or memories is None:
         return
-    known = decided.where(decided.high_watermark.isNotNull() & decided.cluster.isin(*remembering)).select(*_SEEN)
-    logs: dict[str, dict[tuple[str, int], LogNow]] = {cluster: {} for cluster in remembering}
-    for row in known.toLocalIterator(prefetchPartitions=True):
-        one = remembering[row["cluster"]]
-        ends = {end["leader_epoch"]: _answer(end) for end in row["ends"] or ()}
-        cut: Maybe[Cut | None] = Unknown(()) if row["doubt"] else None
-        if row["topic_id"] is not None and cut is None:
+    with ledger.sparing():
+        logs = Logs(one)
+        for chunk in chunks:
+            _remember_chunk(one, chunk, logs)
+        note_create_time(one)
+        ledger.saw_topics({topic_id: name for name, topic_id in one.job.topic_ids.items() if name in one.job.settings})
+        now_ms = SYSTEM.wall_ms()
+        since_ms, waiting = now_ms - one.job.groups.remember_ms, 0
+        for name, commits in groups:
+            if commits is None:
+                ledger.saw_again(name, now_ms)
+                continue
+            ledger.saw_group(name, commits_from_bytes(commits), now_ms, since_ms)
+            waiting += len(commits)
+            if waiting > _JUDGED_BYTES and not logs.cuts:  # a cut is judged for all groups at once
+                ledger.judge(logs.get, logs.topics, ())
+                waiting = 0
+        ledger.judge(logs.get, logs.topics, logs.cuts)
+        memories.save(SYSTEM.wall_ms())
+
+
+def _remember_chunk(one: Prepared, chunk: Any, logs: Logs) -> None:
+    stands, proofs = _stands(one, chunk), one.recalled.proofs
+    if stands.any():
+        rows = chunk.filter(stands)
+        at, ends, epochs = (rows.column(name).to_numpy() for name in ("at", "high_watermark", "leader_epoch"))
+        logs.plain(at, ends, epochs, [] if proofs is None else proofs.last_epochs[at])
+    read = chunk.column("high_watermark").is_valid().to_numpy()
+    moved = chunk.filter(read & ~stands).select(SeenPartition._fields)
+    for row in map(SeenPartition._make, zip(*(column.to_pylist() for column in moved.columns), strict=True)):
+        ends = {end["leader_epoch"]: _answer(end) for end in row.ends or ()}
+        cut: Maybe[Cut | None] = Unknown(()) if row.doubt else None
+        if row.topic_id is not None and cut is None:
             cut = remember_partition(one, row, ends)
         if not isinstance(cut, Unknown):
-            logs[row["cluster"]][row["topic"], row["partition"]] = log_now(
-                row["high_watermark"],
-                row["leader_epoch"],
+            log = log_now(
+                row.high_watermark,
+                row.leader_epoch,
                 frozenset(epoch for epoch, end in ends.items() if isinstance(end, NotFound)),
                 frozenset(epoch for epoch, end in ends.items() if isinstance(end, RequestFailedError)),
                 cut,
                 _last_epoch(one, row),
             )
-    for cluster, one in remembering.items():
-        note_create_time(one)
-        here = logs[cluster]
-        cuts = [TopicPartition(*place) for place, log in here.items() if log.cut is not None]
-        one.memory.judge(here.get, {topic for topic, _ in here}, cuts)
-        if one.target.memories is not None:
-            one.target.memories.save(SYSTEM.wall_ms())
+            logs.add(TopicPartition(row.topic, row.partition), row.at, log)
+
+
+def _stands(one: Prepared, chunk: Any) -> Any:
+    """Return which partitions are as the ledger has them: there is nothing to prove of them, or to add."""
+    proofs, columns = one.recalled.proofs, {name: chunk.column(name) for name in SeenPartition._fields}
+    if proofs is None or one.cuts:
+        return np.zeros(len(chunk), bool)
+    at = columns["at"].to_numpy()
+    stands = proofs.stands[at]
+    for name, known in (
+        ("high_watermark", proofs.high_watermarks),
+        ("log_start", proofs.log_starts),
+        ("leader_epoch", proofs.leader_epochs),
+    ):
+        stands &= columns[name].fill_null(-1).to_numpy() == known[at]
+    for name in ("memory", "ends"):
+        stands &= columns[name].is_null().to_numpy()
+    return stands & ~columns["doubt"].to_numpy()
 
 
 def note_create_time(one: Prepared) -> None:
     """Record which topics are CreateTime, even if a log could not be read: that can only keep more records (G3)."""
-    for name, config in one.job.configs.items():
-        about = one.metadata.topics[name]
-        if isinstance(config, TopicConfig) and config.timestamp_type == "CreateTime" and about.topic_id is not None:
-            for number in about.partitions:
-                one.memory.partition(name, about.topic_id, number).saw_stamps(0, append_time=False)
+    places = one.job.places
+    for index, name in enumerate(places.names):
+        config, topic_id = one.job.configs.get(name), places.ids[index]
+        if isinstance(config, TopicConfig) and config.timestamp_type == "CreateTime" and topic_id is not None:
+            some = places.topic(index)
+            known = None if one.recalled.proofs is None else one.recalled.proofs.created[some]
+            for number in places.numbers[some if known is None else np.flatnonzero(~known) + some.start].tolist():
+                one.memory.partition(name, topic_id, number).saw_stamps(0, append_time=False)
 
 
-def _last_epoch(one: Prepared, row: Any) -> int | None:
-    if row["topic_id"] is None:
+def _last_epoch(one: Prepared, row: SeenPartition) -> int | None:
+    if row.topic_id is None:
         return None
-    return one.memory.partition(row["topic"], row["topic_id"], row["partition"]).last_epoch
+    return one.memory.partition(row.topic, row.topic_id, row.partition).last_epoch
 
 
-def remember_partition(one: Prepared, row: Any, ends: Mapping[int, Answer]) -> Maybe[Cut | None]:
+def remember_partition(one: Prepared, row: SeenPartition, ends: Mapping[int, Answer]) -> Maybe[Cut | None]:
     """Record a partition's facts; return where its log was cut (None: nowhere), unknown if that can't be verified."""
-    cut = one.cuts.get(TopicPartition(row["topic"], row["partition"]))
-    mine = one.memory.partition(row["topic"], row["topic_id"], row["partition"])
-    epoch, start, end = row["leader_epoch"], row["log_start"], row["high_watermark"]
-    if start is not None:
-        proven = prove(mine, epoch, start, end, ends, row["read_ms"])
+    assert row.topic_id is not None  # noqa: S101  (else nothing is remembered)
+    cut = one.cuts.get(TopicPartition(row.topic, row.partition))
+    mine = one.memory.partition(row.topic, row.topic_id, row.partition)
+    if row.log_start is not None:
+        proven = prove(mine, row.leader_epoch, row.log_start, row.high_watermark, ends, row.read_ms)
         if isinstance(proven, Unknown):
             return proven
         cut = cut or proven
-    if row["memory"] is not None:  # a task has updated the partition's record
-        mine.take(memory_from_bytes(row["memory"]))
+    if row.memory is not None:  # a task has updated the partition's record
+        mine.take(memory_from_bytes(row.memory))
         mine.changed = True
-    mine.add_sample(Sample(max(row["read_ms"], SYSTEM.wall_ms()), end))  # a later time is just as valid (G3)
-    config = one.job.configs.get(row["topic"])
+    mine.add_sample(
+        Sample(max(row.read_ms, SYSTEM.wall_ms()), row.high_watermark)
+    )  # a later time is just as valid (G3)
+    config = one.job.configs.get(row.topic)
     if isinstance(config, TopicConfig) and config.timestamp_type is not None:
-        mine.saw_stamps(end, append_time=config.timestamp_type == "LogAppendTime")
+        mine.saw_stamps(row.high_watermark, append_time=config.timestamp_type == "LogAppendTime")
     return cut
 
 
-def _answer(row: Any) -> Answer:
+def _answer(row: Mapping[str, Any]) -> Answer:
     if row["text"] is not None:
         return RequestFailedError(row["text"], retriable=True)
     return NotFound() if row["end"] is None else Found(row["end"])

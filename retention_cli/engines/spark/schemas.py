@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from retention_cli.plan.columns import CLUSTER, COLUMNS, SAVED
+from retention_cli.plan.columns import COLUMNS
 from retention_cli.plan.parquet import schema as plan_schema
 
 REASON: Final = pa.struct([("code", pa.string()), ("text", pa.string())])
@@ -31,31 +31,21 @@ COMMITS: Final = pa.schema(
 )
 """One row per group and partition; ``kind`` as in :class:`retention_cli.observe.floors.rows.CommitRow`."""
 
-BASES: Final = [("bases", pa.list_(pa.int64())), ("bases_reasons", pa.list_(REASON))]
-"""The base offsets of the leader's segments from an inventory; both null if none are needed."""
+READ: Final = pa.schema([*COMMITS, ("task", pa.int32()), ("key", pa.int32()), ("value", pa.binary())])
+"""What tasks that read commits return, and what those that read partitions get.
 
-SLICES: Final = pa.schema(
-    [
-        ("cluster", pa.string()),
-        ("slice", pa.int32()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("topic_id", pa.string()),
-        ("internal", pa.bool_()),
-        ("leader", pa.int32()),
-        ("leader_epoch", pa.int32()),
-        ("memory", pa.binary()),
-        ("proof", pa.binary()),
-        ("disk_facts", pa.binary()),
-        *BASES,
-    ]
-)
-"""The partitions in the first metadata read, and the slice that reads each.
+=======  ===================================================================================================
+kind     means
+=======  ===================================================================================================
+part     ``value`` is what some groups come to on the partitions that a ``task`` reads
+         (:class:`retention_cli.engines.spark.parts.Part`)
+memory   a ``group`` was read; ``value`` are its commits, if the client's ledger has others
+task     there is such a ``task``
+bases    ``value`` are base offsets of segments from an inventory, by position
+=======  ===================================================================================================
 
-``memory`` is the ledger's record of a partition, if a rule needs it; otherwise ``proof`` is the part of it that shows
-whether its log was cut (M2). Both are written by :func:`retention_cli.memory.documents.memory_as_bytes`. ``disk_facts``
-are R7's usage and R5's tails, read by the client (:mod:`retention_cli.engines.spark.values`); null if there are no disk
-rules.
+Rows of other kinds are commits, where they are wanted. Spark's hash puts a row with the ``key`` of a task into the
+partition with the task's number (:func:`retention_cli.engines.spark.packing.keys`).
 """
 
 OFFSETS: Final = pa.schema(
@@ -134,12 +124,6 @@ LIMITS: Final = pa.schema(
     ]
 )
 """The other rules' bound of a partition, and how far its guards let R6 trim; ``limit_reasons`` if that is unknown."""
-
-ASKED: Final = pa.schema(
-    [("cluster", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("asked", pa.binary())]
-)
-"""R6's bound of a partition with its reason, and why R6 is unknown, determined by the client for tasks
-(:class:`retention_cli.disks.decide.Measured`)."""
 
 FLOORS: Final = pa.schema(
     [
@@ -224,11 +208,9 @@ BATCH_RUNS: Final = pa.schema(
 )
 """One row per piece of a log read for its bytes (:class:`retention_cli.brokers.wire.runs.Runs`)."""
 
-PLAN: Final = pa.schema([one.with_nullable(True) for one in plan_schema((CLUSTER, *SAVED))])
-"""The plan's rows (docs/plan.md, The plan)."""
-
 TOLD: Final = pa.schema(
     [
+        ("at", pa.int32()),
         ("read_ms", pa.int64()),
         ("memory", pa.binary()),
         ("doubt", pa.bool_()),
@@ -238,13 +220,31 @@ TOLD: Final = pa.schema(
 )
 """A partition's facts that tasks return to the client besides the decision, to be remembered.
 
+``at`` is its position among the cluster's partitions (:class:`retention_cli.engines.spark.places.Places`).
 ``memory`` is the updated record that a task was sent; null if it is unchanged. ``ends`` are the ends of the leader
 epochs that the task asked about: a null end is an epoch that the leader does not know; with a ``text``, the request
 failed. ``doubt``: whether the log was cut is unknown (M4). ``note`` is why sizes are missing, once per slice.
 """
 
-DECIDED: Final = pa.schema([*(one.with_nullable(True) for one in plan_schema((CLUSTER, *COLUMNS))), *TOLD])
-"""The plan's rows, with the columns that are not saved, and the facts that the client remembers of each partition."""
+CHUNK: Final = pa.schema([*(one.with_nullable(True) for one in plan_schema(COLUMNS)), *TOLD])
+"""The plan's rows of one cluster, with the columns that are not saved, and what the client remembers of each."""
+
+DECIDED: Final = pa.schema([("cluster", pa.string()), *CHUNK])
+"""Likewise, of several clusters."""
+
+LOST: Final = pa.schema([("group", pa.string()), ("lost", pa.int64()), ("error", pa.string())])
+"""How many records would be trimmed before a group has read them; or why a slice of groups could not be read."""
+
+WRITTEN: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("rows", pa.int64()),
+        ("file", pa.string()),
+        ("content", pa.binary()),
+    ]
+)
+"""A part of the plan that a task has written: the name of its file in the client's folder, or where the task does not
+see that folder, the file's content."""
 
 
 def ddl(schema: Any) -> str:

@@ -30,6 +30,8 @@ _TASK: Final = "most recent failure: "
 _CALLED: Final = "An error occurred while calling "
 _CLASS: Final = re.compile(r"\borg\.apache\.spark\.[\w.]*(?:Exception|Error): ")
 _DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_QUICK: Final = "-XX:TieredStopAtLevel=1"
+"""Halves the CPU seconds that Spark's own process takes for a plan."""
 _NO_JVM: Final = "[JAVA_GATEWAY_EXITED]"
 _AT_START: Final = re.compile(r'Exception in thread "main" (?:[\w.$]+: )?(.+)')
 _QUIET_LOG: Final = """\
@@ -47,6 +49,8 @@ logger.heartbeat.level = off
 """
 
 
+DRIVER_MEMORY: Final = "2g"
+"""The driver's memory unless the user sets it. With ``local`` tasks share it, but for their Python."""
 _SQL: Final = {
     # No limit, in effect: with one, Spark sums up a batch's buffers after every row, which for rows as wide as these
     # takes ten times as long as everything else. Batches have at most 10,000 rows anyway.
@@ -64,7 +68,7 @@ def is_connect(master: str | None) -> bool:
     return master is not None and master.startswith("sc://")
 
 
-def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
+def open_session(master: str | None, conf: Mapping[str, str], folder: Path, *, joins: bool = False) -> Any:
     """Return a session, with kretain's own code sent to the executors.
 
     Args:
@@ -72,6 +76,8 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
             all cores of this machine.
         conf: further settings of Spark.
         folder: a temporary folder of this run.
+        joins: whether Spark itself has much to do, as with an inventory's segments. Mostly it only moves what Python
+            makes, and then compiling its code well takes longer than running it.
 
     Raises:
         SparkError: PySpark or Java is missing, or the master does not answer.
@@ -79,7 +85,7 @@ def open_session(master: str | None, conf: Mapping[str, str], folder: Path) -> A
     if importlib.util.find_spec("pyspark") is None:
         raise SparkError(f"--spark needs PySpark: {how_to_add('spark')}")
     try:
-        session = _connect(str(master), conf) if is_connect(master) else _classic(master, conf, folder)
+        session = _connect(str(master), conf) if is_connect(master) else _classic(master, conf, folder, joins)
         ship_code(session, folder)
     except Exception as error:  # noqa: BLE001  (PySpark's own, Py4J's, gRPC's: all mean the same here)
         said = last_words(error)
@@ -118,7 +124,7 @@ def stop_session(session: Any) -> None:
         session.stop()
 
 
-def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
+def _classic(master: str | None, conf: Mapping[str, str], folder: Path, joins: bool) -> Any:
     from pyspark.conf import SparkConf
     from pyspark.sql import SparkSession
 
@@ -129,6 +135,7 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     defaults = _SQL | {
         "spark.master": master,
         "spark.app.name": "kretain",
+        "spark.driver.memory": DRIVER_MEMORY,  # the driver is this machine's, whatever the master, and starts with it
         "spark.redaction.regex": REDACTED,
         "spark.ui.showConsoleProgress": "false",
         # A speculative copy of a task would read everything again.
@@ -137,7 +144,6 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
     if master.startswith("local"):
         defaults |= {
             "spark.ui.enabled": "false",
-            "spark.driver.memory": "2g",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 2)),
         }
@@ -145,7 +151,8 @@ def _classic(master: str | None, conf: Mapping[str, str], folder: Path) -> Any:
         os.environ["PYSPARK_PYTHON"] = python  # the only place where PySpark looks
     elif master.startswith(("local", "spark://")):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    driver = f"-Dlog4j2.configurationFile={log.as_uri()} {given.get(_DRIVER_OPTIONS, '')}".strip()
+    options = [f"-Dlog4j2.configurationFile={log.as_uri()}", *(() if joins else (_QUICK,))]
+    driver = " ".join([*options, given.get(_DRIVER_OPTIONS, "")]).strip()  # of two that differ the last counts
     builder = SparkSession.builder
     for key, value in (defaults | given | {"spark.master": master, _DRIVER_OPTIONS: driver}).items():
         builder = builder.config(key, value)
@@ -199,6 +206,13 @@ def ship_file(session: Any, path: Path) -> None:
         session.addArtifacts(str(path), file=True)
     else:
         session.sparkContext.addFile(str(path))
+
+
+def shipped(name: str) -> Path:
+    """Return where a file that Spark distributed lies, in a task."""
+    from pyspark import SparkFiles
+
+    return Path(SparkFiles.get(name))
 
 
 def zip_engine(folder: Path) -> Path:

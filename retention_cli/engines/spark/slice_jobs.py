@@ -12,8 +12,7 @@ import pyarrow as pa
 from retention_cli.engines.spark.at_once import as_they_end
 from retention_cli.engines.spark.connections import ConnectionRef, Readers
 from retention_cli.engines.spark.fact_rows import Row
-from retention_cli.engines.spark.fact_tasks import Task
-from retention_cli.engines.spark.frames import batches_of
+from retention_cli.engines.spark.frames import ArrowTask, batches_of
 from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.session import SparkError, last_words
 
@@ -58,7 +57,7 @@ def read_slices(
 
 def _task(
     cluster: tuple[str, ConnectionRef, float], slices: Sequence[T], read: ReadSlice[T], schema: pa.Schema
-) -> Task:
+) -> ArrowTask:
     """Return the task for ``mapInArrow``: from slice numbers to the slices' rows."""
     name, connection, timeout_s = cluster
 
@@ -70,7 +69,7 @@ def _task(
     return run
 
 
-def _job(session: Any, count: int, task: Task, schema: pa.Schema) -> list[Row]:
+def _job(session: Any, count: int, task: ArrowTask, schema: pa.Schema) -> list[Row]:
     try:
         frame = session.range(0, count, 1, count).mapInArrow(task, ddl(schema))
         return [row.asDict() for row in frame.collect()]

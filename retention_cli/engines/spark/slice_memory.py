@@ -1,26 +1,41 @@
-"""The part of the ledger that one task needs: sent with its slice, and returned where it changed."""
+"""The part of the ledger that one task needs: sent to it, and what it has seen returned."""
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from retention_cli.core.consumers import outlives_topics
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_rows import digest_of
+from retention_cli.memory.group_rows import digest_of_packed, packed_of
 from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup
+from retention_cli.memory.seen_group import recalled, recalled_of, seen, stored
+
+
+class KnownGroup(NamedTuple):
+    """What the ledger has of a group: the digest of its commits, whether there is nothing to recall, its document."""
+
+    digest: bytes
+    plain: bool
+    seen_ms: int
+    document: bytes
 
 
 @dataclass(slots=True)
 class SliceMemory(NoMemory):
     """The memory of some groups or partitions (:class:`retention_cli.memory.interface.Memory`).
 
-    ``partitions`` are the records that the client has sent. ``seen`` are the groups that exist, ``changed`` those whose
-    commits changed. The client itself adds deleted groups, and judges commits, as only it sees all partitions.
+    ``partitions`` are the records that the client has sent. ``seen`` are the groups that exist, with the commits of
+    those that have changed (:func:`commits_as_bytes`) if the client ``remembers`` any. The client itself adds deleted
+    groups, and judges commits, as only it sees all partitions.
     """
 
-    groups: dict[str, GroupMemory] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-    changed: set[str] = field(default_factory=set)
+    groups: Mapping[str, KnownGroup] = field(default_factory=dict)
+    remembers: bool = False
+    seen: dict[str, bytes | None] = field(default_factory=dict)
     _ids: Mapping[str, str] = field(default_factory=dict)
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
@@ -28,11 +43,53 @@ class SliceMemory(NoMemory):
         self._ids = topic_ids
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
-        """Record a group's commits; return what is remembered of it, seen at or after ``since_ms`` (Unix ms)."""
-        self.seen.add(name)
-        group = self.groups.setdefault(name, GroupMemory())
-        digest = digest_of(commits, self._ids)
-        if group.digest != digest:
-            group.update(commits, self._ids, digest, now_ms)
-            self.changed.add(name)
+        """Note a group's commits; return what is remembered of it, seen at or after ``since_ms`` (Unix ms)."""
+        if not self.remembers:
+            self.seen[name] = None
+            return RecalledGroup()
+        packed, known = packed_of(commits, self._ids), self.groups.get(name)
+        digest = digest_of_packed(packed)
+        if known is not None and known.digest == digest:
+            self.seen[name] = None
+            if known.plain:
+                return RecalledGroup()
+            return recalled_of(known.document) or self._group(known).recalled(self._ids, since_ms)
+        self.seen[name] = commits_as_bytes(commits)
+        if known is None:
+            return RecalledGroup()
+        before = stored(known.document)
+        if before is not None and seen(before, known.seen_ms, commits, self._ids, packed, now_ms) is not None:
+            return recalled(before)
+        group = self._group(known)
+        group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
         return group.recalled(self._ids, since_ms)
+
+    def _group(self, known: KnownGroup) -> GroupMemory:
+        group = GroupMemory.from_bytes(known.document)
+        group.seen_ms = known.seen_ms
+        return group
+
+
+def commits_as_bytes(commits: Commits) -> bytes:
+    """Return a group's commits as bytes, for the client."""
+    return zlib.compress(json.dumps(commits, separators=(",", ":"), ensure_ascii=False).encode(), 1)
+
+
+def commits_from_bytes(raw: bytes) -> dict[str, list[tuple[int, int, int | None]]]:
+    """Return the commits that :func:`commits_as_bytes` wrote.
+
+    Raises:
+        ValueError: they are not valid.
+    """
+    try:
+        content: Any = json.loads(zlib.decompress(raw))
+        found = {topic: [(row[0], row[1], row[2]) for row in rows] for topic, rows in content.items()}
+    except (zlib.error, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
+        raise ValueError("a task's commits can't be read") from None
+    if not all(
+        type(partition) is int and type(offset) is int and (epoch is None or type(epoch) is int)
+        for rows in found.values()
+        for partition, offset, epoch in rows
+    ):
+        raise ValueError("a task's commits can't be read: an offset is no number")
+    return found

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from retention_cli.brokers.metadata import PartitionMetadata
 from retention_cli.core.model import TopicPartition
-from retention_cli.engines.spark.fact_rows import Row
+from retention_cli.engines.spark.packing import NO_BROKER
 
 T = TypeVar("T")
 
 GROUPS_A_SLICE: Final = 50
 PARTITIONS_A_SLICE: Final = 1_000
-NO_BROKER: Final = -1
-"""The broker id for a missing coordinator or leader when work is cut; no broker has it."""
 
 
 def sliced(items: Iterable[T], broker_of: Callable[[T], int], size: int) -> Iterator[tuple[int, T]]:
@@ -42,9 +40,3 @@ def partition_slices(
 def leader_of(partition: PartitionMetadata) -> int:
     """Return the broker to ask about a partition, :data:`NO_BROKER` if there is none."""
     return NO_BROKER if partition.leader is None else partition.leader
-
-
-def by_slice(batches: Iterator[Any]) -> Iterator[tuple[tuple[str, int], Iterator[Row]]]:
-    """Group Arrow batches' rows by cluster and slice; a slice's rows must be adjacent."""
-    rows = (row for batch in batches for row in batch.to_pylist())
-    return itertools.groupby(rows, key=lambda row: (row["cluster"], row["slice"]))

@@ -13,7 +13,7 @@ the driver and on every executor (no secret is an option); ``topics``, comma-sep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,18 +29,18 @@ from retention_cli.core.progress import silent
 from retention_cli.core.units import parse_time_ms
 from retention_cli.engines.spark.commit_tasks import commit_batch
 from retention_cli.engines.spark.fact_rows import facts_row
+from retention_cli.engines.spark.packing import NO_BROKER
 from retention_cli.engines.spark.record_source import RecordsSource
 from retention_cli.engines.spark.schemas import COMMITS, OFFSETS
 from retention_cli.engines.spark.size_source import SizesSource
-from retention_cli.engines.spark.slices import GROUPS_A_SLICE, NO_BROKER, partition_slices, sliced
+from retention_cli.engines.spark.slices import GROUPS_A_SLICE, partition_slices, sliced
 from retention_cli.engines.spark.source_options import Options, Slice, SlicedReader, SlicedSource, comma_separated
 from retention_cli.memory.interface import NoMemory
 from retention_cli.observe.cluster import observe
-from retention_cli.observe.floors.folded import FoldedFloors
+from retention_cli.observe.floors.fold import FloorFold, TopicScope
 from retention_cli.observe.floors.kafka_groups import Doubt, list_counted, read_groups
 from retention_cli.observe.floors.recall import Recall
 from retention_cli.observe.floors.rows import CommitRows
-from retention_cli.observe.floors.standing import Standing
 from retention_cli.observe.request import Prepared, Request
 from retention_cli.observe.times import with_lookups
 from retention_cli.policy.model import matches
@@ -153,7 +153,7 @@ class OffsetsReader(SlicedReader):
                 only=places.keys(),
                 sizes=False,
                 lookups=False,
-                prepared=Prepared(metadata, FoldedFloors(dict.fromkeys(places, Standing())), configs),
+                prepared=Prepared(metadata, FloorFold(_scopes(one.topics)), configs),
             )
             seen = observe(reader, request)
             facts = with_lookups(reader, seen.facts, self._times, places, self.options.deadline())
@@ -168,6 +168,11 @@ class OffsetsReader(SlicedReader):
             for tp, found in facts.items()
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=OFFSETS)
+
+
+def _scopes(topics: Mapping[str, TopicMetadata]) -> dict[str, TopicScope]:
+    """Return the scopes of topics of which no commits are read: their floors are not asked for."""
+    return {name: TopicScope([-1] * (max(one.partitions) + 1)) for name, one in topics.items()}
 
 
 class CommitsSource(SlicedSource):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from retention_cli.engines.spark.fact_tasks import ReadPartition
+from retention_cli.core.model import PartitionFacts
 from retention_cli.reports.unread import BY_PARTITION, BY_TOPIC, Rows, log_of
 
 Row = dict[str, Any]
 
 
-def log_row(one: ReadPartition) -> Row:
-    """Return what ``schemas.LOGS`` has beside a partition's floor."""
-    ends = {row["leader_epoch"]: row["end"] for row in one.told["ends"] or ()}
-    log = log_of(one.facts, ends)
+def log_row(facts: PartitionFacts, told_ends: Sequence[Row] | None) -> Row:
+    """Return what ``schemas.LOGS`` has beside a partition's floor; ``told_ends`` as in ``schemas.TOLD``."""
+    ends = {row["leader_epoch"]: row["end"] for row in told_ends or ()}
+    log = log_of(facts, ends)
     return {
         "leader_epoch": log.leader_epoch,
         "bytes": log.size_bytes,
@@ -32,7 +33,7 @@ def unread_frame(logs: Any, commits: Any, each: Rows) -> Any:
     """
     from pyspark.sql import functions as f
 
-    mine = commits.where("kind <> 'memory' and `group` <> ''")
+    mine = commits.where("`group` <> ''")
     there = logs.select(
         "topic",
         "partition",

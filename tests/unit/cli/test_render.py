@@ -14,10 +14,11 @@ from kretain import errors as exits
 from kretain.options.common import Output, PlanOutput
 from kretain.render.explain import Marker, picture
 from kretain.render.kit import screen
-from kretain.render.plan import given_back, held_back_by, print_plan
+from kretain.render.plan import given_back, print_plan
 from kretain.render.trim import print_report
 from retention_cli.core.model import Decision, Reason, TopicPartition
 from retention_cli.disks.solve.outcome import Space
+from retention_cli.plan.rows import held_back_by
 from retention_cli.policy.errors import PolicyError, PolicyProblem
 from retention_cli.trim.report import TrimReport, row_of
 from tests.kafka.world import run_cli
@@ -86,7 +87,7 @@ def test_a_terminal_that_is_too_narrow_even_so_gets_whole_numbers(monkeypatch: p
 def test_who_holds_a_partition_back(decision: Decision, held_by: str) -> None:
     if decision.min_commit_by is not None:
         decision = decision._replace(min_commit_by="group:billing")
-    assert held_back_by(decision) == held_by
+    assert ", ".join(held_back_by(decision)) == held_by
 
 
 def test_a_plan_in_markdown_is_markdown_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from retention_cli.core.model import EventMax, EventPrefix, Floor, LookUp, PartitionFacts, Sample
-from retention_cli.decide.decision import decide, wanted_lookups
+from retention_cli.decide.decision import decide
+from retention_cli.decide.lookups import wanted_lookups
 from retention_cli.policy.settings import EventSource, Settings
 from tests import combinations as c
 from tests.unit.facts import topic

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Floor, LookUp, Reason, Unknown, Usage, Watermark
-from retention_cli.decide.decision import Wanted, decide, unread_below, wanted_lookups, weigh
+from retention_cli.decide.decision import decide, unread_below, weigh
+from retention_cli.decide.lookups import Wanted, wanted_lookups
 from retention_cli.decide.triggers import TRIGGERS, NotAsked
 from retention_cli.policy.settings import Settings
 from tests.unit.facts import HOUR, NOTE, NOW, UNKNOWN, Log, logs, settings, topic

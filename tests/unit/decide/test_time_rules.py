@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from retention_cli.core.model import EventMax, EventPrefix, LookUp, PartitionFacts, Reason, Sample, Tail, Unknown
-from retention_cli.decide.decision import decide, wanted_lookups
+from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.our_clock import compare_clocks
 from retention_cli.decide.guards.wall_clock import written_by
+from retention_cli.decide.lookups import wanted_lookups
 from retention_cli.memory.event_scan import Block, EventScan
 from retention_cli.memory.samples import thinned
 from retention_cli.policy.settings import EventSource, Settings

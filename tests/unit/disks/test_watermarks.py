@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Decision, LookUp, Maybe, PartitionFacts, Unknown, Usage, Watermark
-from retention_cli.decide.decision import decide, wanted_lookups, weigh
+from retention_cli.decide.decision import decide, weigh
+from retention_cli.decide.lookups import wanted_lookups
 from retention_cli.decide.triggers.watermarks import scaled_ms
 from retention_cli.disks.solve.watermarks import reached, usage_for
 from retention_cli.policy.settings import Settings

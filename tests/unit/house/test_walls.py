@@ -31,6 +31,7 @@ PURE = [
     for name in (
         *(
             "plan/columns",
+            "plan/rows",
             "plan/value",
             "plan/target",
             "trim/reconcile",
@@ -39,7 +40,7 @@ PURE = [
             "watch/measured",
             "disks/decide",
             "observe/floors/fold",
-            "observe/floors/folded",
+            "observe/floors/odd",
             "observe/floors/standing",
         ),
         *("memory/commit", "memory/disk", "memory/earlier", "memory/group", "memory/interface", "memory/partition"),

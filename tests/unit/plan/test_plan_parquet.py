@@ -254,6 +254,6 @@ def test_an_edit_that_narrows_is_taken(tmp_path: Path) -> None:
     write_rows(
         path := tmp_path / "plan.parquet",
         head_as_json(EVERY),
-        [("c1", one) for one in (narrower, *EVERY.decisions[1:])],
+        [("c1", (narrower, *EVERY.decisions[1:]))],
     )
     assert read_plan(path).decisions[0].trim_to == 20

@@ -1,0 +1,154 @@
+"""The committed offsets of all clusters, read and folded by tasks (F1–F9)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.core.progress import Progress
+from retention_cli.engines.spark.commit_tasks import CommitBatches, commit_reader, part_batches, read_batch
+from retention_cli.engines.spark.frames import as_frame, kept
+from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf
+from retention_cli.engines.spark.packing import GROUPS_A_TASK, PARTITIONS_A_TASK, Task, keys, pack
+from retention_cli.engines.spark.prepare import Prepared, groups_of, list_groups, own_fold
+from retention_cli.engines.spark.schemas import COMMITS, READ, ddl
+from retention_cli.engines.spark.sent import Sender, Sent
+from retention_cli.observe.floors.kafka_groups import changed_since, not_listed
+
+_ATTEMPTS: Final = 3
+_ARRIVES: Final = ("cluster", "kind", "task", "key", "value")
+"""The columns of ``schemas.READ`` that tasks which read partitions get."""
+
+
+@dataclass(slots=True)
+class CommitsRead:
+    """The commits of all clusters (``schemas.READ``), kept by Spark, and how the partitions are read next.
+
+    ``jobs`` are the clusters, ``groups`` their groups, ``tasks`` those that read partitions. ``seen`` are the groups
+    that were read, with whether their commits have changed. ``own`` are the client's rows.
+    """
+
+    session: Any
+    jobs: Mapping[str, Sent[ClusterJob]]
+    tasks: Sequence[Task]
+    connections: int
+    groups: dict[str, Sent[GroupsOf]] = field(default_factory=dict)
+    seen: dict[str, dict[str, bool]] = field(default_factory=dict)
+    frames: list[Any] = field(default_factory=list)
+    own: list[pa.RecordBatch] = field(default_factory=list)
+
+    def rows(self) -> Any:
+        """Return all rows as a frame."""
+        rows = as_frame(self.session, pa.Table.from_batches(self.own, READ))
+        for one in self.frames:
+            rows = rows.unionByName(one)
+        return rows
+
+    def of_groups(self) -> Any:
+        """Return the rows of commits alone, if they were wanted (``schemas.COMMITS``)."""
+        return self.rows().where("kind not in ('part', 'memory')").select(*COMMITS.names)
+
+    def arrived(self, more: Iterable[Any] = ()) -> Any:
+        """Return what each task that reads partitions must know, in one partition of the frame for each.
+
+        ``more`` are frames of further rows.
+        """
+        wanted = self.rows().where("kind = 'part'").select(*_ARRIVES)
+        for one in more:
+            wanted = wanted.unionByName(one.select(*_ARRIVES))
+        numbers = list(range(len(self.tasks)))
+        heads = read_batch(len(numbers), kind=["task"] * len(numbers), task=numbers, key=keys(len(numbers)))
+        heads = as_frame(self.session, pa.Table.from_batches([heads])).select(*_ARRIVES)
+        return heads.unionByName(wanted).repartition(max(1, len(numbers)), "key")
+
+    def seen_groups(self, cluster: str) -> Iterator[tuple[str, bytes | None]]:
+        """Yield the groups of a cluster that were read, with the commits of those that have changed."""
+        seen = self.seen.get(cluster, {})
+        yield from ((group, None) for group, moved in seen.items() if not moved)
+        if any(seen.values()):
+            rows = self.rows().where("kind = 'memory' and value is not null")
+            for row in rows.where(rows.cluster == cluster).select("group", "value").collect():
+                yield row["group"], row["value"]
+
+
+@contextlib.contextmanager
+def read_commits(
+    sender: Sender, prepared: Sequence[Prepared], progress: Progress, connections: int, *, rows: bool = False
+) -> Iterator[CommitsRead]:
+    """Read every group's commits; read a cluster's once more if coordinators moved meanwhile (F9).
+
+    With ``rows`` the commits themselves are among the rows.
+    """
+    sizes = {leader: count for one in prepared for leader, count in one.job.places.by_leader().items()}
+    jobs = {one.cluster: sender.send(one.job) for one in prepared}
+    read = CommitsRead(sender.session, jobs, pack(sizes, PARTITIONS_A_TASK, connections), connections)
+    with contextlib.ExitStack() as stack:
+        pending = list(prepared)
+        for attempt in range(1, _ATTEMPTS + 1):
+            groups = {one.cluster: groups_of(one, one.listing) for one in pending if one.listing is not None}
+            progress(f"committed offsets of {sum(len(one.groups) for one in groups.values()):,} groups")
+            frame = _read(sender, read, groups, stack, rows=rows)
+            doubtful = [one for one in pending if one.listing is not None and _moved(one)]
+            again = doubtful if attempt < _ATTEMPTS else []
+            if frame is not None and (sound := {one.cluster for one in pending if one not in again}):
+                read.frames.append(frame.where(frame.cluster.isin(*sound)))
+            pending = again
+            for one in pending:
+                one.before = None
+                list_groups(one)
+            if not pending:
+                break
+        for one in prepared:
+            read.own += _own(one, read.tasks, rows=rows)
+        yield read
+
+
+def _read(
+    sender: Sender, read: CommitsRead, groups: Mapping[str, GroupsOf], stack: contextlib.ExitStack, *, rows: bool
+) -> Any | None:
+    """Have tasks read these groups, by cluster; return the frame of what they return, None if there are no groups.
+
+    Asking for the groups that were read forces all to be read before any log end is. Spark reads a block that it loses
+    later again, which is just as safe: a commit is valid when it is read.
+    """
+    sizes = {at: count for cluster, one in groups.items() for at, count in one.by_coordinator(cluster).items()}
+    if not sizes:
+        return None
+    tasks = pack(sizes, GROUPS_A_TASK, read.connections)
+    sent = {cluster: sender.send(one) for cluster, one in groups.items()}
+    reader = commit_reader(read.jobs, sent, tasks, read.tasks, rows=rows)
+    frame = kept(task_rows(sender.session, tasks).mapInArrow(reader, ddl(READ)), stack)
+    seen = frame.where("kind = 'memory'").selectExpr("cluster", "`group`", "value IS NOT NULL AS moved")
+    for cluster in groups:
+        read.seen[cluster] = {}
+    for row in seen.collect():
+        read.seen[row["cluster"]][row["group"]] = row["moved"]
+    read.groups |= sent
+    return frame
+
+
+def task_rows(session: Any, tasks: Sequence[Task]) -> Any:
+    """Return a frame with the numbers of these tasks, each in a partition of its own."""
+    return session.range(0, len(tasks), 1, len(tasks))
+
+
+def _own(one: Prepared, tasks: Sequence[Task], *, rows: bool) -> list[pa.RecordBatch]:
+    latest = () if one.listing is None else one.listing.latest(one.job.groups)
+    batches = CommitBatches(one.job, latest) if rows else None
+    fold = own_fold(one, batches)
+    return [*part_batches(fold, one.job, tasks), *(() if batches is None else batches.all())]
+
+
+def _moved(prepared: Prepared) -> bool:
+    """Return whether coordinators moved since the listing; ``doubt`` is set if they did, or if that is unknown."""
+    assert prepared.before is not None  # noqa: S101  (every listing sets it)
+    try:
+        prepared.doubt = changed_since(prepared.target.reader, prepared.before)
+    except BrokerError as error:
+        prepared.doubt = not_listed(error)
+    return prepared.doubt is not None

@@ -1,0 +1,110 @@
+"""A group that a task has read is remembered, and recalled, as one that this process has read itself (F5, F6)."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from retention_cli.core.consumers import key_of
+from retention_cli.core.model import Sample, TopicPartition
+from retention_cli.engines.spark.slice_memory import KnownGroup, SliceMemory, commits_as_bytes, commits_from_bytes
+from retention_cli.memory.interface import LogNow, RecalledGroup
+from retention_cli.memory.ledger import Ledger
+from tests.unit.memory.test_seen_group import COMMITS, IDS, LOG, TOPICS
+
+NAMES = ("g", "h", key_of("file", "flink"))
+Rows = dict[str, list[tuple[int, int, int | None]]]
+LOGS = st.dictionaries(st.tuples(st.sampled_from(TOPICS), st.integers(0, 2)), LOG, max_size=9)
+GROUPS = st.dictionaries(st.sampled_from(NAMES), COMMITS, min_size=1)
+LOOKS = st.lists(st.tuples(st.none() | GROUPS, IDS, LOGS), min_size=2, max_size=5)
+"""None: all groups stand where they stood."""
+
+
+def judged(ledger: Ledger, logs: dict[tuple[str, int], LogNow], now_ms: int) -> dict[str, bytes]:
+    cuts = [TopicPartition(*place) for place, log in logs.items() if log.cut is not None]
+    ledger.judge(logs.get, {topic for topic, _ in logs}, cuts)
+    ledger.save(now_ms)
+    return {name: group.as_bytes() for name, group in ledger.groups().items()}
+
+
+@settings(max_examples=30)
+@given(looks=LOOKS)
+def test_a_task_and_the_client_remember_what_one_process_does(
+    looks: list[tuple[dict[str, Rows] | None, dict[str, str], dict[tuple[str, int], LogNow]]],
+) -> None:
+    groups: dict[str, Rows] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        alone, client = (Ledger(Path(folder) / name) for name in ("alone", "client"))
+        with alone, client:
+            for number, (moved, ids, logs) in enumerate(looks):
+                groups = groups if moved is None else moved
+                now_ms, since_ms = 1_000 * (number + 1), 1_500
+                for one in (alone, client):
+                    one.begin(ids)
+                known = {name: found for name in groups if (found := client.recalled_group(name)) is not None}
+                task = SliceMemory(groups={name: KnownGroup(*one) for name, one in known.items()}, remembers=True)
+                task.begin(ids)
+                for name, commits in groups.items():
+                    mine = alone.saw_group(name, commits, now_ms, since_ms)
+                    assert task.saw_group(name, commits, now_ms, since_ms) == mine
+                for name, value in task.seen.items():
+                    if value is None:
+                        client.saw_again(name, now_ms)
+                    else:
+                        client.saw_group(name, commits_from_bytes(value), now_ms, since_ms)
+                assert task.seen.keys() == groups.keys()
+                assert judged(client, logs, now_ms) == judged(alone, logs, now_ms)
+
+
+def test_without_a_ledger_a_task_says_which_groups_it_has_read() -> None:
+    task = SliceMemory()
+    assert task.saw_group("g", {"a": [(0, 1, None)]}, 2, 1) == RecalledGroup()
+    assert task.seen == {"g": None}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"no zlib", commits_as_bytes({"a": [(0, 1)]}), commits_as_bytes({"a": [("0", 1, None)]})],  # type: ignore[list-item]
+)
+def test_what_is_no_list_of_commits_is_refused(raw: bytes) -> None:
+    """It comes from an executor, and goes into the ledger."""
+    with pytest.raises(ValueError, match="can't be read"):
+        commits_from_bytes(raw)
+
+
+def test_a_ledger_that_spares_memory_keeps_what_was_added_and_sees_every_topic(tmp_path: Path) -> None:
+    ids = {"a": "id-a", "b": "id-b"}
+    with Ledger(tmp_path / "one") as ledger:
+        ledger.begin(ids)
+        for number in range(3):
+            one = ledger.partition("a", "id-a", number)
+            one.continue_at(4, 0, 1)
+            one.add_sample(Sample(1, 10 + number))
+        ledger.save(5)
+    with Ledger(tmp_path / "one") as ledger:
+        with ledger.sparing():
+            ledger.begin(ids)
+            found = [
+                (topic_id, number, one.high_watermark) for topic_id, number, one in ledger.stored_partitions({"id-a"})
+            ]
+            assert sorted(found) == [("id-a", 0, 10), ("id-a", 1, 11), ("id-a", 2, 12)]
+            assert list(ledger.stored_partitions({"id-b"})) == []
+            ledger.saw_topics({topic_id: name for name, topic_id in ids.items()})
+            ledger.partition("a", "id-a", 1).add_sample(Sample(9, 20))
+            ledger.save(9)
+        assert dict(ledger.topics().values()) == {"a": 9, "b": 9}
+        ledger.begin(ids)
+        there = [ledger.partition("a", "id-a", number).high_watermark for number in range(3)]
+    assert there == [10, 20, 12]
+
+
+def test_what_was_added_and_not_saved_is_still_there_when_memory_is_spared_no_more(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "one") as ledger:
+        ledger.begin({"a": "id-a"})
+        with ledger.sparing():
+            ledger.partition("a", "id-a", 0).add_sample(Sample(9, 20))
+        assert ledger.partition("a", "id-a", 0).high_watermark == 20
