@@ -140,7 +140,7 @@ class DiskState:
 
     def _every(self) -> dict[TopicPartition, PartitionFacts]:
         """Return the facts of all partitions that were read, managed or not."""
-        return {**self.elsewhere.facts, **self.facts}
+        return {**self.facts, **self.elsewhere.facts}  # of those that are never touched (G5) only the latter were read
 
     def log_starts(self) -> dict[TopicPartition, int]:
         """Return S of all partitions, managed or not, whose S is known."""

@@ -20,7 +20,7 @@ def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
     return Engines(local_spark, world, tmp_path)
 
 
-def policy_of(world: World, names: list[str]) -> str:
+def policy_of(world: World, names: list[str], untouched: str) -> str:
     """The other rules speak of one topic each, and free less than the ceiling asks for."""
     return "\n".join(
         [
@@ -32,6 +32,7 @@ def policy_of(world: World, names: list[str]) -> str:
             f"  - {{match: {names[1]}, granularity: segment}}",
             f"  - {{match: {names[2]}, retention.ms: {30 * DAY}}}",
             f"  - {{match: {names[3]}, retention.bytes: {3 * MIB}}}",
+            f"  - {{match: {untouched}, retention.ms: {DAY}}}",
             "",
         ]
     )
@@ -48,12 +49,15 @@ def test_the_same_plan_of_disks_with_and_without_an_inventory(
 ) -> None:
     world = engines.world
     names = topics_of_ages(world, 40, 30, 20, 10)
-    policy = policy_of(world, names)
+    compacted = world.topic("compacted", cleanup_policy="compact,delete", segment_ms=str(1000 * DAY))
+    world.produce_at(compacted, [now_ms()] * 20)
+    policy = policy_of(world, names, compacted)
     guess = engines.same(policy, now_ms)
     assert rules_of(guess)[names[0]] == "disk-usage", reasons_of(guess, names[0]) + str(guess.notes)
     assert "estimated" in reasons_of(guess, names[0])
     assert rules_of(guess)[names[2]] == "forced-age"  # 15 days of 30: R7
     assert rules_of(guess)[names[3]] == "size"
+    assert "G5" in reasons_of(guess, compacted)  # but it lies on a disk above its ceiling
     assert len(guess.disks) == 3
     engines.inventory = inventory_of(kafka, tmp_path / "inventory")
     exact = engines.same(policy, now_ms)

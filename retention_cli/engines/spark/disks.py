@@ -47,15 +47,8 @@ from retention_cli.observe.topic_facts import bare_facts, configured, end_of, un
 from retention_cli.policy.disks import sized_topics
 
 PARTITION: Final = ("topic", "partition")
-_ELSEWHERE: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("topic_id", pa.string()),
-        ("managed", pa.bool_()),
-        ("log_start", pa.int64()),
-    ]
-)
+_STARTS: Final = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("log_start", pa.int64())])
+_ELSEWHERE: Final = pa.schema([*_STARTS, ("topic_id", pa.string()), ("managed", pa.bool_())])
 _UNREAD: Final = Unknown.because("offsets", "not read")
 
 
@@ -144,7 +137,7 @@ class ClusterDisks:
         state.say_age(inventory.age_ms(now_ms))
         trims = partitions.where("trim_to is not null").select(*PARTITION, "trim_to")
         decided = {_place(row): row["trim_to"] for row in trims.toLocalIterator(prefetchPartitions=True)}
-        partitions = partitions.unionByName(self._elsewhere(), allowMissingColumns=True)
+        partitions = self._with_elsewhere(partitions)
 
         with contextlib.ExitStack() as stack:
             walks: list[Walk] = []
@@ -174,20 +167,24 @@ class ClusterDisks:
             f.coalesce("tiered", "limit_reasons").alias("limit_reasons"),
         )
 
-    def _elsewhere(self) -> Any:
-        """Return the partitions that are not managed, in the walk's form: only their dead bytes count."""
-        starts, ids = self.state.log_starts(), self.state.topic_ids()
-        rows = (
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "topic_id": ids.get(tp),
-                "managed": False,
-                "log_start": starts.get(tp),
-            }
-            for tp in self.state.elsewhere.facts
-        )
-        return frame_of(self.session, rows, _ELSEWHERE)
+    def _with_elsewhere(self, partitions: Any) -> Any:
+        """Add what was read of partitions that are not managed, or never touched (G5): only their dead bytes count."""
+        from pyspark.sql import functions as f
+
+        starts, ids, places = self.state.log_starts(), self.state.topic_ids(), self.prepared.job.places
+        mine: list[Row] = []
+        others: list[Row] = []
+        for tp in self.state.elsewhere.facts:
+            row = {"topic": tp.topic, "partition": tp.partition, "log_start": starts.get(tp)}
+            if places.position(*tp) is None:
+                others.append(row | {"topic_id": ids.get(tp), "managed": False})
+            else:  # there is one row of each partition
+                mine.append(row)
+        if mine:
+            told = frame_of(self.session, mine, _STARTS).withColumnRenamed("log_start", "told")
+            joined = partitions.join(f.broadcast(told), [*PARTITION], "left")
+            partitions = joined.withColumn("log_start", f.coalesce("log_start", "told")).drop("told")
+        return partitions.unionByName(frame_of(self.session, others, _ELSEWHERE), allowMissingColumns=True)
 
     def _led(self, tp: TopicPartition) -> Row:
         topic_id = known(self.state.facts[tp].topic.topic_id)
