@@ -171,6 +171,20 @@ class LedgerGroups(LedgerFile):
         self._touched[name] = now_ms
         self._present.add(name)
 
+    def saw_group_earlier(
+        self, name: str, commits: Commits, read_ms: int, known: tuple[int, bytes] | None = None
+    ) -> None:
+        """Remember commits that were read, at ``read_ms`` (Unix ms), before others have written to the file.
+
+        ``known`` is when the group had been seen by then, and its document. What others have written is merged by when
+        they have read it, once ours is saved: their commits may be later than these.
+        """
+        with self._errors():
+            group = GroupMemory() if known is None else GroupMemory.from_bytes(known[1])
+        group.seen_ms = 0 if known is None else known[0]
+        group.update(commits, self._ids, digest_of(commits, self._ids), read_ms, outlives=outlives_topics(name))
+        self.adopt_group(name, group)
+
     def adopt_group(self, name: str, group: GroupMemory) -> None:
         """Replace a group's memory by one that a task updated when it read the group's commits."""
         self._present.add(name)

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.memory.group import GroupMemory
@@ -54,7 +54,7 @@ class SliceMemory(NoMemory):
             if known.plain:
                 return RecalledGroup()
             return recalled_of(known.document) or self._group(known).recalled(self._ids, since_ms)
-        self.seen[name] = commits_as_bytes(commits)
+        self.seen[name] = commits_as_bytes(commits, now_ms)
         if known is None:
             return RecalledGroup()
         before = stored(known.document)
@@ -70,26 +70,26 @@ class SliceMemory(NoMemory):
         return group
 
 
-def commits_as_bytes(commits: Commits) -> bytes:
-    """Return a group's commits as bytes, for the client."""
-    return zlib.compress(json.dumps(commits, separators=(",", ":"), ensure_ascii=False).encode(), 1)
+def commits_as_bytes(commits: Commits, read_ms: int) -> bytes:
+    """Return a group's commits, and when they were read (Unix ms), as bytes for the client."""
+    return zlib.compress(json.dumps([read_ms, commits], separators=(",", ":"), ensure_ascii=False).encode(), 1)
 
 
-def commits_from_bytes(raw: bytes) -> dict[str, list[tuple[int, int, int | None]]]:
-    """Return the commits that :func:`commits_as_bytes` wrote.
+def commits_from_bytes(raw: bytes) -> tuple[int, dict[str, list[tuple[int, int, int | None]]]]:
+    """Return when commits were read (Unix ms), and the commits, that :func:`commits_as_bytes` wrote.
 
     Raises:
         ValueError: they are not valid.
     """
     try:
-        content: Any = json.loads(zlib.decompress(raw))
+        read_ms, content = json.loads(zlib.decompress(raw))
         found = {topic: [(row[0], row[1], row[2]) for row in rows] for topic, rows in content.items()}
     except (zlib.error, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
         raise ValueError("a task's commits can't be read") from None
-    if not all(
+    if type(read_ms) is not int or not all(
         type(partition) is int and type(offset) is int and (epoch is None or type(epoch) is int)
         for rows in found.values()
         for partition, offset, epoch in rows
     ):
         raise ValueError("a task's commits can't be read: an offset is no number")
-    return found
+    return read_ms, found

@@ -49,7 +49,8 @@ NO_HIGHEST: Final = -1
 class Columns(NamedTuple):
     """A topic's lowest and highest commits, and whose they are, by partition: of equal ones, the first group by name.
 
-    ``low`` is :data:`NO_COMMIT`, ``high`` :data:`NO_HIGHEST` where nobody has committed. ``bare``: some commit carries no leader epoch.
+    ``low`` is :data:`NO_COMMIT`, ``high`` :data:`NO_HIGHEST` where nobody has committed. ``bare``: some commit carries
+    no leader epoch.
     """
 
     low: list[int]

@@ -115,7 +115,10 @@ def test_a_commit_of_the_largest_number_is_a_commit(first: str) -> None:
     tp, largest = TopicPartition("orders", 0), {"orders": [(n, 2**63 - 1, None) for n in range(3)]}
     others, theirs = FloorFold(SCOPES), FloorFold(SCOPES)
     if first:
-        tell(others, ("g1", "reads" if first == "live" else "gone", {"orders": {n: (5, 4) for n in range(3)}}, {}, "", False))
+        tell(
+            others,
+            ("g1", "reads" if first == "live" else "gone", {"orders": dict.fromkeys(range(3), (5, 4))}, {}, "", False),
+        )
     theirs.add("g2", largest)
     everything = np.arange(len(PLACES))
     parts = [one for fold in (others, theirs) for _, one in cut(fold, PLACES, np.zeros(len(PLACES), np.int32))]
