@@ -44,6 +44,9 @@ class LedgerGroups(LedgerFile):
     in ``_judged`` from then on; a name is in one of these at most.
     """
 
+    slack_ms: int = 0
+    """By so much a group may have been seen later than is remembered (F6)."""
+
     def __init__(self, folder: Path, known_id: str | None = None) -> None:
         self._ids: Mapping[str, str] = {}
         self._groups: dict[str, GroupMemory] = {}

@@ -209,3 +209,30 @@ def test_a_group_that_another_run_has_seen_go_back_while_tasks_read_counts_there
             ledger.begin({"a": topic_id})
             [(name, _, rows)] = ledger.gone_groups((), 0)
     assert (name, rows) == ("g", {"a": [(0, 2, 0)]})
+
+
+@pytest.mark.parametrize("memories", ["one", "cluster"])
+def test_a_task_recalls_a_commit_that_is_gone_for_as_long_as_one_process_does(
+    memories: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: a shared ledger notes once an hour that a group was seen, so it was seen up to an hour later than that."""
+    pytest.importorskip("pyarrow")
+    from retention_cli.engines.spark.commit_tasks import begun_memory
+    from retention_cli.engines.spark.prepare import groups_of
+
+    with World(f"R1 @{memories}") as world:
+        for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 5, 0)):
+            world.apply(step)
+        one = world.operators[0]
+        with _opened(world, one) as prepared:
+            ledger, now_ms = prepared.memory, one.clock.wall_ms()
+            assert isinstance(ledger, Ledger)
+            ledger.saw_group("g0", {"a": [(0, 5, 0), (1, 7, 0)]}, now_ms, 0)
+            ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 1, 0)
+            assert prepared.listing is not None
+            monkeypatch.setattr(prepared.target.reader, "coordinators", lambda _names: {})
+            task = begun_memory(prepared.job, groups_of(prepared, prepared.listing))
+            for after_ms in (-1, 0, 1, 3_599_999, 3_600_000, 3_600_001):
+                since_ms = now_ms + after_ms
+                found = ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms)
+                assert task.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms) == found

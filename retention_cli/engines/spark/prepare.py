@@ -199,10 +199,12 @@ def groups_of(prepared: Prepared, listing: Listing) -> GroupsOf:
     coordinators = [found.get(group.name, NO_BROKER) for group in listing.counted]
     latest = listing.latest(prepared.selection.policy.groups)
     memories: dict[str, KnownGroup] | None = None
+    slack_ms = 0
     if isinstance(ledger := prepared.memory, Ledger):
         keys = (group_key(group.kind, group.name) for group in listing.counted)
         memories = {key: KnownGroup(*known) for key in keys if (known := ledger.recalled_group(key)) is not None}
-    return GroupsOf(listing.counted, coordinators, latest, memories)
+        slack_ms = ledger.slack_ms
+    return GroupsOf(listing.counted, coordinators, latest, memories, slack_ms)
 
 
 def own_fold(prepared: Prepared, rows: FloorSink | None = None) -> FloorFold:

@@ -29,12 +29,14 @@ class SliceMemory(NoMemory):
     """The memory of some groups or partitions (:class:`retention_cli.memory.interface.Memory`).
 
     ``partitions`` are the records that the client has sent. ``seen`` are the groups that exist, with the commits of
-    those that have changed (:func:`commits_as_bytes`) if the client ``remembers`` any. The client itself adds deleted
+    those that have changed (:func:`commits_as_bytes`) if the client ``remembers`` any. By ``slack_ms`` a group may have
+    been seen later than the client's ledger knows. The client itself adds deleted
     groups, and judges commits, as only it sees all partitions.
     """
 
     groups: Mapping[str, KnownGroup] = field(default_factory=dict)
     remembers: bool = False
+    slack_ms: int = 0
     seen: dict[str, bytes | None] = field(default_factory=dict)
     _ids: Mapping[str, str] = field(default_factory=dict)
 
@@ -47,6 +49,7 @@ class SliceMemory(NoMemory):
         if not self.remembers:
             self.seen[name] = None
             return RecalledGroup()
+        since_ms -= self.slack_ms
         packed, known = packed_of(commits, self._ids), self.groups.get(name)
         digest = digest_of_packed(packed)
         if known is not None and known.digest == digest:
