@@ -130,7 +130,9 @@ class LedgerGroups(LedgerFile):
             group = self._group(name)
             if unseen := bool(cuts) and outlives_topics(name) and name not in self._present:
                 group.cut_unseen({tp.topic for tp in cuts})
-            if group.refuse_beyond(cuts, log_of) | (name in self._present and group.judge(log_of)) | unseen:
+            # If another run has seen it since, its commits may be later than the logs that this pass has read.
+            mine = name in self._present and group.seen_ms == head.seen_ms
+            if group.refuse_beyond(cuts, log_of) | (mine and group.judge(log_of)) | unseen:
                 self._adopt(name, group)
 
     def _judge_rows(self, log_of: LogOf) -> set[str]:
