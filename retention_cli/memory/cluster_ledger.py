@@ -42,6 +42,8 @@ class ClusterLedger(DocumentLedger):
         StateError: the cache can't be used.
     """
 
+    slack_ms = SEEN_AGAIN_MS
+
     def __init__(
         self,
         folder: Path,
@@ -92,11 +94,11 @@ class ClusterLedger(DocumentLedger):
 
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
-        return super().saw_group(name, commits, now_ms, since_ms - SEEN_AGAIN_MS)
+        return super().saw_group(name, commits, now_ms, since_ms - self.slack_ms)
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
-        return super().gone_groups(present, since_ms - SEEN_AGAIN_MS, outside=outside)
+        return super().gone_groups(present, since_ms - self.slack_ms, outside=outside)
 
     def remembers_group(self, name: str) -> bool:
         """Return whether anything is remembered of a group, even if it can't be read."""

@@ -64,6 +64,12 @@ class Ledger(LedgerGroups):
         self.close()
 
     @property
+    def others_wrote(self) -> bool:
+        """Whether another process has written the file since :meth:`begin`."""
+        with self._errors():
+            return self._outdated or self._meta("revision") != self._revision
+
+    @property
     def since_ms(self) -> int | None:
         """When the ledger was begun (Unix ms), None if nothing was saved yet."""
         with self._errors():

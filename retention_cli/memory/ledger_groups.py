@@ -44,6 +44,9 @@ class LedgerGroups(LedgerFile):
     in ``_judged`` from then on; a name is in one of these at most.
     """
 
+    slack_ms: int = 0
+    """By so much a group may have been seen later than is remembered (F6)."""
+
     def __init__(self, folder: Path, known_id: str | None = None) -> None:
         self._ids: Mapping[str, str] = {}
         self._groups: dict[str, GroupMemory] = {}
@@ -127,7 +130,9 @@ class LedgerGroups(LedgerFile):
             group = self._group(name)
             if unseen := bool(cuts) and outlives_topics(name) and name not in self._present:
                 group.cut_unseen({tp.topic for tp in cuts})
-            if group.refuse_beyond(cuts, log_of) | (name in self._present and group.judge(log_of)) | unseen:
+            # If another run has seen it since, its commits may be later than the logs that this pass has read.
+            mine = name in self._present and group.seen_ms == head.seen_ms
+            if group.refuse_beyond(cuts, log_of) | (mine and group.judge(log_of)) | unseen:
                 self._adopt(name, group)
 
     def _judge_rows(self, log_of: LogOf) -> set[str]:
@@ -170,6 +175,20 @@ class LedgerGroups(LedgerFile):
         """Note that a group was seen, unchanged."""
         self._touched[name] = now_ms
         self._present.add(name)
+
+    def saw_group_earlier(
+        self, name: str, commits: Commits, read_ms: int, known: tuple[int, bytes] | None = None
+    ) -> None:
+        """Remember commits that were read, at ``read_ms`` (Unix ms), before others have written to the file.
+
+        ``known`` is when the group had been seen by then, and its document. What others have written is merged by when
+        they have read it, once ours is saved: their commits may be later than these.
+        """
+        with self._errors():
+            group = GroupMemory() if known is None else GroupMemory.from_bytes(known[1])
+        group.seen_ms = 0 if known is None else known[0]
+        group.update(commits, self._ids, digest_of(commits, self._ids), read_ms, outlives=outlives_topics(name))
+        self.adopt_group(name, group)
 
     def adopt_group(self, name: str, group: GroupMemory) -> None:
         """Replace a group's memory by one that a task updated when it read the group's commits."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,10 +14,16 @@ from retention_cli.brokers.log_offsets import Answer, Found
 from retention_cli.core.model import Unknown
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.connections import ConnectionRef
+from retention_cli.memory.interface import LogNow
+from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut
 from tests.simulation.runs import memories_of, reading_of, selection_of
+from tests.simulation.scene import Operator
 from tests.simulation.test_untold import CUT
 from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from retention_cli.engines.spark.prepare import Prepared
 
 
 def test_tasks_see_a_cut_that_the_client_came_upon_while_it_looked_at_disks() -> None:
@@ -84,3 +92,147 @@ def test_a_memory_that_nobody_could_prove_stays_as_it_was(end: Answer) -> None:
                 assert (cut.offset, known.leader_epoch, known.high_watermark) == (6, 1, 18)
             else:
                 assert (isinstance(cut, Unknown), known.leader_epoch, known.high_watermark) == (True, 0, 12)
+
+
+@contextmanager
+def _opened(world: World, one: Operator, meanwhile: Callable[[], None] | None = None) -> Iterator[Prepared]:
+    """Yield what a Spark run knows once it has opened its ledger; ``meanwhile`` happens right after it looked into it."""
+    from retention_cli.engines.spark.prepare import Target, open_memory, prepare
+
+    _, reader = reading_of(world, one)
+    with closing(memories_of(world, one)) as memories:
+        target = Target("", reader, selection_of(world, one), ConnectionRef, lambda _: Amount(), memories)
+        prepared = prepare(target, one.clock.wall_ms())
+        ledger = memories.ledger(prepared.cluster)
+        begin = ledger.begin
+
+        def begun(topic_ids: Mapping[str, str]) -> None:
+            nonlocal meanwhile
+            begin(topic_ids)
+            if meanwhile is not None:
+                then, meanwhile = meanwhile, None
+                then()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ledger, "begin", begun)
+            open_memory(prepared)
+        yield prepared
+
+
+def test_groups_and_partitions_are_recalled_as_of_one_moment() -> None:
+    """Else a cut that another run notes in between is seen by nobody: the commit is not refused, the log not cut."""
+    pytest.importorskip("pyarrow")
+    with World("R1 @one") as world:
+        for step in CUT:
+            world.apply(step)
+        with _opened(world, world.operators[0], lambda: world.apply(("plan", 1, 0))) as prepared:
+            at = prepared.job.places.position("a", 0)
+            [proof] = prepared.recalled.at(np.array([at]))
+            ledger = prepared.memory
+            assert isinstance(ledger, Ledger)
+            [plain] = [known[1] for name in ledger.groups() if (known := ledger.recalled_group(name)) is not None]
+    assert proof is not None
+    assert (proof.leader_epoch, plain) == (1, False)
+
+
+def _chunk(prepared: Prepared, row: Mapping[str, object]) -> object:
+    import pyarrow as pa
+
+    from retention_cli.engines.spark.schemas import CHUNK
+
+    return pa.Table.from_pylist([{"doubt": False, **row}], schema=CHUNK)
+
+
+def test_what_another_run_has_seen_while_tasks_read_is_no_cut_of_the_log() -> None:
+    """Their look is the later one: a log that has grown meanwhile did not lose its tail, and their commits count."""
+    pytest.importorskip("pyarrow")
+    from retention_cli.engines.spark.remember import remember
+
+    with World("R1 @one") as world:
+        for step in CUT[:6]:
+            world.apply(step)
+        one, topic_id = world.operators[0], world.kafka.topics["a"].topic_id
+        log = world.kafka.partition(("a", 0))
+        assert log is not None
+        with _opened(world, one) as prepared:
+            at = prepared.job.places.position("a", 0)
+            world.apply(("produce", 0, 5, 0, 0))
+            row: dict[str, object] = {
+                "at": at,
+                "topic": "a",
+                "topic_id": topic_id,
+                "partition": 0,
+                "leader_epoch": log.epoch,
+            }
+            row |= {"log_start": 0, "high_watermark": log.high_watermark, "read_ms": one.clock.wall_ms()}
+            for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 7, 0), ("read", 0, 0, 7, 0), ("plan", 1, 0)):
+                world.apply(step)
+            remember(prepared, [_chunk(prepared, row)], [], dict)
+        with closing(memories_of(world, one)) as memories:
+            ledger = memories.ledger(prepared.cluster)
+            ledger.begin({"a": topic_id})
+            assert ledger.partition("a", topic_id, 0).high_watermark == log.high_watermark
+            assert [group.refused for group in ledger.groups().values()] == [{}]
+
+
+@pytest.mark.parametrize("first", [None, 7], ids=["new", "seen before"])
+def test_a_group_that_another_run_has_seen_go_back_while_tasks_read_counts_there(first: int | None) -> None:
+    """F6: once it is gone, it counts where it was seen last, not where the slower run had read it before."""
+    pytest.importorskip("pyarrow")
+    from retention_cli.engines.spark.remember import remember
+    from retention_cli.engines.spark.slice_memory import KnownGroup, commits_as_bytes
+
+    with World("R1 @one") as world:
+        world.apply(("produce", 0, 5, 0, 0))
+        one, topic_id = world.operators[0], world.kafka.topics["a"].topic_id
+
+        def saw(offset: int, after_ms: int) -> None:
+            with closing(memories_of(world, one)) as memories:
+                ledger = memories.ledger(world.kafka.cluster_id)
+                ledger.begin({"a": topic_id})
+                ledger.saw_group("g", {"a": [(0, offset, 0)]}, now_ms + after_ms, 0)
+                ledger.judge(lambda _place: LogNow(20, 0), ["a"], [])
+                ledger.save(now_ms + after_ms)
+
+        now_ms = one.clock.wall_ms()
+        if first is not None:
+            saw(first, 0)
+        with _opened(world, one) as prepared:
+            ledger = prepared.memory
+            assert isinstance(ledger, Ledger)
+            found = ledger.recalled_group("g")
+            known = {} if found is None else {"g": KnownGroup(*found)}
+            saw(2, 200_000)
+            remember(prepared, [], [("g", commits_as_bytes({"a": [(0, 9, 0)]}, now_ms + 100_000))], lambda: known)
+        with closing(memories_of(world, one)) as memories:
+            ledger = memories.ledger(world.kafka.cluster_id)
+            ledger.begin({"a": topic_id})
+            [(name, _, rows)] = ledger.gone_groups((), 0)
+    assert (name, rows) == ("g", {"a": [(0, 2, 0)]})
+
+
+@pytest.mark.parametrize("memories", ["one", "cluster"])
+def test_a_task_recalls_a_commit_that_is_gone_for_as_long_as_one_process_does(
+    memories: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: a shared ledger notes once an hour that a group was seen, so it was seen up to an hour later than that."""
+    pytest.importorskip("pyarrow")
+    from retention_cli.engines.spark.commit_tasks import begun_memory
+    from retention_cli.engines.spark.prepare import groups_of
+
+    with World(f"R1 @{memories}") as world:
+        for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 5, 0)):
+            world.apply(step)
+        one = world.operators[0]
+        with _opened(world, one) as prepared:
+            ledger, now_ms = prepared.memory, one.clock.wall_ms()
+            assert isinstance(ledger, Ledger)
+            ledger.saw_group("g0", {"a": [(0, 5, 0), (1, 7, 0)]}, now_ms, 0)
+            ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 1, 0)
+            assert prepared.listing is not None
+            monkeypatch.setattr(prepared.target.reader, "coordinators", lambda _names: {})
+            task = begun_memory(prepared.job, groups_of(prepared, prepared.listing))
+            for after_ms in (-1, 0, 1, 3_599_999, 3_600_000, 3_600_001):
+                since_ms = now_ms + after_ms
+                found = ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms)
+                assert task.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms) == found

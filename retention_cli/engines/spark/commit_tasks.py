@@ -94,11 +94,10 @@ def _read(
     job: ClusterJob, listed: GroupsOf, readers: Readers, piece: Piece, readers_of: Sequence[Task], *, rows: bool
 ) -> Iterator[pa.RecordBatch]:
     groups = listed.of_piece(piece)
-    memory = SliceMemory(groups=listed.memories or {}, remembers=listed.memories is not None)
+    memory = begun_memory(job, listed)
     fold, batches, sink = _begun(job, listed, rows=rows)
     try:
         reader = readers.opened(job.cluster, job.connection, job.timeout_s)
-        memory.begin(job.topic_ids)
         recall = Recall(memory, job.groups, max(SYSTEM.wall_ms(), job.now_ms))
         read_groups(reader, groups, sink, job.timeout_s, silent, None, recall)
     except BrokerError as error:
@@ -118,6 +117,13 @@ def _read(
             group=names,
             value=list(memory.seen.values()),
         )
+
+
+def begun_memory(job: ClusterJob, listed: GroupsOf) -> SliceMemory:
+    """Return what a task knows of groups before it reads their commits."""
+    memory = SliceMemory(groups=listed.memories or {}, remembers=listed.memories is not None, slack_ms=listed.slack_ms)
+    memory.begin(job.topic_ids)
+    return memory
 
 
 def _begun(job: ClusterJob, listed: GroupsOf, *, rows: bool) -> tuple[FloorFold, CommitBatches | None, FloorSink]:

@@ -18,6 +18,7 @@ from retention_cli.engines.spark.packing import GROUPS_A_TASK, PARTITIONS_A_TASK
 from retention_cli.engines.spark.prepare import Prepared, groups_of, list_groups, own_fold
 from retention_cli.engines.spark.schemas import COMMITS, READ, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
+from retention_cli.engines.spark.slice_memory import KnownGroup
 from retention_cli.observe.floors.kafka_groups import changed_since, not_listed
 
 _ATTEMPTS: Final = 3
@@ -74,6 +75,11 @@ class CommitsRead:
             rows = self.rows().where("kind = 'memory' and value is not null")
             for row in rows.where(rows.cluster == cluster).select("group", "value").collect():
                 yield row["group"], row["value"]
+
+    def known_groups(self, cluster: str) -> Mapping[str, KnownGroup]:
+        """Return what the ledger had of a cluster's groups when they were read."""
+        groups = self.groups.get(cluster)
+        return {} if groups is None else groups.here().memories or {}
 
 
 @contextlib.contextmanager

@@ -193,7 +193,7 @@ def _plan(
                 yield table
 
     recorded = rows()
-    remember(one, recorded, commits.seen_groups(one.cluster))
+    remember(one, recorded, commits.seen_groups(one.cluster), lambda: commits.known_groups(one.cluster))
     deque(recorded, 0)  # nothing is remembered without a ledger, and the rows are kept all the same
     for file in files:
         file.unlink(missing_ok=True)

@@ -74,13 +74,15 @@ class GroupsOf:
     """The groups of a cluster that count, each with its coordinator (:data:`.packing.NO_BROKER`: none was found).
 
     ``latest`` are the groups that start at the end where they have no commit (F2). ``memories`` has what the ledger
-    knows of each, by key (:mod:`retention_cli.core.consumers`); None: nothing is remembered.
+    knows of each, by key (:mod:`retention_cli.core.consumers`); None: nothing is remembered. By ``slack_ms`` a group
+    may have been seen later than the ledger knows.
     """
 
     groups: Sequence[ListedGroup]
     coordinators: Sequence[int]
     latest: Sequence[str]
     memories: Mapping[str, KnownGroup] | None = None
+    slack_ms: int = 0
 
     def by_coordinator(self, cluster: str) -> dict[tuple[str, int], int]:
         """Return how many groups each coordinator has, by cluster and broker."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.engines.spark.places import Places
-from retention_cli.observe.floors.fold import NO_COMMIT, Columns, FloorFold, TopicScope
+from retention_cli.observe.floors.fold import NO_COMMIT, NO_HIGHEST, Columns, FloorFold, TopicScope
 from retention_cli.observe.floors.odd import Odd
 
 _NOBODY: Final = 2**31 - 1
@@ -85,7 +85,7 @@ def cut(fold: FloorFold, places: Places, task_of: Any) -> Iterator[tuple[int, Pa
 
 def _columns(fold: FloorFold, places: Places) -> tuple[Any, Any, Any, Any, Any, Any, list[str]]:
     """Return the positions on which somebody has committed, the columns of :class:`Part` beside them, and names."""
-    low, high = np.full(len(places), NO_COMMIT), np.full(len(places), -1)
+    low, high = np.full(len(places), NO_COMMIT), np.full(len(places), NO_HIGHEST)
     low_by, high_by = np.zeros(len(places), np.int32), np.zeros(len(places), np.int32)
     bare = np.zeros(len(places), np.uint8)
     rank: dict[str, int] = {}
@@ -98,7 +98,7 @@ def _columns(fold: FloorFold, places: Places) -> tuple[Any, Any, Any, Any, Any, 
             whole[at] = np.asarray(some)[numbers]
         for whole, names in ((low_by, one.low_by), (high_by, one.high_by)):
             whole[at] = np.array([rank.setdefault(name, len(rank)) for name in names], np.int32)[numbers]
-    there = np.flatnonzero(low != NO_COMMIT)
+    there = np.flatnonzero(high != NO_HIGHEST)
     return there, low[there], low_by[there], high[there], high_by[there], bare[there], list(rank)
 
 
@@ -127,7 +127,7 @@ class Sum:
         self._places = places
         self._positions = positions
         self._names = sorted({name for one in parts for name in one.names})
-        self._low, self._high = np.full(len(positions), NO_COMMIT), np.full(len(positions), -1)
+        self._low, self._high = np.full(len(positions), NO_COMMIT), np.full(len(positions), NO_HIGHEST)
         self._low_by, self._high_by = (np.full(len(positions), _NOBODY, np.int32) for _ in range(2))
         self._bare = np.zeros(len(positions), np.uint8)
         self._odd: dict[int, Odd] = {}

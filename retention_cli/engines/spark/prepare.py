@@ -16,6 +16,7 @@ from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import group_key
 from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.state_dir import StateError
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf, Proofs, Recalled
@@ -37,6 +38,7 @@ from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection, check_matches
 
 _AGAIN_AFTER_S: Final = 0.5
+_SNAPSHOTS_AT_MOST: Final = 10
 
 
 Connect = Callable[[], ConnectionRef]
@@ -146,13 +148,24 @@ def _only(metadata: ClusterMetadata, names: Iterable[str]) -> ClusterMetadata:
 
 
 def open_memory(prepared: Prepared) -> None:
-    """Open the cluster's ledger, and set what tasks must know of the partitions."""
+    """Open the cluster's ledger, and set what tasks must know of the partitions.
+
+    Raises:
+        StateError: the ledger can't be read.
+    """
     if prepared.target.memories is not None:
         prepared.memory = prepared.target.memories(prepared.cluster)
     memory = prepared.memory
-    with memory.sparing() if isinstance(memory, Ledger) else nullcontext():
-        memory.begin(prepared.job.topic_ids)
-    prepared.recalled = recalled(prepared)
+    for _ in range(_SNAPSHOTS_AT_MOST):
+        # Where this process itself looks at logs it needs all of them, as they were before its look.
+        sparing = isinstance(memory, Ledger) and not prepared.looks_at_disks
+        with memory.sparing() if isinstance(memory, Ledger) and sparing else nullcontext():
+            memory.begin(prepared.job.topic_ids)
+        prepared.recalled = recalled(prepared)
+        # One snapshot: another run notes a cut for groups and partitions together.
+        if not isinstance(memory, Ledger) or not memory.others_wrote:
+            return
+    raise StateError("the ledger is written by other runs all the time: run again")
 
 
 def list_groups(prepared: Prepared) -> None:
@@ -186,10 +199,12 @@ def groups_of(prepared: Prepared, listing: Listing) -> GroupsOf:
     coordinators = [found.get(group.name, NO_BROKER) for group in listing.counted]
     latest = listing.latest(prepared.selection.policy.groups)
     memories: dict[str, KnownGroup] | None = None
+    slack_ms = 0
     if isinstance(ledger := prepared.memory, Ledger):
         keys = (group_key(group.kind, group.name) for group in listing.counted)
         memories = {key: KnownGroup(*known) for key in keys if (known := ledger.recalled_group(key)) is not None}
-    return GroupsOf(listing.counted, coordinators, latest, memories)
+        slack_ms = ledger.slack_ms
+    return GroupsOf(listing.counted, coordinators, latest, memories, slack_ms)
 
 
 def own_fold(prepared: Prepared, rows: FloorSink | None = None) -> FloorFold:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,11 +14,12 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
 from retention_cli.engines.spark.jobs import NOTHING
 from retention_cli.engines.spark.prepare import Prepared
-from retention_cli.engines.spark.slice_memory import commits_from_bytes
+from retention_cli.engines.spark.slice_memory import KnownGroup, commits_from_bytes
 from retention_cli.memory.documents import memory_from_bytes
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut, prove
+from retention_cli.memory.partition import PartitionMemory
 from retention_cli.observe.recall import log_now
 
 _JUDGED_BYTES: Final = 32 << 20
@@ -78,13 +79,22 @@ class Logs:
         return LogNow(int(self._ends[at]), int(self._epochs[at]), last_epoch=int(self._last_epochs[at]))
 
 
-def remember(one: Prepared, chunks: Iterable[Any], groups: Iterable[tuple[str, bytes | None]]) -> None:
+def remember(
+    one: Prepared,
+    chunks: Iterable[Any],
+    groups: Iterable[tuple[str, bytes | None]],
+    known: Callable[[], Mapping[str, KnownGroup]],
+) -> None:
     """Record high watermarks and when they were read, and which commits count (F5, F6); save the ledger.
+
+    Reading takes minutes. What another run has seen and saved meanwhile may be later than what was read here, and
+    stays: of a partition as it is, of a group by when its commits were read.
 
     Args:
         one: the cluster.
         chunks: its rows, Arrow tables of ``schemas.CHUNK`` in order.
         groups: the groups that were read: rows of kind ``memory`` of ``schemas.READ``.
+        known: returns what the ledger had of the groups when they were read.
     """
     ledger, memories = one.memory, one.target.memories
     if not isinstance(ledger, Ledger) or memories is None:
@@ -97,12 +107,19 @@ def remember(one: Prepared, chunks: Iterable[Any], groups: Iterable[tuple[str, b
         ledger.saw_topics({topic_id: name for name, topic_id in one.job.topic_ids.items() if name in one.job.settings})
         now_ms = SYSTEM.wall_ms()
         since_ms, waiting = now_ms - one.job.groups.remember_ms, 0
-        for name, commits in groups:
-            if commits is None:
+        before: Mapping[str, KnownGroup] | None = None
+        for name, raw in groups:
+            if raw is None:
                 ledger.saw_again(name, now_ms)
                 continue
-            ledger.saw_group(name, commits_from_bytes(commits), now_ms, since_ms)
-            waiting += len(commits)
+            read_ms, commits = commits_from_bytes(raw)
+            if ledger.others_wrote:
+                before = known() if before is None else before
+                there = before.get(name)
+                ledger.saw_group_earlier(name, commits, read_ms, None if there is None else there[2:])
+            else:
+                ledger.saw_group(name, commits, read_ms, since_ms)
+            waiting += len(raw)
             if waiting > _JUDGED_BYTES and not logs.cuts:  # a cut is judged for all groups at once
                 ledger.judge(logs.get, logs.topics, ())
                 waiting = 0
@@ -118,7 +135,11 @@ def _remember_chunk(one: Prepared, chunk: Any, logs: Logs) -> None:
         logs.plain(at, ends, epochs, [] if proofs is None else proofs.last_epochs[at])
     read = chunk.column("high_watermark").is_valid().to_numpy()
     moved = chunk.filter(read & ~stands).select(SeenPartition._fields)
-    for row in map(SeenPartition._make, zip(*(column.to_pylist() for column in moved.columns), strict=True)):
+    seen = list(map(SeenPartition._make, zip(*(column.to_pylist() for column in moved.columns), strict=True)))
+    theirs = _written_by_others(one, seen)
+    for row in seen:
+        if row.at in theirs:
+            continue
         ends = {end["leader_epoch"]: _answer(end) for end in row.ends or ()}
         cut: Maybe[Cut | None] = Unknown(()) if row.doubt else None
         if row.topic_id is not None and cut is None:
@@ -133,6 +154,26 @@ def _remember_chunk(one: Prepared, chunk: Any, logs: Logs) -> None:
                 _last_epoch(one, row),
             )
             logs.add(TopicPartition(row.topic, row.partition), row.at, log)
+
+
+def _written_by_others(one: Prepared, rows: Iterable[SeenPartition]) -> frozenset[int]:
+    """Return the positions of which another run has written since this one began.
+
+    Its look is of the same log, but maybe later: it would seem that the log was cut back to where it ended here (M2).
+    """
+    mine = {
+        row.at: one.memory.partition(row.topic, row.topic_id, row.partition) for row in rows if row.topic_id is not None
+    }  # from the file as it is now, unless all was read when this run began
+    if not mine or one.looks_at_disks or not isinstance(one.memory, Ledger) or not one.memory.others_wrote:
+        return frozenset()
+    began = one.recalled.at(np.array(list(mine)))
+    return frozenset(at for at, before in zip(mine, began, strict=True) if _proof(before) != _proof(mine[at]))
+
+
+def _proof(known: PartitionMemory | None) -> tuple[Any, ...] | None:
+    if known is None or known.leader_epoch is None:
+        return None
+    return known.leader_epoch, known.last_epoch, known.log_start, known.high_watermark, known.earlier
 
 
 def _stands(one: Prepared, chunk: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.memory.group import GroupMemory
@@ -29,12 +29,14 @@ class SliceMemory(NoMemory):
     """The memory of some groups or partitions (:class:`retention_cli.memory.interface.Memory`).
 
     ``partitions`` are the records that the client has sent. ``seen`` are the groups that exist, with the commits of
-    those that have changed (:func:`commits_as_bytes`) if the client ``remembers`` any. The client itself adds deleted
+    those that have changed (:func:`commits_as_bytes`) if the client ``remembers`` any. By ``slack_ms`` a group may have
+    been seen later than the client's ledger knows. The client itself adds deleted
     groups, and judges commits, as only it sees all partitions.
     """
 
     groups: Mapping[str, KnownGroup] = field(default_factory=dict)
     remembers: bool = False
+    slack_ms: int = 0
     seen: dict[str, bytes | None] = field(default_factory=dict)
     _ids: Mapping[str, str] = field(default_factory=dict)
 
@@ -47,6 +49,7 @@ class SliceMemory(NoMemory):
         if not self.remembers:
             self.seen[name] = None
             return RecalledGroup()
+        since_ms -= self.slack_ms
         packed, known = packed_of(commits, self._ids), self.groups.get(name)
         digest = digest_of_packed(packed)
         if known is not None and known.digest == digest:
@@ -54,7 +57,7 @@ class SliceMemory(NoMemory):
             if known.plain:
                 return RecalledGroup()
             return recalled_of(known.document) or self._group(known).recalled(self._ids, since_ms)
-        self.seen[name] = commits_as_bytes(commits)
+        self.seen[name] = commits_as_bytes(commits, now_ms)
         if known is None:
             return RecalledGroup()
         before = stored(known.document)
@@ -70,26 +73,26 @@ class SliceMemory(NoMemory):
         return group
 
 
-def commits_as_bytes(commits: Commits) -> bytes:
-    """Return a group's commits as bytes, for the client."""
-    return zlib.compress(json.dumps(commits, separators=(",", ":"), ensure_ascii=False).encode(), 1)
+def commits_as_bytes(commits: Commits, read_ms: int) -> bytes:
+    """Return a group's commits, and when they were read (Unix ms), as bytes for the client."""
+    return zlib.compress(json.dumps([read_ms, commits], separators=(",", ":"), ensure_ascii=False).encode(), 1)
 
 
-def commits_from_bytes(raw: bytes) -> dict[str, list[tuple[int, int, int | None]]]:
-    """Return the commits that :func:`commits_as_bytes` wrote.
+def commits_from_bytes(raw: bytes) -> tuple[int, dict[str, list[tuple[int, int, int | None]]]]:
+    """Return when commits were read (Unix ms), and the commits, that :func:`commits_as_bytes` wrote.
 
     Raises:
         ValueError: they are not valid.
     """
     try:
-        content: Any = json.loads(zlib.decompress(raw))
+        read_ms, content = json.loads(zlib.decompress(raw))
         found = {topic: [(row[0], row[1], row[2]) for row in rows] for topic, rows in content.items()}
     except (zlib.error, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
         raise ValueError("a task's commits can't be read") from None
-    if not all(
+    if type(read_ms) is not int or not all(
         type(partition) is int and type(offset) is int and (epoch is None or type(epoch) is int)
         for rows in found.values()
         for partition, offset, epoch in rows
     ):
         raise ValueError("a task's commits can't be read: an offset is no number")
-    return found
+    return read_ms, found

@@ -41,13 +41,16 @@ class TopicScope:
 
 
 NO_COMMIT: Final = 2**63 - 1
-"""The lowest commit where nobody has committed: beyond any offset."""
+"""The lowest commit where nobody has committed. A group may commit this very number: only ``high`` tells (F5)."""
+NO_HIGHEST: Final = -1
+"""The highest commit where nobody has committed: below any offset."""
 
 
 class Columns(NamedTuple):
     """A topic's lowest and highest commits, and whose they are, by partition: of equal ones, the first group by name.
 
-    ``low`` is :data:`NO_COMMIT` where nobody has committed. ``bare``: some commit carries no leader epoch.
+    ``low`` is :data:`NO_COMMIT`, ``high`` :data:`NO_HIGHEST` where nobody has committed. ``bare``: some commit carries
+    no leader epoch.
     """
 
     low: list[int]
@@ -59,7 +62,7 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, count: int) -> Columns:
         """Return the columns of so many partitions without a commit."""
-        return cls([NO_COMMIT] * count, [""] * count, [-1] * count, [""] * count, bytearray(count))
+        return cls([NO_COMMIT] * count, [""] * count, [NO_HIGHEST] * count, [""] * count, bytearray(count))
 
 
 class FloorSink(Protocol):
@@ -264,7 +267,7 @@ class FloorFold:
             and log_start <= low <= high <= high_watermark
         ):
             return Floor(low, floor_by(low_by))  # as nearly always: what follows comes to the same
-        best = None if low == NO_COMMIT else Best(low, low_by, high, here.high_by[partition])
+        best = None if high == NO_HIGHEST else Best(low, low_by, high, here.high_by[partition])
         standing = Standing(
             leader_epoch=scope.leader_epochs[partition],
             best=best,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
-from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.core.model import Reason, TopicPartition, Unknown
 from retention_cli.engines.spark.parts import Sum, cut
 from retention_cli.engines.spark.places import Places
 from retention_cli.engines.spark.values import from_bytes, to_bytes
@@ -33,7 +33,7 @@ PLACES = Places.of(
 SCOPES = PLACES.scopes(EPOCHS, REQUIRE)
 
 epochs = st.sampled_from([None, 1, 2, 4, 9])
-commits = st.dictionaries(st.integers(0, 4), st.tuples(st.integers(0, 9), epochs), max_size=5)
+commits = st.dictionaries(st.integers(0, 4), st.tuples(st.integers(0, 9) | st.just(2**63 - 1), epochs), max_size=5)
 by_topic = st.dictionaries(st.sampled_from(["orders", "payments", "elsewhere"]), commits, max_size=3)
 
 
@@ -107,6 +107,27 @@ def test_folds_that_are_cut_and_added_up_are_one_fold(
         for some in np.array_split(positions, 2):
             tps = PLACES.tps(some)
             assert floors(total.fold(some, SCOPES), tps) == floors(whole, tps)
+
+
+@pytest.mark.parametrize("first", ["", "gone", "live"])
+def test_a_commit_of_the_largest_number_is_a_commit(first: str) -> None:
+    """F5: brokers take any offset. Whoever else has committed, or counts though it is gone: it lies beyond the log."""
+    tp, largest = TopicPartition("orders", 0), {"orders": [(n, 2**63 - 1, None) for n in range(3)]}
+    others, theirs = FloorFold(SCOPES), FloorFold(SCOPES)
+    if first:
+        tell(
+            others,
+            ("g1", "reads" if first == "live" else "gone", {"orders": dict.fromkeys(range(3), (5, 4))}, {}, "", False),
+        )
+    theirs.add("g2", largest)
+    everything = np.arange(len(PLACES))
+    parts = [one for fold in (others, theirs) for _, one in cut(fold, PLACES, np.zeros(len(PLACES), np.int32))]
+    for added in (parts, parts[::-1]):
+        floor = Sum(PLACES, everything, added).fold(everything, SCOPES).floor(tp, 0, 9)
+        assert isinstance(floor, Unknown)
+        assert [reason.code for reason in floor.reasons] == ["F5"]
+    others.add("g2", largest)
+    assert others.floor(tp, 0, 9) == floor
 
 
 @pytest.mark.parametrize(("log_start", "high_watermark"), [(0, 9), (3, 3)])

@@ -55,7 +55,8 @@ def test_a_task_and_the_client_remember_what_one_process_does(
                     if value is None:
                         client.saw_again(name, now_ms)
                     else:
-                        client.saw_group(name, commits_from_bytes(value), now_ms, since_ms)
+                        read_ms, moved_to = commits_from_bytes(value)
+                        client.saw_group(name, moved_to, read_ms, since_ms)
                 assert task.seen.keys() == groups.keys()
                 assert judged(client, logs, now_ms) == judged(alone, logs, now_ms)
 
@@ -68,7 +69,7 @@ def test_without_a_ledger_a_task_says_which_groups_it_has_read() -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"no zlib", commits_as_bytes({"a": [(0, 1)]}), commits_as_bytes({"a": [("0", 1, None)]})],  # type: ignore[list-item]
+    [b"", b"no zlib", commits_as_bytes({"a": [(0, 1)]}, 1), commits_as_bytes({"a": [("0", 1, None)]}, 1)],  # type: ignore[list-item]
 )
 def test_what_is_no_list_of_commits_is_refused(raw: bytes) -> None:
     """It comes from an executor, and goes into the ledger."""

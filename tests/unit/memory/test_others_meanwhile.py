@@ -58,3 +58,21 @@ def test_what_was_not_saved_yet_stays_and_is_saved_with_theirs(tmp_path: Path) -
         counted = {name: group.counted["a", 0].offset for name, group in again.groups().items()}
         assert counted == {"g": 501, "new": 3, "h": 50}
         assert again.partition("a", "x", 0).newest == EventMax(9_000, 40)
+
+
+def test_commits_that_another_run_has_seen_are_not_judged_by_logs_that_this_one_had_read_before(tmp_path: Path) -> None:
+    """They would seem to lie beyond a log that has grown since: refused, and forgotten once the group is gone (F6)."""
+    with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
+        mine.begin(IDS)
+        mine.saw_group("g", {"a": [(0, 5, 1)]}, 1_000, 0)
+        mine.save(1_000)
+        mine.begin(IDS)
+        mine.saw_group("g", {"a": [(0, 5, 1)]}, 100_000, 0)
+        theirs.begin(IDS)
+        theirs.saw_group("g", {"a": [(0, 400, 1)]}, 200_000, 0)
+        theirs.save(200_000)
+        mine.judge(lambda _place: LogNow(300, 1), ("a",), [])
+        mine.save(300_000)
+    with Ledger(tmp_path / "c") as again:
+        again.begin(IDS)
+        assert [(one.open["a", 0].offset, one.refused) for one in again.groups().values()] == [(400, {})]
