@@ -18,9 +18,10 @@ from kretain.errors import line_of
 from kretain.flows.inventory import InventoryOption
 from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan
 from kretain.flows.plans import now_ms, plan_now, read_saved
-from kretain.flows.spark import SharedSpark, SparkFlags, maker
+from kretain.flows.spark import SharedSpark, maker
 from kretain.options import rules
 from kretain.options.common import Common
+from kretain.options.spark import SparkFlags
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
 from retention_cli.core.progress import silent

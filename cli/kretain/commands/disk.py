@@ -9,9 +9,10 @@ import typer
 
 from kretain.errors import Exit
 from kretain.flows.inventory import Inventories, InventoryOption
-from kretain.flows.spark import SharedSpark, SparkFlags, maker
+from kretain.flows.spark import SharedSpark, maker
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, command, option
+from kretain.options.spark import SparkFlags
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kretain.errors import Exit
-from kretain.flows.spark import SparkFlags, positions_of
+from kretain.flows.spark import positions_of
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, command, option
 from kretain.options.rules import GroupsOption, Topics
+from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:
     from retention_cli.reports.unread import Rows

@@ -12,10 +12,11 @@ from kretain.errors import Exit, worst
 from kretain.flows.fleet import Fleet, FleetFlags, chosen, plan_fleet
 from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
 from kretain.flows.plans import named_alone, plan_now, save_plan
-from kretain.flows.spark import SharedSpark, SparkFlags, maker
+from kretain.flows.spark import SharedSpark, maker
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, PlanOutput, command, option
 from kretain.options.rules import PartedTopics, RuleFlags
+from kretain.options.spark import SparkFlags
 
 app = typer.Typer(rich_markup_mode="rich", add_completion=False)
 

@@ -10,9 +10,10 @@ import typer
 
 from kretain.completion.complete import complete_topics
 from kretain.errors import Exit, UsageError
-from kretain.flows.spark import SparkFlags, record_reader
+from kretain.flows.spark import record_reader
 from kretain.options.common import COMMON, Common, Output, command, duration_ms, option, time_ms
 from kretain.options.rules import patterns
+from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:
     from retention_cli.profile.reading import Profile

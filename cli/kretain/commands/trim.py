@@ -12,11 +12,12 @@ from kretain.flows.fleet import Fleet, FleetFlags, chosen
 from kretain.flows.inventory import ExactBytes, Inventories, InventoryOption, check_one
 from kretain.flows.one_trim import Job, carry_out, check_its_cluster, check_plan, within_limits
 from kretain.flows.plans import named_alone, now_ms, plan_now, read_saved
-from kretain.flows.spark import SharedSpark, SparkFlags, maker
+from kretain.flows.spark import SharedSpark, maker
 from kretain.flows.trims import code_of, confirm, note_deeds, waited, warn_of_log
 from kretain.options import rules
 from kretain.options.common import COMMON, Common, Output, PlanOutput, command, duration_ms, option
 from kretain.options.rules import PartedTopics, RuleFlags
+from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:
     from retention_cli.core.model import Reason

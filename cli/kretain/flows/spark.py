@@ -1,4 +1,4 @@
-"""``--spark``: the options, and a session for as long as a command needs it."""
+"""``--spark``: a session for as long as a command needs it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from kretain.errors import UsageError
-from kretain.options.common import OptionGroup, option
+from kretain.options.spark import SparkFlags
 
 if TYPE_CHECKING:
     from kretain.flows.inventory import InventoryOption
@@ -30,75 +29,6 @@ if TYPE_CHECKING:
     from retention_cli.profile.reading import Profile, Read
     from retention_cli.reports.offsets import Positions
     from retention_cli.reports.unread import Rows
-
-SPARK = "Spark"
-
-
-@dataclass(frozen=True, slots=True)
-class SparkFlags(OptionGroup):
-    """Whether to run over Spark, and how."""
-
-    spark: Annotated[
-        bool,
-        option(
-            "--spark",
-            panel=SPARK,
-            help="Spread the analysis, and a trim's archiving, over Spark; deletes stay with this process.",
-        ),
-    ] = False
-    master: Annotated[
-        str | None,
-        option(
-            "--master",
-            metavar="URL",
-            panel=SPARK,
-            help="local[2], spark://…, yarn, k8s://…, sc://…. Default: Spark's own configuration, else local.",
-        ),
-    ] = None
-    spark_conf: Annotated[
-        list[str] | None,
-        option("--spark-conf", metavar="KEY=VALUE", panel=SPARK, help="A setting of Spark; may be given again."),
-    ] = None
-    executor_command_config: Annotated[
-        str | None,
-        option(
-            "--executor-command-config",
-            metavar="FILE",
-            panel=SPARK,
-            help="Connection settings that lie at this path on every executor. Default: they are sent as a file.",
-        ),
-    ] = None
-
-    connections_per_broker: Annotated[
-        int,
-        option(
-            "--connections-per-broker",
-            metavar="N",
-            min=1,
-            panel=SPARK,
-            help="So many tasks read from one broker at a time, at most.",
-        ),
-    ] = 2
-
-    def check(self) -> None:
-        """Check that Spark's options are valid, and given only with ``--spark``.
-
-        Raises:
-            UsageError: ``--spark`` is missing, or a setting is not KEY=VALUE.
-        """
-        if not self.spark and (self.spark_conf or self.executor_command_config):
-            raise UsageError("--spark-conf and --executor-command-config need --spark")
-        self.conf()
-
-    def conf(self) -> dict[str, str]:
-        """Return the given Spark settings."""
-        found = {}
-        for one in self.spark_conf or ():
-            key, equals, value = one.partition("=")
-            if not equals or not key.startswith("spark."):
-                raise UsageError(f"--spark-conf {key}: is not spark.….=VALUE")
-            found[key] = value
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from kretain.errors import Exit, UsageError, of_many
 from kretain.flows import fleet as fleets
 from kretain.flows import fleet_trim
 from kretain.flows.fleet import Fleet, FleetFlags, chosen
-from kretain.flows.spark import SharedSpark, SparkFlags
+from kretain.flows.spark import SharedSpark
 from kretain.options.common import Common, Output, PlanOutput
+from kretain.options.spark import SparkFlags
 from kretain.render.fleet import print_fleet_plan
 from kretain.render.fleet_trim import fleet_question, fleet_share, print_fleet_report
 from retention_cli.audit.lock import LockedError

@@ -1,0 +1,77 @@
+"""The options of ``--spark``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from kretain.errors import UsageError
+from kretain.options.common import OptionGroup, option
+
+SPARK = "Spark"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFlags(OptionGroup):
+    """Whether to run over Spark, and how."""
+
+    spark: Annotated[
+        bool,
+        option(
+            "--spark",
+            panel=SPARK,
+            help="Spread the analysis, and a trim's archiving, over Spark; deletes stay with this process.",
+        ),
+    ] = False
+    master: Annotated[
+        str | None,
+        option(
+            "--master",
+            metavar="URL",
+            panel=SPARK,
+            help="local[2], spark://…, yarn, k8s://…, sc://…. Default: Spark's own configuration, else local.",
+        ),
+    ] = None
+    spark_conf: Annotated[
+        list[str] | None,
+        option("--spark-conf", metavar="KEY=VALUE", panel=SPARK, help="A setting of Spark; may be given again."),
+    ] = None
+    executor_command_config: Annotated[
+        str | None,
+        option(
+            "--executor-command-config",
+            metavar="FILE",
+            panel=SPARK,
+            help="Connection settings that lie at this path on every executor. Default: they are sent as a file.",
+        ),
+    ] = None
+    connections_per_broker: Annotated[
+        int,
+        option(
+            "--connections-per-broker",
+            metavar="N",
+            min=1,
+            panel=SPARK,
+            help="How many tasks may read from one broker at a time.",
+        ),
+    ] = 2
+
+    def check(self) -> None:
+        """Check that Spark's options are valid, and given only with ``--spark``.
+
+        Raises:
+            UsageError: ``--spark`` is missing, or a setting is not KEY=VALUE.
+        """
+        if not self.spark and (self.spark_conf or self.executor_command_config):
+            raise UsageError("--spark-conf and --executor-command-config need --spark")
+        self.conf()
+
+    def conf(self) -> dict[str, str]:
+        """Return the given Spark settings."""
+        found = {}
+        for one in self.spark_conf or ():
+            key, equals, value = one.partition("=")
+            if not equals or not key.startswith("spark."):
+                raise UsageError(f"--spark-conf {key}: is not spark.….=VALUE")
+            found[key] = value
+        return found
