@@ -128,35 +128,27 @@ def reader_for(
     return ClusterReader(connection(bootstrap, **settings), timeout_s, clock, elsewhere if contexts else None)
 
 
-_asking: dict[str, ClusterReader] = {}
-
-
 def everywhere(bootstrap: str, name: str, so: Callable[[Any], bool]) -> bool:
     """Return whether each broker by itself says so of a topic; one that is down or frozen is not heard.
 
     Brokers come to know of a change one after the other, and any of them may be asked next.
     """
-    if bootstrap not in _asking:
-        while len(_asking) > 2:  # clusters of tests that are over
-            _asking.pop(next(iter(_asking))).__exit__(None, None, None)
-        _asking[bootstrap] = reader_for(bootstrap, 5.0).__enter__()
-    wire = _asking[bootstrap].wire
     said: list[bool] = []
     unknown: set[int] = set()
+    with reader_for(bootstrap, 5.0) as reader:
+        wire = reader.wire
 
-    def hear(_broker: int, reply: Any) -> None:
-        if not isinstance(reply, RequestFailedError):
-            said.extend(so(topic) for topic in reply.topics)
-            unknown.update({one.node_id for one in reply.brokers} - set(wire.brokers()))
+        def hear(_broker: int, reply: Any) -> None:
+            if not isinstance(reply, RequestFailedError):
+                said.extend(so(topic) for topic in reply.topics)
+                unknown.update({one.node_id for one in reply.brokers} - set(wire.brokers()))
 
-    async def ask() -> None:
-        wanted = {"topics": [MetadataRequest.MetadataRequestTopic(name=name)], "allow_auto_topic_creation": False}
-        work = {broker: [Job(MetadataRequest(**wanted), broker)] for broker in wire.brokers()}
-        await wire.fan_out(work, hear, timeout_s=2)
-        if unknown or not said:
-            await wire.learn_brokers()
+        async def ask() -> None:
+            wanted = {"topics": [MetadataRequest.MetadataRequestTopic(name=name)], "allow_auto_topic_creation": False}
+            work = {broker: [Job(MetadataRequest(**wanted), broker)] for broker in wire.brokers()}
+            await wire.fan_out(work, hear, timeout_s=2)
 
-    wire.run(ask)
+        wire.run(ask)
     return bool(said) and not unknown and all(said)
 
 
