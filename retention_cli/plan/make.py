@@ -23,6 +23,7 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.observe.floors.outside import owns
 from retention_cli.observe.request import Observation, Request
+from retention_cli.plan.rows import StoredDecisions
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.model import Policy
@@ -176,7 +177,7 @@ def plan_of(
         selection: the policy and topics that were decided, including live settings.
         cluster_id: the cluster's id.
         now_ms: the time from which all cutoffs are calculated.
-        decisions: the decisions in order; empty if the engine stores them elsewhere.
+        decisions: the decisions in order.
         totals: the totals over all decisions.
         managed: the sum of H − S over the managed partitions (G6).
         unread: how many records of the partitions asked for would be trimmed before each group has read them (G2), or
@@ -219,7 +220,7 @@ def plan_of(
         memory="local" if memories is None else memories.kind,
         disks=() if disks is None else disks.outcomes,
         space=None if disks is None else disks.space,
-        counted=None if decisions else totals,
+        counted=totals if isinstance(decisions, StoredDecisions) else None,
     )
 
 
