@@ -226,6 +226,24 @@ def test_nothing_goes_where_no_disk_is_too_full(both: Both) -> None:
     assert any(one.other_rules_bytes for one in found.outcomes)
 
 
+def test_slabs_of_which_nothing_goes_stop_no_walk(both: Both) -> None:
+    """One disk alone is too full, so most slabs have no candidate."""
+    known = both.clusters
+    full = next(n for n, one in enumerate(both.local().outcomes) if one.freed_bytes)
+    some = [disk if n == full else replace(disk, room=Room(10**9, 1, 1)) for n, disk in enumerate(known.disks)]
+    here = local_oldest_first(
+        both.view.segment_table(known.ids), some, RULES, known.starts, known.decided, known.limits, known.leaving
+    )
+    there = oldest_first(both.inventory, some, RULES, both.partitions(), known.leaving)
+    assert there.bounds == here.bounds != {}
+    assert [one.freed_bytes for one in there.outcomes] == [one.freed_bytes for one in here.outcomes]
+
+
+def test_replicas_are_summed_up_where_no_log_start_is_known(both: Both) -> None:
+    there = {(one.broker, one.dir, one.tp): one for one in scanned_replicas(both.inventory, {})}
+    assert there == {(one.broker, one.dir, one.tp): one for one in both.view.replicas({})}
+
+
 def test_an_inventory_that_changes_meanwhile_is_refused(both: Both) -> None:
     """Also where a partition is named twice: its segments would count twice."""
     rows = both.partitions()

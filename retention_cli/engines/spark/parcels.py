@@ -83,10 +83,9 @@ def opened(payloads: Iterable[Any]) -> Any:
 def cut(table: Any, group: Ints, numbers: Ints) -> Iterator[tuple[int, Any]]:
     """Yield a table's rows by group, with the group's number of ``numbers``; groups without rows are left out."""
     order = np.argsort(group, kind="stable")
-    table, group = table.take(pa.array(order)), group[order]
-    first = np.flatnonzero(begins(group))
-    for start, end in zip(first.tolist(), np.append(first[1:], len(group)).tolist(), strict=True):
-        yield int(numbers[group[start]]), table.slice(start, end - start)
+    table = table.take(pa.array(order))
+    for one, start, end in stretches(group[order]):
+        yield int(numbers[one]), table.slice(start, end - start)
 
 
 def parcels(parts: Iterable[tuple[int, Any]]) -> pa.RecordBatch:
@@ -124,6 +123,13 @@ def begins(*columns: Ints) -> Flags:
         for column in columns:
             found[1:] |= column[1:] != column[:-1]
     return found
+
+
+def stretches(column: Ints) -> Iterator[tuple[int, int, int]]:
+    """Yield each value of a sorted column, with the row where it begins and the one before which it ends."""
+    first = np.flatnonzero(begins(column))
+    ends = np.append(first, len(column))[1:]
+    yield from zip(column[first].tolist(), first.tolist(), ends.tolist(), strict=True)
 
 
 def rows_of(schema: Any, count: int, **columns: Any) -> Any:

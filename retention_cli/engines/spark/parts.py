@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.engines.spark.parcels import stretches
 from retention_cli.engines.spark.places import Places
 from retention_cli.observe.floors.fold import NO_COMMIT, NO_HIGHEST, Columns, FloorFold, TopicScope
 from retention_cli.observe.floors.odd import Odd
@@ -53,7 +54,7 @@ def cut(fold: FloorFold, places: Places, task_of: Any) -> Iterator[tuple[int, Pa
     at, *columns, names = _columns(fold, places)
     tasks = task_of[at]
     order = np.argsort(tasks, kind="stable")
-    there = dict(_runs(tasks[order], order))
+    there = {task: order[start:end] for task, start, end in stretches(tasks[order])}
     odd: dict[int, dict[int, Odd]] = {}
     for (topic, number), one in fold.odd.items():
         if (position := places.position(topic, number)) is not None:
@@ -100,15 +101,6 @@ def _columns(fold: FloorFold, places: Places) -> tuple[Any, Any, Any, Any, Any, 
             whole[at] = np.array([rank.setdefault(name, len(rank)) for name in names], np.int32)[numbers]
     there = np.flatnonzero(high != NO_HIGHEST)
     return there, low[there], low_by[there], high[there], high_by[there], bare[there], list(rank)
-
-
-def _runs(tasks: Any, order: Any) -> Iterator[tuple[int, Any]]:
-    """Yield each task with its part of ``order``; ``tasks`` are sorted."""
-    if not len(tasks):
-        return
-    starts = np.flatnonzero(np.r_[True, tasks[1:] != tasks[:-1]]).tolist()
-    for start, end in zip(starts, [*starts[1:], len(tasks)], strict=True):
-        yield int(tasks[start]), order[start:end]
 
 
 _NO_ROWS: Final = np.zeros(0, np.int64)

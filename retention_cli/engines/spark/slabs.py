@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from retention_cli.disks.solve.dictionary import words
 from retention_cli.disks.solve.segments import Flags, Ints, Segments
 from retention_cli.engines.spark.packed import Run, packed, unpacked
-from retention_cli.engines.spark.parcels import PARCELS, begins, cut, opened, parcels, slab_numbers, to_bytes, whole
+from retention_cli.engines.spark.parcels import PARCELS, cut, opened, parcels, slab_numbers, stretches, to_bytes, whole
 from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.worker import settle
 
@@ -101,13 +101,10 @@ class Slab:
             keys: the groups' keys.
         """
         found = self.take(np.argsort(group, kind="stable"))
-        group = np.sort(group)
-        first = np.flatnonzero(begins(group))
-        ends = np.append(first[1:], len(group))
         upto = np.append(0, np.cumsum(found.counts))
         rows: list[list[Any]] = [[], [], []]
-        for start, end in zip(first.tolist(), ends.tolist(), strict=True):
-            rows[0].append(int(keys[group[start]]))
+        for one, start, end in stretches(np.sort(group)):
+            rows[0].append(int(keys[one]))
             rows[1].append(to_bytes(found.runs.slice(start, end - start)))
             rows[2].append(packed(found.segments.take(slice(upto[start], upto[end]))))
         return pa.Table.from_arrays([pa.array(*one) for one in zip(rows, SLABS.types, strict=True)], schema=SLABS)

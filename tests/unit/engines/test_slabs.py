@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from retention_cli.disks.solve.segments import NO_END
 from retention_cli.engines.spark.packed import Run
-from retention_cli.engines.spark.parcels import keys, slab_numbers
+from retention_cli.engines.spark.parcels import keys, slab_numbers, stretches
 from retention_cli.engines.spark.slabs import RUNS, Slab, slab_of
 
 amounts = st.integers(0, 2**62) | st.integers(0, 300)
@@ -76,6 +76,14 @@ def test_runs_are_taken_with_their_segments(slab: Slab, chance: random.Random) -
 def test_a_slab_without_runs_is_one() -> None:
     nothing = slab_of(pa.table({"key": [], "runs": pa.array([], pa.binary()), "segments": pa.array([], pa.binary())}))
     assert (len(nothing.runs), len(nothing.counts), len(nothing.segments.active)) == (0, 0, 0)
+
+
+@given(st.lists(st.integers(0, 4), max_size=12).map(sorted))
+def test_stretches_are_the_rows_of_each_value(column: list[int]) -> None:
+    """None of a column without rows: a slab of which nothing goes, and partitions of which no log start is known."""
+    found = list(stretches(np.array(column, dtype=np.int64)))
+    assert [one for value, start, end in found for one in [value] * (end - start)] == column
+    assert [value for value, _, _ in found] == sorted(set(column))
 
 
 def test_the_partitions_of_a_topic_are_spread_evenly() -> None:
