@@ -13,8 +13,9 @@ from retention_cli.engines.spark.commits import CommitsRead, task_rows
 from retention_cli.engines.spark.fact_frames import decider, fact_reader
 from retention_cli.engines.spark.fact_tasks import slice_reader
 from retention_cli.engines.spark.frames import as_frame
-from retention_cli.engines.spark.packing import Piece, keys
+from retention_cli.engines.spark.packing import Piece
 from retention_cli.engines.spark.schemas import DECIDED, FACTS, READ, WRITTEN, ddl
+from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.write import Outbox, plan_writer, row_writer
 
 TASKS = [(Piece("c", broker, 0, 1, 2_000),) for broker in range(3)]

@@ -14,10 +14,11 @@ from retention_cli.core.progress import silent
 from retention_cli.engines.spark.connections import Readers
 from retention_cli.engines.spark.frames import ArrowTask
 from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf
-from retention_cli.engines.spark.packing import Piece, Task, keys, task_of
+from retention_cli.engines.spark.packing import Piece, Task, task_of
 from retention_cli.engines.spark.parts import cut
 from retention_cli.engines.spark.schemas import COMMITS, READ
 from retention_cli.engines.spark.sent import Sent
+from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.slice_memory import SliceMemory
 from retention_cli.engines.spark.values import to_bytes
 from retention_cli.observe.floors.fold import Both, FloorFold, FloorSink
@@ -141,8 +142,8 @@ def part_batches(fold: FloorFold, job: ClusterJob, readers_of: Sequence[Task]) -
         yield read_batch(1, cluster=[job.cluster], kind=["part"], task=[task], key=[key[task]], value=[to_bytes(part)])
 
 
-def read_batch(count: int, **columns: Sequence[Any]) -> pa.RecordBatch:
-    """Return a batch of ``schemas.READ`` with these columns; the others are null."""
+def read_batch(count: int, **columns: Any) -> pa.RecordBatch:
+    """Return a batch of ``schemas.READ`` with these columns (lists or arrays); the others are null."""
     arrays = [
         pa.array(columns[one.name], one.type) if one.name in columns else pa.nulls(count, one.type) for one in READ
     ]

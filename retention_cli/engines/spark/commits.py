@@ -14,10 +14,11 @@ from retention_cli.core.progress import Progress
 from retention_cli.engines.spark.commit_tasks import CommitBatches, commit_reader, part_batches, read_batch
 from retention_cli.engines.spark.frames import as_frame, kept
 from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf
-from retention_cli.engines.spark.packing import GROUPS_A_TASK, PARTITIONS_A_TASK, Task, keys, pack
+from retention_cli.engines.spark.packing import GROUPS_A_TASK, PARTITIONS_A_TASK, Task, pack
 from retention_cli.engines.spark.prepare import Prepared, groups_of, list_groups, own_fold
 from retention_cli.engines.spark.schemas import COMMITS, READ, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
+from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.slice_memory import KnownGroup
 from retention_cli.observe.floors.kafka_groups import changed_since, not_listed
 

@@ -33,13 +33,14 @@ from retention_cli.engines.spark.frames import PLACE, ArrowTask, frame_of
 from retention_cli.engines.spark.inventory import SparkInventory, read_inventory
 from retention_cli.engines.spark.jobs import ClusterJob
 from retention_cli.engines.spark.oldest_first import Walk
-from retention_cli.engines.spark.packing import Task, keys, task_of
+from retention_cli.engines.spark.packing import Task, task_of
 from retention_cli.engines.spark.prepare import Prepared
 from retention_cli.engines.spark.scanned_replicas import scanned_replicas
 from retention_cli.engines.spark.schemas import READ, REASON, ddl
 from retention_cli.engines.spark.segment_rules import LED, bases, log_bytes
 from retention_cli.engines.spark.segment_rules import tails as exact_tails
 from retention_cli.engines.spark.sent import Sent
+from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.values import to_bytes
 from retention_cli.memory.lineage import ask_epochs
 from retention_cli.observe.recall import Remembered

@@ -21,9 +21,10 @@ from retention_cli.disks.inventory.inventory import (
 from retention_cli.disks.solve.segments import Ints
 from retention_cli.engines.spark.inventory_checks import CHECKED, FLAW, PLACE, TWICE, checker, join_checks
 from retention_cli.engines.spark.inventory_runs import OTHER_FILE, ROWS_A_BATCH, ROWS_A_TASK, pieces, scanner
-from retention_cli.engines.spark.parcels import PARCELS, joined, keys
+from retention_cli.engines.spark.parcels import PARCELS, joined
 from retention_cli.engines.spark.schemas import ddl
 from retention_cli.engines.spark.session import last_words
+from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.slabs import SLABS
 
 ROWS_A_SLAB: Final = 500_000

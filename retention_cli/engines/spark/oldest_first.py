@@ -39,8 +39,9 @@ from retention_cli.disks.solve.steps import Steps, reach, total
 from retention_cli.disks.solve.water_level import NO_LEVEL
 from retention_cli.engines.spark.frames import as_frame
 from retention_cli.engines.spark.inventory import SparkInventory
-from retention_cli.engines.spark.parcels import PARCELS, joined, keys
+from retention_cli.engines.spark.parcels import PARCELS, joined
 from retention_cli.engines.spark.schemas import ddl
+from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.slabs import Dirs, by_slab, of_kind, parcels_by_slab, solved
 from retention_cli.engines.spark.walk_disks import join_first, join_last, walker
 from retention_cli.engines.spark.walk_rows import (

@@ -1,12 +1,12 @@
 """Pack work into tasks: a broker's share is cut into pieces, pieces are packed by size, tasks are numbered. Pure.
 
 Spark's hash of a broker's name would put three leaders on fewer than three tasks three times out of four, and serve
-five leaders of a large fleet by one task. Here tasks have numbers, and :func:`keys` makes Spark's hash follow them.
+five leaders of a large fleet by one task. Here tasks have numbers, and Spark's hash
+follows them (:mod:`.shuffle_keys`).
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -68,37 +68,6 @@ def _cut(cluster: str, broker: int, size: int, room: int, connections: int) -> l
 def share(size: int, part: int, parts: int) -> range:
     """Return which of ``size`` items a part has: a run of them."""
     return range(size * part // parts, size * (part + 1) // parts)
-
-
-@functools.lru_cache(4)
-def keys(tasks: int) -> Sequence[int]:
-    """Return, for each task's number, an integer that Spark's hash partitioning puts into the partition of that number.
-
-    Should a Spark hash otherwise, tasks share partitions, which is slower and nothing else.
-    """
-    found: dict[int, int] = {}
-    key = 0
-    while len(found) < tasks:
-        found.setdefault(_hash(key) % tasks, key)
-        key += 1
-    return tuple(found[number] for number in range(tasks))
-
-
-def _hash(value: int) -> int:
-    """Return Spark's hash of an ``int`` column: Murmur3 (x86, 32 bits) with seed 42, as a signed number."""
-    one = _rotated(value * 0xCC9E2D51 & _BITS, 15) * 0x1B873593 & _BITS
-    mixed = (_rotated(42 ^ one, 13) * 5 + 0xE6546B64) & _BITS ^ 4
-    mixed = (mixed ^ mixed >> 16) * 0x85EBCA6B & _BITS
-    mixed = (mixed ^ mixed >> 13) * 0xC2B2AE35 & _BITS
-    mixed ^= mixed >> 16
-    return mixed - (1 << 32) if mixed >> 31 else mixed
-
-
-def _rotated(value: int, bits: int) -> int:
-    return (value << bits | value >> (32 - bits)) & _BITS
-
-
-_BITS: Final = 0xFFFFFFFF
 
 
 def task_of(tasks: Sequence[Task]) -> dict[Piece, int]:

@@ -17,8 +17,9 @@ from retention_cli.disks.solve.segments import Ints
 from retention_cli.disks.solve.tails import bytes_between, exact_tails, exact_topic_tails
 from retention_cli.engines.spark.frames import as_frame, frame_of
 from retention_cli.engines.spark.inventory import SparkInventory
-from retention_cli.engines.spark.parcels import keys, rows_of, slab_numbers, whole
+from retention_cli.engines.spark.parcels import rows_of, slab_numbers, whole
 from retention_cli.engines.spark.schemas import ddl
+from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.slabs import (
     SLABS,
     Partitions,

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from retention_cli.disks.solve.segments import NO_END
 from retention_cli.engines.spark.packed import Run
-from retention_cli.engines.spark.parcels import keys, slab_numbers, stretches
+from retention_cli.engines.spark.parcels import slab_numbers, stretches
+from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.slabs import RUNS, Slab, slab_of
 
 amounts = st.integers(0, 2**62) | st.integers(0, 300)

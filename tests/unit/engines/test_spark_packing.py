@@ -7,7 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retention_cli.engines.spark.packing import keys, pack, share, task_of
+from retention_cli.engines.spark.packing import pack, share, task_of
+from retention_cli.engines.spark.shuffle_keys import keys
 
 sizes = st.dictionaries(
     st.tuples(st.sampled_from(["eu", "us", "asia"]), st.integers(-1, 12)), st.integers(1, 9_000), min_size=1
@@ -52,4 +53,4 @@ def test_fifty_clusters_of_twelve_brokers_are_as_many_tasks_of_one_size() -> Non
 def test_each_task_has_a_key_of_its_own() -> None:
     """That Spark's hash follows them: tests/spark/test_shuffles.py."""
     for count in (1, 2, 3, 600):
-        assert len(set(keys(count))) == count
+        assert len(set(keys(count).tolist())) == count
