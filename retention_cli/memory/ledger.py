@@ -5,7 +5,7 @@ It is read as needed and written once, by :meth:`Ledger.save`; what another proc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
@@ -105,12 +105,11 @@ class Ledger(LedgerGroups):
             self._partitions = {key: one for key, one in self._partitions.items() if one.changed}
             self._loaded = set()
 
-    def stored_partitions(self, topic_ids: Container[str]) -> Iterator[tuple[str, int, PartitionMemory]]:
+    def stored_partitions(self, topic_ids: Collection[str]) -> Iterator[tuple[str, int, PartitionMemory]]:
         """Yield what is stored of these topics' partitions: topic id, number and memory. None of it is kept."""
         with self._errors():
-            for row in self.db.execute(SELECT):
-                if row[0] in topic_ids:
-                    yield row[0], row[1], partition_of(row)
+            for (topic_id, number), one in self._stored_of(topic_ids):
+                yield topic_id, number, one
 
     def saw_topics(self, names: Mapping[str, str]) -> None:
         """Note that topics were seen, by id, even if nothing is asked for or added of any partition."""

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from retention_cli.disks.inventory import doubts
 from retention_cli.disks.inventory.inventory import Footer, footer_digest
 from retention_cli.disks.inventory.table import LATER, schema
+from retention_cli.disks.solve.inventory_view import COLUMNS
 from retention_cli.disks.solve.segments import NO_END, UNDATED, Ints
 from retention_cli.engines.spark.inventory_checks import FLAWED
 from retention_cli.engines.spark.packed import Run
@@ -28,21 +29,7 @@ ROWS_A_TASK: Final = 500_000
 ROWS_A_BATCH: Final = 65_536
 OTHER_FILE: Final = -1
 """The rank of a file that is not the one that the client sees."""
-_READ: Final = (
-    "broker",
-    "dir",
-    "topic",
-    "topic_id",
-    "partition",
-    "base_offset",
-    "next_offset",
-    "bytes",
-    "log_bytes",
-    "largest_timestamp",
-    "mtime",
-    "active",
-    "leader_epoch",
-)
+_READ: Final = (*COLUMNS, "mtime")
 _WORDS: Final = ("dir", "topic", "topic_id")
 
 
