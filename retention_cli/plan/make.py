@@ -23,7 +23,6 @@ from retention_cli.observe.cluster import observe
 from retention_cli.observe.floors.misnamed import misnamed_groups
 from retention_cli.observe.floors.outside import owns
 from retention_cli.observe.request import Observation, Request
-from retention_cli.plan.rows import StoredDecisions
 from retention_cli.plan.value import Plan, Totals
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.model import Policy
@@ -220,7 +219,7 @@ def plan_of(
         memory="local" if memories is None else memories.kind,
         disks=() if disks is None else disks.outcomes,
         space=None if disks is None else disks.space,
-        counted=totals if isinstance(decisions, StoredDecisions) else None,
+        counted=totals,
     )
 
 
