@@ -176,27 +176,40 @@ def test_a_recheck_that_is_too_old_sends_nothing_and_says_so(
     assert world.ends(topic) == (0, 10)
 
 
-def test_a_recheck_that_is_too_slow_is_followed_by_one_of_half_as_many(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A trim of very many partitions is not given up because all of them can't be decided within 30 s."""
+def slow_rechecks(monkeypatch: pytest.MonkeyPatch, clock: LateClock, slow_from: int) -> list[int]:
+    """Let rechecks of so many partitions or more take 31 s of the clock; return how many each was of, as they come."""
     import retention_cli.trim.batches as trimming
     import retention_cli.trim.run as running
 
-    monkeypatch.setattr(trimming, "FEWEST", 1)
-    clock, asked, quick = LateClock(), [], running.recheck  # type: ignore[attr-defined]
+    asked: list[int] = []
+    quick = running.recheck  # type: ignore[attr-defined]
 
     def slow(reader, selection, now_ms, only, **more):  # type: ignore[no-untyped-def]
         fresh = quick(reader, selection, now_ms, only, **more)
         asked.append(len(only))
-        clock.passed.append(31.0 if len(only) > 2 else 0.0)
+        clock.passed.append(31.0 if len(only) >= slow_from else 0.0)
         return fresh
 
+    monkeypatch.setattr(trimming, "FEWEST", 1)
     monkeypatch.setattr(running, "recheck", slow)
+    return asked
+
+
+def read_by_one(world: World) -> str:
+    """Return a topic of four partitions that a group has read up to 8."""
     name = world.topic(partitions=4)
     for partition in range(4):
         world.produce(name, OLD, partition)
     world.commit(f"{name}-a", name, dict.fromkeys(range(4), 8))
+    return name
+
+
+def test_a_recheck_that_is_too_slow_is_followed_by_one_of_half_as_many(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trim of very many partitions is not given up because all of them can't be decided within 30 s."""
+    clock = LateClock()
+    asked, name = slow_rechecks(monkeypatch, clock, 3), read_by_one(world)
     report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
     assert asked == [4, 2, 2]
     assert [row.outcome for row in report.rows] == ["trimmed"] * 4
@@ -204,24 +217,8 @@ def test_a_recheck_that_is_too_slow_is_followed_by_one_of_half_as_many(
 
 def test_rechecks_that_are_too_slow_however_few_end_the_trim(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes half a minute and more, under the lock: not four of them for each part of the plan."""
-    import retention_cli.trim.batches as trimming
-    import retention_cli.trim.run as running
-
-    monkeypatch.setattr(trimming, "FEWEST", 1)
-    clock, asked = LateClock(meanwhile=lambda _seconds: None), []
-    quick = running.recheck  # type: ignore[attr-defined]
-
-    def slow(reader, selection, now_ms, only, **more):  # type: ignore[no-untyped-def]
-        fresh = quick(reader, selection, now_ms, only, **more)
-        asked.append(len(only))
-        clock.passed.append(31.0)
-        return fresh
-
-    monkeypatch.setattr(running, "recheck", slow)
-    name = world.topic(partitions=4)
-    for partition in range(4):
-        world.produce(name, OLD, partition)
-    world.commit(f"{name}-a", name, dict.fromkeys(range(4), 8))
+    clock = LateClock(meanwhile=lambda _seconds: None)
+    asked, name = slow_rechecks(monkeypatch, clock, 1), read_by_one(world)
     report = world.trim(world.plan(consumed(name)), consumed(name), clock=clock)
     assert asked == [4, 2, 1, 1, 1, 1]
     assert [row.outcome for row in report.rows] == ["failed"] * 4
