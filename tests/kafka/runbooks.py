@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -77,18 +78,17 @@ class Runbooks:
 
     def before(self, tool: str, what: str) -> None:
         """Let a line of shell be run before each call of a tool; the call is in ``$*``."""
-        path = self.tools / tool
-        path.rename(self.tools / f"{tool}.real")
-        real = shlex.quote(f"{path}.real")
-        path.write_text(f'#!/usr/bin/env bash\n{what}\nexec {real} "$@"\n', encoding="utf-8")
-        path.chmod(0o755)
+        self._wrap(tool, lambda real: f'{what}\nexec {real} "$@"')
 
     def after(self, tool: str, what: str) -> None:
         """Likewise, after each call."""
+        self._wrap(tool, lambda real: f'{real} "$@"\ncode=$?\n{what}\nexit $code')
+
+    def _wrap(self, tool: str, lines: Callable[[str], str]) -> None:
+        """Put a script in a tool's place: these lines, given the path where the tool is now."""
         path = self.tools / tool
-        path.rename(self.tools / f"{tool}.real")
-        real = shlex.quote(f"{path}.real")
-        path.write_text(f'#!/usr/bin/env bash\n{real} "$@"\ncode=$?\n{what}\nexit $code\n', encoding="utf-8")
+        real = path.rename(self.tools / f"{tool}.real")
+        path.write_text(f"#!/usr/bin/env bash\n{lines(shlex.quote(str(real)))}\n", encoding="utf-8")
         path.chmod(0o755)
 
 
