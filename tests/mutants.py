@@ -25,7 +25,7 @@ _RECONCILE: Final = "trim/reconcile.py"
 _LIMITS: Final = "decide/guards/limits.py"
 _ARCHIVE: Final = "trim/archive_gate.py"
 _PARTS: Final = "engines/spark/parts.py"
-_DECIDED: Final = "engines/spark/decided.py"
+_PLAIN: Final = "decide/plain.py"
 _GATHER: Final = "engines/spark/gather.py"
 _OUTSIDE: Final = "observe/floors/outside.py"
 _CHECKPOINT: Final = "observe/floors/sources/checkpoint.py"
@@ -120,8 +120,12 @@ MUTANTS: Final = (
         "                self._odd.setdefault(at, Odd()).take(one)\n",
         "                pass\n",
     ),
-    Mutant("Spark: an open transaction is plain", _DECIDED, "if bound > stable or bound > end:", "if bound > end:"),
-    Mutant("Spark: an old stamp is plain", _DECIDED, "or front.offset > start)", "or False)"),
+    Mutant("plain: an open transaction", _PLAIN, "if bound > stable or bound > end", "if bound > end"),
+    Mutant("plain: an old stamp", _PLAIN, "or front.offset > start", "or False"),
+    Mutant("plain: decided ahead by other facts", _PLAIN, "before[0] is facts and", "True and"),
+    Mutant("plain: decided ahead by other settings", _PLAIN, "and before[1] is settings", "and True"),
+    Mutant("plain: another topic's rule", _PLAIN, "or found[0] is not topic", "or False"),
+    Mutant("plain: a rule by other settings", _PLAIN, "or found[1] is not settings", "or False"),
     Mutant("Spark: a row is missing", _GATHER, "    if expected != count:", "    if False:"),
     Mutant("Spark: any file is a task's", _GATHER, '_NAME.fullmatch(row["file"]) is None', "False"),
     Mutant(

@@ -47,6 +47,7 @@ class Lookups:
         self._settled = _is_settled(topic, settings)
         self._on: dict[bool, list[Trigger]] = {}
         self._guarding: frozenset[int] | None = None
+        self._made: dict[tuple[tuple[int, ...], ...], Wanted] = {}
 
     def of(self, facts: PartitionFacts) -> Wanted:
         """Return the times whose ``offset_at`` the decision needs; ``facts.newest`` must have been read.
@@ -61,18 +62,22 @@ class Lookups:
         pressed = facts.usage is not None  # of a partition's facts, no trigger is on by any other
         if (on := self._on.get(pressed)) is None:
             on = self._on[pressed] = [trigger for trigger in TRIGGERS if trigger.on(facts, settings)]
-        times: set[int] = set()
-        data: set[int] = set()
-        for trigger in on:
-            times.update(trigger.cutoffs(facts, settings, now_ms))
-            data.update(trigger.data_cutoffs(facts, settings, now_ms))
-        if not (times or data or facts.tails) and isinstance(facts.event_prefix, Unknown):
+        plain = tuple(trigger.cutoffs(facts, settings, now_ms) for trigger in on)
+        data = {time for trigger in on for time in trigger.data_cutoffs(facts, settings, now_ms)}
+        if not (data or any(plain) or facts.tails) and isinstance(facts.event_prefix, Unknown):
             return _NOTHING
         if (guarding := self._guarding) is None:
             found = {time for guard in GUARDS for time in guard.cutoffs(facts, settings, now_ms)}
             guarding = self._guarding = frozenset(found)
-        times |= guarding
-        return Wanted(frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0), ANCIENT_MS in guarding)
+        wanted = None if data else self._made.get(plain)  # data's times are each partition's own (R2)
+        if wanted is None:
+            times = guarding.union(*plain)
+            wanted = Wanted(
+                frozenset(t for t in times if t > 0), frozenset(t for t in data if t > 0), ANCIENT_MS in guarding
+            )
+            if not data:
+                self._made[plain] = wanted
+        return wanted
 
 
 def wanted_lookups(facts: PartitionFacts, settings: Settings, now_ms: int) -> Wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
@@ -41,7 +41,7 @@ class Answered(NamedTuple):
 def look_up(
     reader: ClusterReader,
     facts: Facts,
-    wanted: Mapping[TopicPartition, Wanted],
+    asked: Iterable[tuple[TopicPartition, Wanted]],
     leaders: Leaders,
     scan_records: Mapping[str, int],
     deadline: float,
@@ -55,24 +55,36 @@ def look_up(
     ``scan_records`` of the topic. For 2000-01-01 the first record at or after S is read, unless the answer is S: its
     own timestamp decides. If the answer must be a data record, and may be a transaction marker, records are read from
     there on. Times before 1970 are not asked about: to a broker −1 is the end of the log, and no record is as old.
+
+    ``asked`` is read on while brokers work on the first of it; it names a partition once.
     """
-    for tp, times in wanted.items():
-        start = facts[tp].log_start
-        for time_ms in (one for one in times.times | times.data if one < 0):
-            yield from _both(times, Answered(tp, time_ms, start if isinstance(start, Unknown) else LookUp(start)))
-    times_of = {tp: [t for t in one.times | one.data if t >= 0] for tp, one in wanted.items()}
+    wanted: dict[TopicPartition, Wanted] = {}
+    ancient: list[Answered] = []
+
+    def calls_to_make() -> Iterator[list[dict[TopicPartition, int]]]:
+        for part in _parts(asked):
+            wanted.update(part)
+            ancient.extend(_before_1970(facts, part))
+            yield _rounds(part)
+
     silent: dict[TopicPartition, list[int]] = {}
     fronts: dict[TopicPartition, list[tuple[int, int]]] = {}
     marked: dict[TopicPartition, list[tuple[int, int]]] = {}
     unsettled: dict[TopicPartition, list[tuple[int, int]]] = {}
-    calls = _Calls(reader, leaders, map(_rounds, _parts(times_of)))
+    calls = _Calls(reader, leaders, calls_to_make())
     for call in calls:
         unanswered: dict[TopicPartition, Spec] = {}
         for tp, spec, answer in call:
             start, times = facts[tp].log_start, wanted[tp]
+            front = spec == ANCIENT_MS and times.front  # G9: the first record's own timestamp decides
+            if type(answer) is Found and spec in times.times and spec not in times.data:  # as nearly always
+                offset, stamp = answer
+                if offset == start or not front:
+                    yield Answered(tp, spec, LookUp(offset, None, stamp))
+                    continue
             if not isinstance(spec, int):
                 yield from _by_newest(facts[tp], tp, times, silent.pop(tp), answer, unsettled)
-            elif _is_front(spec, times) and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
+            elif front and isinstance(answer, (Found, NotFound)) and isinstance(start, int):
                 if isinstance(answer, Found) and answer.offset == start:
                     yield from _both(times, Answered(tp, spec, LookUp(start, None, answer.timestamp)))
                 else:
@@ -97,6 +109,7 @@ def look_up(
             yield from _by_newest(facts[tp], tp, wanted[tp], silent.pop(tp), maxima[tp], unsettled)
         if unanswered:
             calls.next([unanswered])
+    yield from ancient
     for one in _search(reader, facts, fronts, leaders, None, deadline):
         yield from _both(wanted[one.tp], one._replace(data=False))
     if marked:
@@ -105,9 +118,13 @@ def look_up(
         yield from _both(wanted[one.tp], one._replace(data=False))
 
 
-def _is_front(time_ms: int, wanted: Wanted) -> bool:
-    """Return whether the look-up asks if the first record is older (G9): that record's own timestamp decides."""
-    return time_ms == ANCIENT_MS and wanted.front
+def _before_1970(facts: Facts, part: Mapping[TopicPartition, Wanted]) -> Iterator[Answered]:
+    """Yield the answers for times that no broker is asked about."""
+    for tp, times in part.items():
+        for time_ms in times.times | times.data:
+            if time_ms < 0:
+                start = facts[tp].log_start
+                yield from _both(times, Answered(tp, time_ms, start if isinstance(start, Unknown) else LookUp(start)))
 
 
 def _both(wanted: Wanted, one: Answered) -> Iterator[Answered]:
@@ -154,19 +171,21 @@ class _Calls:
             )
 
 
-def _parts(wanted: Mapping[TopicPartition, V]) -> Iterator[dict[TopicPartition, V]]:
-    waiting = iter(wanted.items())
+def _parts(asked: Iterable[tuple[TopicPartition, V]]) -> Iterator[dict[TopicPartition, V]]:
+    waiting = iter(asked)
     while part := dict(islice(waiting, _PARTITIONS_A_CALL)):
         yield part
 
 
-def _rounds(wanted: Mapping[TopicPartition, Collection[int]]) -> list[dict[TopicPartition, int]]:
+def _rounds(asked: Mapping[TopicPartition, Wanted]) -> list[dict[TopicPartition, int]]:
     """Split several times per partition into mappings with one each: a request may name a partition only once."""
     rounds: list[dict[TopicPartition, int]] = []
-    for tp, times in wanted.items():
-        for number, time_ms in enumerate(sorted(times)):
-            if number == len(rounds):
-                rounds.append({})
+    before, times = None, list[int]()
+    for tp, wanted in asked.items():
+        if wanted is not before:  # a topic's partitions nearly always want the same
+            before, times = wanted, sorted(one for one in wanted.times | wanted.data if one >= 0)
+            rounds += ({} for _ in range(len(times) - len(rounds)))
+        for number, time_ms in enumerate(times):
             rounds[number][tp] = time_ms
     return rounds
 

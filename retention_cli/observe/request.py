@@ -17,6 +17,7 @@ from retention_cli.core.progress import Progress
 from retention_cli.memory.interface import Memory
 from retention_cli.memory.lineage import Cut, EpochEnds
 from retention_cli.observe.floors.kafka_groups import BeginRows, EpochChecks
+from retention_cli.observe.times import Complete
 from retention_cli.policy.settings import GroupRules, Settings
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class Request:
         disks: fills in what rules need to know about disks; None if no rule does.
         epochs: further leader epochs to ask about, by partition: those of a saved plan (M2).
         begin_rows: makes a sink that gets every consumer, beside the floors; unused with ``prepared``.
+        complete: called with each partition that was looked up, while others still are.
     """
 
     settings_for: SettingsFor
@@ -133,3 +135,4 @@ class Request:
     disks: Disks | None = None
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     begin_rows: BeginRows | None = None
+    complete: Complete | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from retention_cli.brokers.log_offsets import Answer, Leaders
 from retention_cli.brokers.reader import ClusterReader
@@ -14,6 +15,17 @@ from retention_cli.observe import lookups
 from retention_cli.observe.append_times import guarded_by_stamps, stamped_below
 from retention_cli.observe.proven_reads import soon
 from retention_cli.policy.settings import DEFAULT_SCAN_RECORDS, Settings
+
+Complete = Callable[[TopicPartition, PartitionFacts, Settings], None]
+"""Is called with a partition whose facts are all known, unless it turns out to have changed meanwhile."""
+
+
+class _Awaited(NamedTuple):
+    """A partition's look-ups: how many it needs, and those that are there, by time (Unix ms)."""
+
+    needs: int
+    plain: dict[int, Maybe[LookUp]]
+    data: dict[int, Maybe[LookUp]]
 
 
 def with_lookups(
@@ -38,7 +50,7 @@ def with_lookups(
     found: dict[TopicPartition, dict[int, Maybe[LookUp]]] = {tp: {} for tp in wanted}
     if wanted:
         limits = dict.fromkeys((tp.topic for tp in wanted), DEFAULT_SCAN_RECORDS)
-        for one in lookups.look_up(reader, facts, wanted, leaders, limits, deadline):
+        for one in lookups.look_up(reader, facts, wanted.items(), leaders, limits, deadline):
             found[one.tp][one.time_ms] = one.answer
     return {**facts, **{tp: facts[tp]._replace(lookups=answers) for tp, answers in found.items()}}
 
@@ -56,6 +68,7 @@ def read_times(
     deadline: float,
     scan_all: bool,
     progress: Progress,
+    complete: Complete | None = None,
 ) -> None:
     """Fill event times and look-ups into the facts; H must have been read before.
 
@@ -71,6 +84,7 @@ def read_times(
         deadline: for settling look-ups by reading records, by the reader's clock.
         scan_all: whether to read event times from records for as long as it takes, not until the deadline.
         progress: called with what is being read.
+        complete: called with each partition as soon as its times are known, while those of others are being read.
     """
     timed = {
         tp: one
@@ -85,28 +99,36 @@ def read_times(
         events = EventTimeReader(reader, leaders, settings, memory, now_ms, until, progress).read(timed)
         facts.update(with_event_times(timed, events))
         maxima = events.stamps
-    wanted: dict[TopicPartition, Wanted] = {}
-    of_topic: dict[str, Lookups] = {}
-    for tp, facts_of in facts.items():
-        if (needs := of_topic.get(tp.topic)) is None:
-            needs = of_topic[tp.topic] = Lookups(facts_of.topic, settings[tp.topic], now_ms)
-        found_of = needs.of(facts_of)
-        if found_of.times or found_of.data:
-            wanted[tp] = found_of
-    if not wanted:
-        return
-    progress("time look-ups")
-    found: dict[TopicPartition, tuple[dict[int, Maybe[LookUp]], dict[int, Maybe[LookUp]]]]
-    found = {tp: ({}, {}) for tp in wanted}
+    found: dict[TopicPartition, _Awaited] = {}
+
+    def asked() -> Iterator[tuple[TopicPartition, Wanted]]:
+        of_topic: dict[str, Lookups] = {}
+        for tp, facts_of in facts.items():
+            if (needs := of_topic.get(tp.topic)) is None:
+                needs = of_topic[tp.topic] = Lookups(facts_of.topic, settings[tp.topic], now_ms)
+            wanted = needs.of(facts_of)
+            if count := len(wanted.times) + len(wanted.data):
+                if not found:
+                    progress("time look-ups")
+                found[tp] = _Awaited(count, {}, {})
+                yield tp, wanted
+
     limits = {name: one.scan_records for name, one in settings.items()}
-    until = soon(reader, None if scan_all else max(deadline, reader.clock.monotonic() + 1), len(wanted))
-    for one in lookups.look_up(reader, facts, wanted, leaders, limits, until, lambda tp: memory[tp].data_at, maxima):
-        found[one.tp][one.data][one.time_ms] = one.answer
+    until = soon(reader, None if scan_all else max(deadline, reader.clock.monotonic() + 1), len(facts))
+    stamped: list[TopicPartition] = []
+    for one in lookups.look_up(reader, facts, asked(), leaders, limits, until, lambda tp: memory[tp].data_at, maxima):
+        tp = one.tp
+        count, plain, data = found[tp]
+        (data if one.data else plain)[one.time_ms] = one.answer
         if one.record is not None:
-            memory[one.tp].add_data(one.record)
-    for tp, (plain, data) in found.items():
-        facts[tp] = facts[tp]._replace(lookups=plain, data_lookups=data)
-    stamped = [tp for tp in wanted if guarded_by_stamps(facts[tp], settings[tp.topic])]
+            memory[tp].add_data(one.record)
+        if len(plain) + len(data) < count:
+            continue
+        facts[tp] = known = facts[tp]._replace(lookups=plain, data_lookups=data)
+        if guarded_by_stamps(known, settings[tp.topic]):
+            stamped.append(tp)
+        elif complete is not None and tp not in without:
+            complete(tp, known, settings[tp.topic])
     if lost is not None:  # whether the topic was ever CreateTime is not known either (G3)
         facts.update({tp: facts[tp]._replace(stamped_below=lost) for tp in stamped})
         return

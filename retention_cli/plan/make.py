@@ -14,8 +14,8 @@ from retention_cli.core.consumers import floor_by, is_outside, plain_name
 from retention_cli.core.model import Decision, Reason, Unknown
 from retention_cli.core.printable import shell_word
 from retention_cli.core.progress import Progress, silent
-from retention_cli.decide.decision import decide
 from retention_cli.decide.guards.limits import Amount, over_limits
+from retention_cli.decide.plain import Decider
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.stores import Memories
 from retention_cli.memory.topics import policy as policy_topic
@@ -64,11 +64,19 @@ def with_live(reader: ClusterReader, selection: Selection) -> Selection:
 
 
 def decide_all(
-    reader: ClusterReader, observation: Observation, now_ms: int, disks: DiskRun | None
+    reader: ClusterReader,
+    observation: Observation,
+    now_ms: int,
+    disks: DiskRun | None,
+    decider: Decider | None = None,
 ) -> tuple[Decision, ...]:
-    """Decide every observed partition, in order; then measure the disks and decide R6, if there are disk rules."""
+    """Decide every observed partition, in order; then measure the disks and decide R6, if there are disk rules.
+
+    ``decider``, as of ``now_ms``, may have decided some already.
+    """
     facts, settings = observation.facts, observation.settings
-    decisions = tuple(decide(one, settings[tp.topic], now_ms) for tp, one in facts.items())
+    one_by_one = (Decider(now_ms) if decider is None else decider).decide
+    decisions = tuple(one_by_one(tp, one, settings[tp.topic]) for tp, one in facts.items())
     if disks is None:
         return decisions
     from retention_cli.disks.decide import decide as decide_r6
@@ -108,6 +116,7 @@ def make_plan(
     selection = with_live(reader, selection)
     policy = selection.policy
     disks = disk_run(selection.decided_alone.policy, inventory)
+    decider = Decider(now_ms)
     request = Request(
         selection.settings_for,
         policy.groups,
@@ -116,6 +125,7 @@ def make_plan(
         scan_all=True,
         clock_ms=clock_ms,
         disks=disks,
+        complete=decider.ahead,
     )
     seen: dict[str, GroupCommits | None] = {}
 
@@ -128,7 +138,7 @@ def make_plan(
         if memories is not None:
             memories.save(clock_ms())
     notes = [*policy.live.notes, *check_matches(selection, observation.topics_seen)]
-    decisions = decide_all(reader, observation, now_ms, disks)
+    decisions = decide_all(reader, observation, now_ms, disks, decider)
     where = () if disks is None else (*disks.state.disks, *disks.state.absent)
     observed(Whole(observation, decisions, where, seen.keys()))
     unread: Mapping[str, int] | BrokerError

@@ -34,7 +34,7 @@ def looked_up(world: World, topic: str, times_ms: list[int], limit: int = 10_000
             look_up(
                 reader,
                 seen.facts,
-                {tp: Wanted(frozenset(times_ms))},
+                [(tp, Wanted(frozenset(times_ms)))],
                 seen.leaders,
                 {topic: limit},
                 time.monotonic() + 30,

@@ -1,7 +1,7 @@
 """Decide many partitions at once, from facts to columns.
 
-Nearly all partitions of nearly all fleets are plain: R1 alone, nothing unknown, nothing to say. They are decided here,
-in columns; all others by :func:`~retention_cli.decide.decision.decide`, one by one. Both give the same
+Nearly all partitions of nearly all fleets are plain (:mod:`retention_cli.decide.plain`). They are decided here, in
+columns; all others by :func:`~retention_cli.decide.decision.decide`, one by one. Both give the same
 (tests/unit/engines/test_spark_decided.py), as in a plan nobody can tell which it was.
 """
 
@@ -13,26 +13,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from retention_cli.core.model import ANCIENT_MS, Decision, Floor, LookUp, PartitionFacts, Unknown
+from retention_cli.core.model import Decision, PartitionFacts, Unknown
 from retention_cli.decide.decision import decide
-from retention_cli.decide.guards import GUARDS, frozen, untouchable
-from retention_cli.decide.triggers import TRIGGERS
-from retention_cli.decide.triggers.consumed import forced_retention_conflict
+from retention_cli.decide.plain import PlainRule, plain_bound, plain_rule
 from retention_cli.plan.columns import COLUMNS
 from retention_cli.plan.parquet import schema
 from retention_cli.policy.settings import Settings
 
 PLAN_COLUMNS: Final = schema(COLUMNS)
-_KNOWN_GUARDS: Final = frozenset({"G1", "G8", "G9"})
 _FIELDS: Final = tuple(Decision._fields.index(one.field) for one in COLUMNS)
-
-
-class _Rule(NamedTuple):
-    """R1 of a topic without anything else: the time of its look-up, and whether G9 asks about the first record."""
-
-    cutoff_ms: int
-    guarded: bool
-    latest_ms: int
 
 
 class _Plain(NamedTuple):
@@ -64,11 +53,11 @@ def decided_batch(
     """
     plain: list[_Plain] = []
     rest: list[int] = []
-    rule: _Rule | None = None
+    rule: PlainRule | None = None
     topic = None
     for index, one in enumerate(facts):
         if one.topic is not topic:
-            topic, rule = one.topic, _rule(one, settings[one.topic.name], now_ms)
+            topic, rule = one.topic, plain_rule(one, settings[one.topic.name], now_ms)
         found = None if rule is None else _plain(index, one, rule)
         if found is None:
             rest.append(index)
@@ -87,58 +76,18 @@ def decided_batch(
     return both.take(order).combine_chunks().to_batches()[0]
 
 
-def _rule(one: PartitionFacts, settings: Settings, now_ms: int) -> _Rule | None:
-    """Return R1 of a topic whose partitions it alone decides, None if there is more to it."""
-    topic, after_ms = one.topic, settings.consumed_after_ms
-    on = [trigger.code for trigger in TRIGGERS if trigger.on(one._replace(usage=None), settings)]
-    guards = {guard.code for guard in GUARDS if guard.applies("R1", settings)}
-    if (
-        after_ms is None
-        or on != ["R1"]
-        or not guards <= _KNOWN_GUARDS
-        or settings.unsettled is not None
-        or settings.whole_segments
-        or frozen(settings) is not None
-        or untouchable(topic, settings) is not None
-        or isinstance(topic.topic_id, Unknown)
-        or forced_retention_conflict(after_ms, topic.retention_ms, settings.forced_age_ms) is not None
-    ):
-        return None
-    return _Rule(now_ms - after_ms, "G9" in guards, now_ms + settings.max_ahead_ms)
-
-
-def _plain(index: int, one: PartitionFacts, rule: _Rule) -> _Plain | None:
+def _plain(index: int, one: PartitionFacts, rule: PlainRule) -> _Plain | None:
     """Return what R1 allows of a partition, None if there is more to be said of it."""
-    start, end, stable, floor, size = (
-        one.log_start,
-        one.high_watermark,
-        one.last_stable_offset,
-        one.floor,
-        one.size_bytes,
-    )
-    if type(start) is not int or type(end) is not int or type(stable) is not int:
+    bound = plain_bound(one, rule)
+    if bound is None:
         return None
-    if one.usage is not None or one.clock is not None:
-        return None
-    bound = start
-    if type(floor) is Floor:
-        if floor.notes:
-            return None
-        if start != end and floor.offset > start:
-            old = one.lookups.get(rule.cutoff_ms)
-            if type(old) is not LookUp or old.note is not None:
-                return None
-            if old.timestamp is not None and old.timestamp > rule.latest_ms:
-                return None
-            bound = min(floor.offset, old.offset)
-            if bound > start:
-                front = one.lookups.get(ANCIENT_MS)
-                if rule.guarded and (type(front) is not LookUp or front.offset > start):
-                    return None
-                if bound > stable or bound > end:
-                    return None
-        return _Plain(index, start, end, stable, floor.offset, floor.by, bound, size if type(size) is int else -1)
-    return _Plain(index, start, end, stable, -1, None, bound, 0) if start == end else None
+    start: Any = one.log_start  # none of these is unknown, else there would be no such bound
+    end: Any = one.high_watermark
+    stable: Any = one.last_stable_offset
+    floor, size = one.floor, one.size_bytes
+    if isinstance(floor, Unknown):
+        return _Plain(index, start, end, stable, -1, None, bound, 0)
+    return _Plain(index, start, end, stable, floor.offset, floor.by, bound, -1 if isinstance(size, Unknown) else size)
 
 
 def _columns(facts: Sequence[PartitionFacts], plain: Sequence[_Plain]) -> pa.RecordBatch:
