@@ -62,8 +62,8 @@ class Lookups:
         pressed = facts.usage is not None  # of a partition's facts, no trigger is on by any other
         if (on := self._on.get(pressed)) is None:
             on = self._on[pressed] = [trigger for trigger in TRIGGERS if trigger.on(facts, settings)]
-        plain = tuple(trigger.cutoffs(facts, settings, now_ms) for trigger in on)
-        data = {time for trigger in on for time in trigger.data_cutoffs(facts, settings, now_ms)}
+        plain = tuple([trigger.cutoffs(facts, settings, now_ms) for trigger in on])
+        data = [time for trigger in on for time in trigger.data_cutoffs(facts, settings, now_ms)]
         if not (data or any(plain) or facts.tails) and isinstance(facts.event_prefix, Unknown):
             return _NOTHING
         if (guarding := self._guarding) is None:
