@@ -182,4 +182,5 @@ def test_the_command_says_the_same(world: World) -> None:
     said = [world.cli(*arguments, *flags, check=0) for flags in ((), ("--spark", "--master", "local[2]"))]
     assert said[0].out == said[1].out
     assert f"{topic}-a" in said[0].out
-    assert "need --spark" in world.cli(*arguments, "--spark-conf", "spark.ui.enabled=false", check=2).err
+    for alone in (("--spark-conf", "spark.ui.enabled=false"), ("--connections-per-broker", "3")):
+        assert "need --spark" in world.cli(*arguments, *alone, check=2).err

@@ -160,7 +160,7 @@ def plan_one(
 
         given.batches.read = SparkRuns(shared.get(progress).session, connect())
     target = Target("", reader, selection, connect, past_day, memories, given.paths, given.batches)
-    most = shared.flags.connections_per_broker
+    most = shared.flags.connections
     made = make_plans(lambda: shared.get(progress).sender, [target], now_ms, progress, connections=most)
     if "" in made.failures:
         raise made.failures[""]
@@ -181,7 +181,7 @@ def fleet_engine(shared: SharedSpark) -> Iterator[Engine]:
         there = shared.get(progress)
         return there.sender, there.connection
 
-    yield SparkEngine(spark, shared.flags.connections_per_broker)
+    yield SparkEngine(spark, shared.flags.connections)
 
 
 @contextmanager
@@ -239,7 +239,7 @@ def positions_of(
                     now_ms,
                     groups=groups,
                     unread=unread,
-                    connections=flags.connections_per_broker,
+                    connections=flags.connections,
                     progress=progress,
                 )
                 found = stack.enter_context(reading)

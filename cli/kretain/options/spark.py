@@ -9,6 +9,8 @@ from kretain.errors import UsageError
 from kretain.options.common import OptionGroup, option
 
 SPARK = "Spark"
+CONNECTIONS = 2
+"""Per broker, where nothing else is asked for (``retention_cli.engines.spark.packing``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +48,15 @@ class SparkFlags(OptionGroup):
         ),
     ] = None
     connections_per_broker: Annotated[
-        int,
+        int | None,
         option(
             "--connections-per-broker",
             metavar="N",
             min=1,
             panel=SPARK,
-            help="How many tasks may read from one broker at a time.",
+            help="How many tasks may read from one broker at a time. Default: 2.",
         ),
-    ] = 2
+    ] = None
 
     def check(self) -> None:
         """Check that Spark's options are valid, and given only with ``--spark``.
@@ -62,9 +64,14 @@ class SparkFlags(OptionGroup):
         Raises:
             UsageError: ``--spark`` is missing, or a setting is not KEY=VALUE.
         """
-        if not self.spark and (self.spark_conf or self.executor_command_config):
-            raise UsageError("--spark-conf and --executor-command-config need --spark")
+        if not self.spark and (self.spark_conf or self.executor_command_config or self.connections_per_broker):
+            raise UsageError("--spark-conf, --executor-command-config and --connections-per-broker need --spark")
         self.conf()
+
+    @property
+    def connections(self) -> int:
+        """How many tasks may read from one broker at a time."""
+        return CONNECTIONS if self.connections_per_broker is None else self.connections_per_broker
 
     def conf(self) -> dict[str, str]:
         """Return the given Spark settings."""
