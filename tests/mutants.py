@@ -126,6 +126,12 @@ MUTANTS: Final = (
     Mutant("plain: decided ahead by other settings", _PLAIN, "and before[1] is settings", "and True"),
     Mutant("plain: another topic's rule", _PLAIN, "or found[0] is not topic", "or False"),
     Mutant("plain: a rule by other settings", _PLAIN, "or found[1] is not settings", "or False"),
+    Mutant(
+        "Spark: a part that got lost is an empty one",
+        _PARTS,
+        "{*sources} - {one.source for one in parts}",
+        "set[Source]()",
+    ),
     Mutant("Spark: a row is missing", _GATHER, "    if expected != count:", "    if False:"),
     Mutant("Spark: any file is a task's", _GATHER, '_NAME.fullmatch(row["file"]) is None', "False"),
     Mutant(

@@ -218,7 +218,7 @@ def test_a_task_recalls_a_commit_that_is_gone_for_as_long_as_one_process_does(
     """F6: a shared ledger notes once an hour that a group was seen, so it was seen up to an hour later than that."""
     pytest.importorskip("pyarrow")
     from retention_cli.engines.spark.commit_tasks import begun_memory
-    from retention_cli.engines.spark.prepare import groups_of
+    from retention_cli.engines.spark.prepare import groups_of, list_groups
 
     with World(f"R1 @{memories}") as world:
         for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 5, 0)):
@@ -229,6 +229,7 @@ def test_a_task_recalls_a_commit_that_is_gone_for_as_long_as_one_process_does(
             assert isinstance(ledger, Ledger)
             ledger.saw_group("g0", {"a": [(0, 5, 0), (1, 7, 0)]}, now_ms, 0)
             ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 1, 0)
+            list_groups(prepared)
             assert prepared.listing is not None
             monkeypatch.setattr(prepared.target.reader, "coordinators", lambda _names: {})
             task = begun_memory(prepared.job, groups_of(prepared, prepared.listing))

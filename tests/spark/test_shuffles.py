@@ -36,7 +36,7 @@ def queries(session: Any) -> dict[str, Any]:
     outbox = Outbox("/nowhere", "")
     folded = task_rows(session, TASKS).mapInArrow(commit_reader({}, {}, TASKS, TASKS), ddl(READ)).persist()
     commits = CommitsRead(session, {}, TASKS, 2, frames=[folded.where(folded.cluster.isin("c"))])
-    read = slice_reader({}, {}, TASKS)
+    read = slice_reader({}, {}, TASKS, {})
     facts = commits.arrived().mapInArrow(fact_reader(read), ddl(FACTS)).persist()
     folded.unpersist()
     facts.unpersist()

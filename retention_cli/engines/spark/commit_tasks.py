@@ -15,7 +15,7 @@ from retention_cli.engines.spark.connections import Readers
 from retention_cli.engines.spark.frames import ArrowTask
 from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf
 from retention_cli.engines.spark.packing import Piece, Task, task_of
-from retention_cli.engines.spark.parts import cut
+from retention_cli.engines.spark.parts import Source, cut
 from retention_cli.engines.spark.schemas import COMMITS, READ
 from retention_cli.engines.spark.sent import Sent
 from retention_cli.engines.spark.shuffle_keys import keys
@@ -69,6 +69,7 @@ def commit_reader(
     tasks: Sequence[Task],
     readers_of: Sequence[Task],
     *,
+    reading: int = 1,
     rows: bool = False,
 ) -> ArrowTask:
     """Return the task for ``mapInArrow``: from tasks' numbers to ``schemas.READ``.
@@ -78,6 +79,7 @@ def commit_reader(
         groups: their groups.
         tasks: what each of these tasks reads.
         readers_of: what each of the tasks that read partitions does.
+        reading: which reading of these groups it is.
         rows: whether to return the commits, too.
     """
 
@@ -86,13 +88,21 @@ def commit_reader(
             for number in (number for batch in batches for number in batch.column(0).to_pylist()):
                 for piece in tasks[number]:
                     job = jobs[piece.cluster].load()
-                    yield from _read(job, groups[piece.cluster].load(), readers, piece, readers_of, rows=rows)
+                    listed = groups[piece.cluster].load()
+                    yield from _read(job, listed, readers, piece, reading, readers_of, rows=rows)
 
     return run
 
 
 def _read(
-    job: ClusterJob, listed: GroupsOf, readers: Readers, piece: Piece, readers_of: Sequence[Task], *, rows: bool
+    job: ClusterJob,
+    listed: GroupsOf,
+    readers: Readers,
+    piece: Piece,
+    reading: int,
+    readers_of: Sequence[Task],
+    *,
+    rows: bool,
 ) -> Iterator[pa.RecordBatch]:
     groups = listed.of_piece(piece)
     memory = begun_memory(job, listed)
@@ -106,7 +116,7 @@ def _read(
         fold, batches, sink = _begun(job, listed, rows=rows)
         for group in groups:
             sink.fail(group_key(group.kind, group.name), str(error), None)
-    yield from part_batches(fold, job, readers_of)
+    yield from part_batches(fold, job, readers_of, source_of(piece, reading))
     if batches is not None:
         yield from batches.all()
     if memory.seen:
@@ -135,10 +145,17 @@ def _begun(job: ClusterJob, listed: GroupsOf, *, rows: bool) -> tuple[FloorFold,
     return fold, batches, Both(fold, batches)
 
 
-def part_batches(fold: FloorFold, job: ClusterJob, readers_of: Sequence[Task]) -> Iterator[pa.RecordBatch]:
-    """Yield what a fold comes to as batches of ``schemas.READ``, one per task that reads partitions of it."""
+def source_of(piece: Piece, reading: int) -> Source:
+    """Return what the parts of a piece's groups are named after."""
+    return Source(reading, piece.broker, piece.part)
+
+
+def part_batches(
+    fold: FloorFold, job: ClusterJob, readers_of: Sequence[Task], source: Source
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a source's fold comes to as batches of ``schemas.READ``, one per task that reads partitions of it."""
     key = keys(len(readers_of))
-    for task, part in cut(fold, job.places, job.places.tasks(task_of(readers_of))):
+    for task, part in cut(fold, job.places, job.places.tasks(task_of(readers_of)), source):
         yield read_batch(1, cluster=[job.cluster], kind=["part"], task=[task], key=[key[task]], value=[to_bytes(part)])
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.pool import ThreadPool
 from typing import Any, Final
 
 import pyarrow as pa
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.progress import Progress
-from retention_cli.engines.spark.commit_tasks import CommitBatches, commit_reader, part_batches, read_batch
+from retention_cli.engines.spark.commit_tasks import CommitBatches, commit_reader, part_batches, read_batch, source_of
 from retention_cli.engines.spark.frames import as_frame, kept
 from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf
 from retention_cli.engines.spark.packing import GROUPS_A_TASK, PARTITIONS_A_TASK, Task, pack
-from retention_cli.engines.spark.prepare import Prepared, groups_of, list_groups, own_fold
+from retention_cli.engines.spark.parts import CLIENT, Source
+from retention_cli.engines.spark.prepare import CLIENTS, Prepared, groups_of, list_groups, own_fold
 from retention_cli.engines.spark.schemas import COMMITS, READ, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.shuffle_keys import keys
@@ -32,7 +34,8 @@ class CommitsRead:
     """The commits of all clusters (``schemas.READ``), kept by Spark, and how the partitions are read next.
 
     ``jobs`` are the clusters, ``groups`` their groups, ``tasks`` those that read partitions. ``seen`` are the groups
-    that were read, with whether their commits have changed. ``own`` are the client's rows.
+    that were read, with whether their commits have changed. ``own`` are the client's rows. ``sources`` are those of a
+    cluster's parts, of which each of its tasks must get one.
     """
 
     session: Any
@@ -43,6 +46,7 @@ class CommitsRead:
     seen: dict[str, dict[str, bool]] = field(default_factory=dict)
     frames: list[Any] = field(default_factory=list)
     own: list[pa.RecordBatch] = field(default_factory=list)
+    sources: dict[str, set[Source]] = field(default_factory=dict)
 
     def rows(self) -> Any:
         """Return all rows as a frame."""
@@ -97,17 +101,19 @@ def read_commits(
     with contextlib.ExitStack() as stack:
         pending = list(prepared)
         for attempt in range(1, _ATTEMPTS + 1):
-            groups = {one.cluster: groups_of(one, one.listing) for one in pending if one.listing is not None}
+            progress("consumer groups")
+            groups = _listed(pending)
             progress(f"committed offsets of {sum(len(one.groups) for one in groups.values()):,} groups")
-            frame = _read(sender, read, groups, stack, rows=rows)
+            frame, tasks = _read(sender, read, groups, attempt, stack, rows=rows)
             doubtful = [one for one in pending if one.listing is not None and _moved(one)]
             again = doubtful if attempt < _ATTEMPTS else []
-            if frame is not None and (sound := {one.cluster for one in pending if one not in again}):
+            sound = {one.cluster for one in pending if one not in again}
+            if frame is not None and sound:
                 read.frames.append(frame.where(frame.cluster.isin(*sound)))
+            for cluster in sound:
+                theirs = (piece for task in tasks for piece in task if piece.cluster == cluster)
+                read.sources[cluster] = {CLIENT, *(source_of(piece, attempt) for piece in theirs)}
             pending = again
-            for one in pending:
-                one.before = None
-                list_groups(one)
             if not pending:
                 break
         for one in prepared:
@@ -115,20 +121,44 @@ def read_commits(
         yield read
 
 
+def _listed(prepared: Sequence[Prepared]) -> dict[str, GroupsOf]:
+    """Return the groups of each cluster, listed now: of one that first commits later, nothing is read (F1).
+
+    So it is done right before commits are read, and not while Spark starts.
+    """
+
+    def listed(one: Prepared) -> GroupsOf | None:
+        if one.job.partitions:
+            list_groups(one)
+        return None if one.listing is None else groups_of(one, one.listing)
+
+    with ThreadPool(max(1, min(CLIENTS, len(prepared)))) as pool:
+        found = pool.map(listed, prepared, chunksize=1)
+    return {one.cluster: groups for one, groups in zip(prepared, found, strict=True) if groups is not None}
+
+
 def _read(
-    sender: Sender, read: CommitsRead, groups: Mapping[str, GroupsOf], stack: contextlib.ExitStack, *, rows: bool
-) -> Any | None:
+    sender: Sender,
+    read: CommitsRead,
+    groups: Mapping[str, GroupsOf],
+    reading: int,
+    stack: contextlib.ExitStack,
+    *,
+    rows: bool,
+) -> tuple[Any | None, Sequence[Task]]:
     """Have tasks read these groups, by cluster; return the frame of what they return, None if there are no groups.
+
+    The tasks are those that have read them.
 
     Asking for the groups that were read forces all to be read before any log end is. Spark reads a block that it loses
     later again, which is just as safe: a commit is valid when it is read.
     """
     sizes = {at: count for cluster, one in groups.items() for at, count in one.by_coordinator(cluster).items()}
     if not sizes:
-        return None
+        return None, ()
     tasks = pack(sizes, GROUPS_A_TASK, read.connections)
     sent = {cluster: sender.send(one) for cluster, one in groups.items()}
-    reader = commit_reader(read.jobs, sent, tasks, read.tasks, rows=rows)
+    reader = commit_reader(read.jobs, sent, tasks, read.tasks, reading=reading, rows=rows)
     frame = kept(task_rows(sender.session, tasks).mapInArrow(reader, ddl(READ)), stack)
     seen = frame.where("kind = 'memory'").selectExpr("cluster", "`group`", "value IS NOT NULL AS moved")
     for cluster in groups:
@@ -136,7 +166,7 @@ def _read(
     for row in seen.collect():
         read.seen[row["cluster"]][row["group"]] = row["moved"]
     read.groups |= sent
-    return frame
+    return frame, tasks
 
 
 def task_rows(session: Any, tasks: Sequence[Task]) -> Any:
@@ -148,7 +178,7 @@ def _own(one: Prepared, tasks: Sequence[Task], *, rows: bool) -> list[pa.RecordB
     latest = () if one.listing is None else one.listing.latest(one.job.groups)
     batches = CommitBatches(one.job, latest) if rows else None
     fold = own_fold(one, batches)
-    return [*part_batches(fold, one.job, tasks), *(() if batches is None else batches.all())]
+    return [*part_batches(fold, one.job, tasks, CLIENT), *(() if batches is None else batches.all())]
 
 
 def _moved(prepared: Prepared) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.progress import Progress, silent
@@ -29,7 +29,7 @@ from retention_cli.engines.spark.gather import in_order, received
 from retention_cli.engines.spark.jobs import Recalled
 from retention_cli.engines.spark.lost import lost_by_group
 from retention_cli.engines.spark.packing import CONNECTIONS
-from retention_cli.engines.spark.prepare import Prepared, Target, open_memory, prepare
+from retention_cli.engines.spark.prepare import CLIENTS, Prepared, Target, open_memory, prepare
 from retention_cli.engines.spark.remember import remember
 from retention_cli.engines.spark.schemas import DECIDED, FACTS, LIMITS, WRITTEN, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
@@ -40,9 +40,6 @@ from retention_cli.plan.make import plan_of
 from retention_cli.plan.value import Plan
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError
-
-_CLIENTS: Final = 8
-"""How many clusters the client reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +69,12 @@ def make_plans(
     """
     names = ClusterNames([one.name for one in targets])
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPool(max(1, min(_CLIENTS, len(targets)))))  # its threads are daemons
+        pool = stack.enter_context(ThreadPool(max(1, min(CLIENTS, len(targets)))))  # its threads are daemons
         preparing = pool.map_async(lambda one: _prepared(one, now_ms, names), targets, chunksize=1)
         sender = spark()
         if runs_here(sender.session) and not preparing.ready():  # elsewhere executors were asked when Spark was opened
-            check_executors(sender.session, _CLIENTS)  # meanwhile they import what they need
-        progress("topics and groups")
+            check_executors(sender.session, CLIENTS)  # meanwhile they import what they need
+        progress("topics")
         found = dict(zip((one.name for one in targets), preparing.get(), strict=True))
         made = SparkPlans(failures={name: one for name, one in found.items() if not isinstance(one, Prepared)})
         prepared = [one for one in found.values() if isinstance(one, Prepared)]
@@ -155,7 +152,7 @@ def _written(
         else:
             with_ceiling.append(one)
     arrived = with_bases(commits, disks.values())
-    read = slice_reader(commits.jobs, known, commits.tasks)
+    read = slice_reader(commits.jobs, known, commits.tasks, commits.sources)
     scanned = [one for one in disks.values() if one.inventory is not None]
     if not with_ceiling and not scanned:
         return kept_frame(arrived.mapInArrow(plan_writer(read, outbox), ddl(WRITTEN)), stack)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from retention_cli.engines.spark.connections import Readers
 from retention_cli.engines.spark.fact_rows import Row
 from retention_cli.engines.spark.jobs import ClusterJob, Recalled
 from retention_cli.engines.spark.packing import Piece, Task
-from retention_cli.engines.spark.parts import Part, Sum
+from retention_cli.engines.spark.parts import Part, Source, Sum
 from retention_cli.engines.spark.sent import Sent
 from retention_cli.engines.spark.slice_memory import SliceMemory
 from retention_cli.engines.spark.values import from_bytes
@@ -82,9 +82,14 @@ class _Arrived:
 
 
 def slice_reader(
-    jobs: Mapping[str, Sent[ClusterJob]], recalled: Mapping[str, Sent[Recalled]], tasks: Sequence[Task]
+    jobs: Mapping[str, Sent[ClusterJob]],
+    recalled: Mapping[str, Sent[Recalled]],
+    tasks: Sequence[Task],
+    sources: Mapping[str, Collection[Source]],
 ) -> Reading:
     """Return the function that reads slices. What can't be read is unknown, with its reason; nothing is left out.
+
+    Each of a cluster's ``sources`` has sent a part to each task; where one is missing, floors are unknown (F3).
 
     Its rows are those of ``schemas.READ``: for each task a row of kind ``task``, and what its partitions' commits
     come to. Rows of one task must be in one partition of the frame.
@@ -106,7 +111,7 @@ def slice_reader(
                     job, known = jobs[cluster].load(), recalled[cluster].load()
                     here, theirs = of_task.get(cluster, _Arrived()), list(pieces)
                     places = {piece: job.places.of_piece(piece) for piece in theirs}
-                    total = Sum(job.places, np.sort(np.concatenate([*places.values()])), here.parts)
+                    total = Sum(job.places, np.sort(np.concatenate([*places.values()])), here.parts, sources[cluster])
                     for piece, positions in places.items():
                         yield piece, _slices(job, known, readers, total, positions, here.bases)
 

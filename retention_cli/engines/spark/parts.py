@@ -3,6 +3,9 @@
 A fold (:class:`~retention_cli.observe.floors.fold.FloorFold`) is made where commits are read. Of a partition a few
 numbers are sent on, however many groups there are, and whatever is odd about it. Adding up changes nothing: a fold of
 all groups is the same (tests/unit/engines/test_spark_parts.py).
+
+Every source sends one part to every task that reads partitions of its cluster, an empty one if it has nothing to say.
+So a task knows that it has heard of all groups: without the part of a source, its floors are unknown (F3).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from retention_cli.core.model import Reason, TopicPartition
+from retention_cli.engines.spark.packing import NO_BROKER
 from retention_cli.engines.spark.parcels import stretches
 from retention_cli.engines.spark.places import Places
 from retention_cli.observe.floors.fold import NO_COMMIT, NO_HIGHEST, Columns, FloorFold, TopicScope
@@ -22,15 +26,32 @@ _NOBODY: Final = 2**31 - 1
 """The rank of no group: after all others."""
 
 
+class Source(NamedTuple):
+    """Who has read some groups of a cluster: the task for a ``part`` of those that a ``broker`` coordinates.
+
+    Commits are read again where coordinators moved: ``reading`` is which reading it was.
+    """
+
+    reading: int
+    broker: int
+    part: int
+
+
+CLIENT: Final = Source(0, NO_BROKER, 0)
+"""The client, which adds deleted groups and other consumers."""
+
+
 class Part(NamedTuple):
     """What some groups come to, on the partitions of one task.
 
+    ``source`` has read them.
     ``at`` are the positions (:class:`~retention_cli.engines.spark.places.Places`) on which somebody has committed, in
     order. The columns beside it have the lowest and highest commits, and whose they are, as indexes of ``names``.
     ``odd`` is by position, ``failed_topics`` by topic; ``present`` are the required groups that have committed at a
     position (F4).
     """
 
+    source: Source
     at: Any
     low: Any
     low_by: Any
@@ -43,14 +64,12 @@ class Part(NamedTuple):
     failed_topics: Mapping[str, Collection[Reason]]
     present: Mapping[int, Collection[str]]
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it says nothing."""
-        return not (len(self.at) or self.odd or self.failed or self.failed_topics)
 
+def cut(fold: FloorFold, places: Places, task_of: Any, source: Source) -> Iterator[tuple[int, Part]]:
+    """Yield what a source's fold over a whole cluster comes to: a part for each task of ``task_of``.
 
-def cut(fold: FloorFold, places: Places, task_of: Any) -> Iterator[tuple[int, Part]]:
-    """Yield what a fold over a whole cluster comes to, by task. ``task_of`` is the task of each position."""
+    ``task_of`` is the task of each position.
+    """
     at, *columns, names = _columns(fold, places)
     tasks = task_of[at]
     order = np.argsort(tasks, kind="stable")
@@ -64,8 +83,7 @@ def cut(fold: FloorFold, places: Places, task_of: Any) -> Iterator[tuple[int, Pa
         for number in partitions:
             if (position := places.position(topic, number)) is not None:
                 present.setdefault(int(task_of[position]), {}).setdefault(position, []).append(group)
-    everywhere = np.unique(task_of).tolist() if fold.failed or fold.failed_topics else []
-    for task in sorted({*there, *odd, *everywhere}):
+    for task in np.unique(task_of).tolist():
         rows = there.get(task, _NO_ROWS)
         low, low_by, high, high_by, bare = (column[rows] for column in columns)
         used, ranks = np.unique(np.concatenate([low_by, high_by]), return_inverse=True)
@@ -73,6 +91,7 @@ def cut(fold: FloorFold, places: Places, task_of: Any) -> Iterator[tuple[int, Pa
         yield (
             task,
             Part(
+                source,
                 at[rows],
                 *(low, ranks[: len(rows)], high, ranks[len(rows) :], bare),
                 [names[one] for one in used.tolist()],
@@ -103,6 +122,17 @@ def _columns(fold: FloorFold, places: Places) -> tuple[Any, Any, Any, Any, Any, 
     return there, low[there], low_by[there], high[there], high_by[there], bare[there], list(rank)
 
 
+def lost_reason(source: Source) -> Reason:
+    """Return why floors are unknown where a source's part did not arrive (F3)."""
+    if source == CLIENT:
+        text = "positions of deleted groups and of consumers outside Kafka"
+    elif source.broker == NO_BROKER:
+        text = "commits of groups without a coordinator"
+    else:
+        text = f"commits of groups that broker {source.broker} coordinates"
+    return Reason("F3", f"{text} were read, but Spark lost them on their way to this partition: run again")
+
+
 _NO_ROWS: Final = np.zeros(0, np.int64)
 
 
@@ -113,9 +143,12 @@ class Sum:
         places: the cluster's partitions.
         positions: those of the task, in order.
         parts: what the groups of every coordinator come to, and what the client adds to it.
+        sources: those that have sent parts to the task. One that is not among the parts got lost: it may have had the
+            lowest commit of any of the partitions, so all their floors are unknown (F3). A part that arrives twice
+            changes nothing.
     """
 
-    def __init__(self, places: Places, positions: Any, parts: Sequence[Part]) -> None:
+    def __init__(self, places: Places, positions: Any, parts: Sequence[Part], sources: Collection[Source]) -> None:
         self._places = places
         self._positions = positions
         self._names = sorted({name for one in parts for name in one.names})
@@ -123,7 +156,7 @@ class Sum:
         self._low_by, self._high_by = (np.full(len(positions), _NOBODY, np.int32) for _ in range(2))
         self._bare = np.zeros(len(positions), np.uint8)
         self._odd: dict[int, Odd] = {}
-        self._failed: set[Reason] = set()
+        self._failed: set[Reason] = {lost_reason(one) for one in {*sources} - {one.source for one in parts}}
         self._failed_topics: dict[str, set[Reason]] = {}
         self._present: dict[int, set[str]] = {}
         rank = {name: number for number, name in enumerate(self._names)}

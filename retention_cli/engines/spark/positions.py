@@ -16,7 +16,7 @@ from retention_cli.engines.spark.frames import PLACE, ArrowTask, batches_of, kep
 from retention_cli.engines.spark.jobs import ClusterJob
 from retention_cli.engines.spark.packing import CONNECTIONS
 from retention_cli.engines.spark.places import Places
-from retention_cli.engines.spark.prepare import Prepared, Target, list_if_needed, open_memory
+from retention_cli.engines.spark.prepare import Prepared, Target, let_go_of_metadata, open_memory
 from retention_cli.engines.spark.schemas import FLOORS, LOGS, ddl
 from retention_cli.engines.spark.sent import Sender
 from retention_cli.engines.spark.unread import log_row, unread_frame
@@ -51,7 +51,7 @@ def read_positions(
         BrokerError: the cluster's metadata could not be read.
         NothingMatchesError: a TOPIC, or the policy, matches nothing.
     """
-    progress("topics and groups")
+    progress("topics")
     prepared = _prepare(target, now_ms, unread=unread is not None)
     open_memory(prepared)
     prepared.connected()
@@ -59,7 +59,7 @@ def read_positions(
         wanted = bool(groups) or unread is not None
         commits = stack.enter_context(read_commits(sender, [prepared], progress, connections, rows=wanted))
         known = {prepared.cluster: sender.send(prepared.recalled)}
-        read = slice_reader(commits.jobs, known, commits.tasks)
+        read = slice_reader(commits.jobs, known, commits.tasks, commits.sources)
         floors = kept(commits.arrived().mapInArrow(_log_task(read), ddl(LOGS)), stack)
         progress("log ends")
         rows = FrameFloors(floors.select(*FLOORS.names))
@@ -74,7 +74,7 @@ def read_positions(
 
 
 def _prepare(target: Target, now_ms: int, *, unread: bool) -> Prepared:
-    """Read the metadata and list the groups: for every topic shown, whether or not it may be trimmed."""
+    """Read the metadata: for every topic shown, whether or not it may be trimmed."""
     reader, selection = target.reader, target.selection
     metadata = reader.metadata()
     check_matches(selection, metadata.topics.keys())
@@ -95,7 +95,7 @@ def _prepare(target: Target, now_ms: int, *, unread: bool) -> Prepared:
         unread=unread,
     )
     prepared = Prepared(target, selection, metadata, job)
-    list_if_needed(prepared)
+    let_go_of_metadata(prepared)
     return prepared
 
 

@@ -1,8 +1,11 @@
-"""Read a cluster's metadata, settings and list of groups in the client, before the tasks read the rest."""
+"""Read a cluster's metadata, settings and list of groups in the client, before the tasks read the rest.
+
+Metadata and settings are read while Spark starts, the groups are listed right before their commits are read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +40,8 @@ from retention_cli.plan.make import PastDay, with_live
 from retention_cli.policy.disks import needs_disks
 from retention_cli.policy.selection import Selection, check_matches
 
+CLIENTS: Final = 8
+"""How many clusters the client reads at a time."""
 _AGAIN_AFTER_S: Final = 0.5
 _SNAPSHOTS_AT_MOST: Final = 10
 
@@ -129,22 +134,14 @@ def prepare(target: Target, now_ms: int) -> Prepared:
     )
     notes = [*selection.policy.live.notes, *check_matches(selection, metadata.topics.keys())]
     prepared = Prepared(target, selection.decided_alone, metadata, job, notes)
-    list_if_needed(prepared)
+    let_go_of_metadata(prepared)
     return prepared
 
 
-def list_if_needed(prepared: Prepared) -> None:
-    """List the groups unless no topic may be trimmed, and let go of metadata that is not needed any more."""
-    metadata, rules = prepared.metadata, prepared.selection.policy.groups
-    prepared.before = _only(metadata, [OFFSETS_TOPIC])
-    if not prepared.looks_at_disks and not rules.sources:
-        prepared.metadata = _only(metadata, ())
-    if prepared.job.partitions:
-        list_groups(prepared)
-
-
-def _only(metadata: ClusterMetadata, names: Iterable[str]) -> ClusterMetadata:
-    return replace(metadata, topics={name: metadata.topics[name] for name in names if name in metadata.topics})
+def let_go_of_metadata(prepared: Prepared) -> None:
+    """Let go of metadata that is not needed any more."""
+    if not prepared.looks_at_disks and not prepared.selection.policy.groups.sources:
+        prepared.metadata = replace(prepared.metadata, topics={})
 
 
 def open_memory(prepared: Prepared) -> None:
@@ -176,8 +173,7 @@ def list_groups(prepared: Prepared) -> None:
     while True:
         attempts += 1
         try:
-            before = prepared.before or reader.metadata([OFFSETS_TOPIC])
-            prepared.before = before
+            prepared.before = before = reader.metadata([OFFSETS_TOPIC])
             found = list_counted(reader, rules, before, deadline)
         except BrokerError as error:
             found = not_listed(error)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from retention_cli.core.model import Reason, TopicPartition, Unknown
-from retention_cli.engines.spark.parts import Sum, cut
+from retention_cli.engines.spark.parts import CLIENT, Source, Sum, cut
 from retention_cli.engines.spark.places import Places
 from retention_cli.engines.spark.values import from_bytes, to_bytes
 from retention_cli.observe.floors.fold import FloorFold, TopicScope
@@ -31,6 +31,9 @@ PLACES = Places.of(
     EPOCHS,
 )
 SCOPES = PLACES.scopes(EPOCHS, REQUIRE)
+EVERYWHERE = np.arange(len(PLACES))
+ONE_TASK = np.zeros(len(PLACES), np.int32)
+SOURCES = [CLIENT, Source(1, 1, 0), Source(1, 1, 1)]
 
 epochs = st.sampled_from([None, 1, 2, 4, 9])
 commits = st.dictionaries(st.integers(0, 4), st.tuples(st.integers(0, 9) | st.just(2**63 - 1), epochs), max_size=5)
@@ -93,7 +96,7 @@ def test_folds_that_are_cut_and_added_up_are_one_fold(
             tell(part, group)
         if doubtful and number == 0:
             part.fail_all(Reason("F8", "listed in part"))
-        for task, one in cut(part, PLACES, task_of):
+        for task, one in cut(part, PLACES, task_of, SOURCES[number]):
             arrived[task].append(from_bytes(to_bytes(one)))
     for task in range(tasks):
         whole = FloorFold(SCOPES, latest)
@@ -103,7 +106,7 @@ def test_folds_that_are_cut_and_added_up_are_one_fold(
             whole.fail_all(Reason("F8", "listed in part"))
         positions = np.flatnonzero(task_of == task)
         rng.shuffle(arrived[task])
-        total = Sum(PLACES, positions, arrived[task])
+        total = Sum(PLACES, positions, arrived[task], SOURCES[:folds])
         for some in np.array_split(positions, 2):
             tps = PLACES.tps(some)
             assert floors(total.fold(some, SCOPES), tps) == floors(whole, tps)
@@ -120,10 +123,11 @@ def test_a_commit_of_the_largest_number_is_a_commit(first: str) -> None:
             ("g1", "reads" if first == "live" else "gone", {"orders": dict.fromkeys(range(3), (5, 4))}, {}, "", False),
         )
     theirs.add("g2", largest)
-    everything = np.arange(len(PLACES))
-    parts = [one for fold in (others, theirs) for _, one in cut(fold, PLACES, np.zeros(len(PLACES), np.int32))]
+    parts = [
+        one for fold, who in ((others, CLIENT), (theirs, SOURCES[1])) for _, one in cut(fold, PLACES, ONE_TASK, who)
+    ]
     for added in (parts, parts[::-1]):
-        floor = Sum(PLACES, everything, added).fold(everything, SCOPES).floor(tp, 0, 9)
+        floor = Sum(PLACES, EVERYWHERE, added, SOURCES[:2]).fold(EVERYWHERE, SCOPES).floor(tp, 0, 9)
         assert isinstance(floor, Unknown)
         assert [reason.code for reason in floor.reasons] == ["F5"]
     others.add("g2", largest)
@@ -131,13 +135,62 @@ def test_a_commit_of_the_largest_number_is_a_commit(first: str) -> None:
 
 
 @pytest.mark.parametrize(("log_start", "high_watermark"), [(0, 9), (3, 3)])
-def test_of_nobody_there_is_nothing_to_add_up(log_start: int, high_watermark: int) -> None:
-    """F4: a task that hears of no group is told so by a fold of none."""
-    everything = np.arange(len(PLACES))
-    assert list(cut(FloorFold(SCOPES), PLACES, np.zeros(len(PLACES), np.int32))) == []
-    fold = Sum(PLACES, everything, []).fold(everything, SCOPES)
-    for tp in PLACES.tps(everything):
+def test_a_source_without_groups_says_so_to_every_task(log_start: int, high_watermark: int) -> None:
+    """F4: no group at all is an answer, and no answer isn't."""
+    parts = dict(cut(FloorFold(SCOPES), PLACES, np.array([0, 0, 1, 1, 1], np.int32), CLIENT))
+    assert parts.keys() == {0, 1}
+    fold = Sum(PLACES, EVERYWHERE, [parts[0]], [CLIENT]).fold(EVERYWHERE, SCOPES)
+    for tp in PLACES.tps(EVERYWHERE):
         assert fold.floor(tp, log_start, high_watermark) == FloorFold(SCOPES).floor(tp, log_start, high_watermark)
+
+
+@given(groups(), st.integers(1, 3), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_parts_that_get_lost_never_raise_a_floor(
+    drawn: list[tuple[Any, ...]], folds: int, tasks: int, rng: random.Random
+) -> None:
+    """F3: whatever is lost, and whatever arrives twice. Floors of another task's partitions are as they were."""
+    task_of = np.array([rng.randrange(tasks) for _ in range(len(PLACES))], np.int32)
+    arrived: dict[int, list[Any]] = {}
+    for number in range(folds):
+        part = FloorFold(SCOPES)
+        for group in drawn[number::folds]:
+            tell(part, group)
+        for task, one in cut(part, PLACES, task_of, SOURCES[number]):
+            arrived.setdefault(task, []).append(one)
+    for task, parts in arrived.items():
+        positions = np.flatnonzero(task_of == task)
+        tps = PLACES.tps(positions)
+        left = [one for one in parts for _ in range(rng.choice([0, 1, 1, 2]))]
+        whole, found = (
+            floors(Sum(PLACES, positions, some, SOURCES[:folds]).fold(positions, SCOPES), tps) for some in (parts, left)
+        )
+        if {one.source for one in left} == {*SOURCES[:folds]}:
+            assert found == whole
+        else:
+            with_records = [one for at, one in enumerate(found[1:]) if at % 3 != 2]  # see floors
+            assert all(isinstance(one, Unknown) for one in with_records)
+
+
+@pytest.mark.parametrize(
+    ("lost", "text"),
+    [
+        (CLIENT, "positions of deleted groups and of consumers outside Kafka were read, but Spark lost them"),
+        (Source(1, 2, 0), "commits of groups that broker 2 coordinates were read, but Spark lost them"),
+        (Source(2, -1, 0), "commits of groups without a coordinator were read, but Spark lost them"),
+    ],
+)
+def test_a_lost_part_is_named(lost: Source, text: str) -> None:
+    """F3: even if it was empty, and though what another reading of the same groups found is there."""
+    fold = FloorFold(SCOPES)
+    fold.add("g1", {"orders": [(n, 5, None) for n in range(3)]})
+    parts = [one for source in (SOURCES[1], lost._replace(reading=9)) for _, one in cut(fold, PLACES, ONE_TASK, source)]
+    floor = (
+        Sum(PLACES, EVERYWHERE, parts, [SOURCES[1], lost])
+        .fold(EVERYWHERE, SCOPES)
+        .floor(TopicPartition("orders", 0), 0, 9)
+    )
+    assert isinstance(floor, Unknown)
+    assert [(one.code, one.text[: len(text)]) for one in floor.reasons] == [("F3", text)]
 
 
 def test_a_topic_whose_partitions_have_gaps_keeps_its_numbers() -> None:
