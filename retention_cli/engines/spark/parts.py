@@ -145,7 +145,7 @@ class Sum:
         parts: what the groups of every coordinator come to, and what the client adds to it.
         sources: those that have sent parts to the task. One that is not among the parts got lost: it may have had the
             lowest commit of any of the partitions, so all their floors are unknown (F3). A part that arrives twice
-            changes nothing.
+            changes no floor.
     """
 
     def __init__(self, places: Places, positions: Any, parts: Sequence[Part], sources: Collection[Source]) -> None:
