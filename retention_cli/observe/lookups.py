@@ -77,11 +77,6 @@ def look_up(
         for tp, spec, answer in call:
             start, times = facts[tp].log_start, wanted[tp]
             front = spec == ANCIENT_MS and times.front  # G9: the first record's own timestamp decides
-            if type(answer) is Found and spec in times.times and spec not in times.data:  # as nearly always
-                offset, stamp = answer
-                if offset == start or not front:
-                    yield Answered(tp, spec, LookUp(offset, None, stamp))
-                    continue
             if not isinstance(spec, int):
                 yield from _by_newest(facts[tp], tp, times, silent.pop(tp), answer, unsettled)
             elif front and isinstance(answer, (Found, NotFound)) and isinstance(start, int):

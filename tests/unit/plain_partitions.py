@@ -118,3 +118,10 @@ def slices(draw: st.DrawFn) -> tuple[list[PartitionFacts], dict[str, Settings]]:
 BARE = PartitionFacts(
     topic("plain"), 0, 0, 10, 10, Floor(9, "group:a"), {THEN: LookUp(8), ANCIENT_MS: LookUp(0)}, size_bytes=100
 )
+PLAIN = [
+    BARE,
+    BARE._replace(partition=1, floor=Floor(0, "group:a"), lookups={}),
+    BARE._replace(partition=2, lookups={THEN: LookUp(0), ANCIENT_MS: LookUp(0)}),
+    BARE._replace(partition=3, log_start=10, floor=UNKNOWN, lookups={}),
+]
+"""A trim, a floor at the log start, records too young, an empty partition."""

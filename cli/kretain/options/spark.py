@@ -9,8 +9,6 @@ from kretain.errors import UsageError
 from kretain.options.common import OptionGroup, option
 
 SPARK = "Spark"
-CONNECTIONS = 2
-"""Per broker, where nothing else is asked for (``retention_cli.engines.spark.packing``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +69,8 @@ class SparkFlags(OptionGroup):
     @property
     def connections(self) -> int:
         """How many tasks may read from one broker at a time."""
+        from retention_cli.engines.spark.packing import CONNECTIONS
+
         return CONNECTIONS if self.connections_per_broker is None else self.connections_per_broker
 
     def conf(self) -> dict[str, str]:

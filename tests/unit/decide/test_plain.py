@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_cli.core.model import ANCIENT_MS, Floor, LookUp, PartitionFacts, TopicFacts
+from retention_cli.core.model import PartitionFacts, TopicFacts
 from retention_cli.decide import plain as module
 from retention_cli.decide.decision import decide
 from retention_cli.decide.plain import Decider
 from retention_cli.policy.settings import Settings
 from tests.unit.facts import NOW, UNKNOWN, topic
-from tests.unit.plain_partitions import BARE, ODDITIES, R1, SETTINGS, THEN, odd, plain, slices
+from tests.unit.plain_partitions import BARE, ODDITIES, PLAIN, R1, SETTINGS, odd, plain, slices
 
 TP = BARE.tp
 
@@ -69,18 +69,11 @@ def test_a_topic_whose_facts_differ_has_a_rule_of_its_own() -> None:
 
 
 def test_what_is_plain_or_was_decided_ahead_is_not_decided_again(monkeypatch: Any) -> None:
-    """Else all of this would be for nothing: a trim, a floor at the log start, records too young, an empty partition."""
-    young = {THEN: LookUp(0), ANCIENT_MS: LookUp(0)}
-    facts = [
-        BARE,
-        BARE._replace(partition=1, floor=Floor(0, "group:a"), lookups={}),
-        BARE._replace(partition=2, lookups=young),
-        BARE._replace(partition=3, log_start=10, floor=UNKNOWN, lookups={}),
-    ]
+    """Else all of this would be for nothing."""
     held = BARE._replace(partition=4, floor=UNKNOWN)
-    expected = [decide(one, R1, NOW) for one in [*facts, held]]
+    expected = [decide(one, R1, NOW) for one in [*PLAIN, held]]
     decider = Decider(NOW)
     decider.ahead(held.tp, held, R1)
     monkeypatch.setattr(module, "decide", None)
-    assert [decider.decide(one.tp, one, R1) for one in [*facts, held]] == expected
+    assert [decider.decide(one.tp, one, R1) for one in [*PLAIN, held]] == expected
     assert [one.action for one in expected] == ["trim", "keep", "keep", "keep", "hold"]

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from retention_cli.core.model import ANCIENT_MS, Decision, Floor, LookUp, PartitionFacts, TopicFacts
+from retention_cli.core.model import Decision, PartitionFacts, TopicFacts
 from retention_cli.decide.decision import decide
 from retention_cli.engines.spark import decided
 from retention_cli.engines.spark.decided import decided_batch, decisions_batch
 from retention_cli.plan.columns import decision_of
 from retention_cli.policy.settings import Settings
-from tests.unit.facts import NOW, UNKNOWN
-from tests.unit.plain_partitions import BARE, ODDITIES, R1, SETTINGS, THEN, odd, plain, slices
+from tests.unit.facts import NOW
+from tests.unit.plain_partitions import BARE, ODDITIES, PLAIN, R1, SETTINGS, odd, plain, slices
 
 
 def found(batch: Any) -> list[Decision]:
@@ -44,17 +44,10 @@ def test_whatever_is_odd_about_a_partition(oddity: str) -> None:
 
 
 def test_what_is_plain_is_not_decided_one_by_one(monkeypatch: Any) -> None:
-    """Else all of this would be for nothing: a trim, a floor at the log start, records too young, an empty partition."""
-    young = {THEN: LookUp(0), ANCIENT_MS: LookUp(0)}
-    facts = [
-        BARE,
-        BARE._replace(partition=1, floor=Floor(0, "group:a"), lookups={}),
-        BARE._replace(partition=2, lookups=young),
-        BARE._replace(partition=3, log_start=10, floor=UNKNOWN, lookups={}),
-    ]
-    expected = [decide(one, R1, NOW) for one in facts]
+    """Else all of this would be for nothing."""
+    expected = [decide(one, R1, NOW) for one in PLAIN]
     monkeypatch.setattr(decided, "decide", None)
-    assert found(decided_batch(facts, {"plain": R1}, NOW)) == expected
+    assert found(decided_batch(PLAIN, {"plain": R1}, NOW)) == expected
     assert [(one.action, one.trim_to, one.size_bytes) for one in expected] == [
         ("trim", 8, 80),
         ("keep", None, 0),
