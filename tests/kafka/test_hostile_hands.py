@@ -87,6 +87,7 @@ def _children(pid: int) -> list[int]:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(450)
 @pytest.mark.parametrize(
     ("apart_s", "outcomes"),
     [(3, {"trimmed"}), (30, {"unverified", "trimmed", "failed"})],
@@ -98,7 +99,7 @@ def test_a_network_that_parts_during_a_trim(apart_s: int, outcomes: set[str], tm
         pytest.skip("a network namespace needs root, and unshare")
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"}
     command = ["unshare", "--net", sys.executable, "-m", "tests.kafka.parted", str(tmp_path), str(apart_s)]
-    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, timeout=430, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert found["sent"] > 0

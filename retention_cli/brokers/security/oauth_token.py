@@ -148,9 +148,20 @@ def librdkafka_callback(provider: TokenProvider) -> Callback:
 
 
 def kafka_python_provider(provider: TokenProvider) -> Any:
-    """Return kafka-python's ``sasl_oauth_token_provider``."""
-    from kafka.errors import KafkaConnectionError
-    from kafka.net.sasl.oauth import AbstractTokenProvider
+    """Return kafka-python's ``sasl_oauth_token_provider``; from here on, a refused token fails at once."""
+    from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
+    from kafka.net.sasl import register_sasl_mechanism
+    from kafka.net.sasl.oauth import AbstractTokenProvider, SaslMechanismOAuth
+
+    class Bearer(SaslMechanismOAuth):  # type: ignore[misc]
+        def receive(self, auth_bytes: bytes) -> None:
+            # What a broker says after a token is why it refuses it (RFC 7628, 3.2.2). It would say so once more and
+            # hang up; where the second message gets lost, the client connects anew until its time is up.
+            if auth_bytes:
+                raise SaslAuthenticationFailedError("the token was refused")
+            super().receive(auth_bytes)
+
+    register_sasl_mechanism("OAUTHBEARER", Bearer, overwrite=True)
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]
         def token(self) -> str:

@@ -204,7 +204,7 @@ class Wire:
         try:
             return await sent
         except kafka_errors.KafkaError as error:
-            raise _translated(error) from None
+            raise _translated(error, self._settings.mechanism) from None
 
     async def ask_any(self, request_for: Callable[[], Any], deadline: float) -> Any:
         """Ask brokers in turn until one answers. ``request_for`` creates the request anew for each.
@@ -282,7 +282,7 @@ class Wire:
         try:
             connection = await self._manager.get_connection(node)
         except kafka_errors.KafkaError as error:
-            raise _translated(error) from None
+            raise _translated(error, self._settings.mechanism) from None
         return dict(connection.broker_version_data.api_versions)
 
 
@@ -300,16 +300,18 @@ class _Heard(logging.Handler):
         for error in errors:
             if "Unable to bootstrap" not in str(error):  # kretain reports that itself; the cause was logged before
                 given = self._settings
-                self.last = connection_problem(
+                said = connection_problem(
                     error, given.mechanism, tls=given.uses_tls, sends_ours=given.certificate_pem is not None
                 )
-            if isinstance(error, _REFUSED):
-                self.refusal = self.last
+                if isinstance(error, _REFUSED):
+                    self.refusal = said
+                if said != LATE or self.last is None:  # the last attempt's time is up where all ended otherwise
+                    self.last = said
 
 
-def _translated(error: Exception) -> BrokerError:
+def _translated(error: Exception, mechanism: str | None) -> BrokerError:
     if isinstance(error, _REFUSED):
-        return RequestFailedError(connection_problem(error), retriable=False)
+        return RequestFailedError(connection_problem(error, mechanism), retriable=False)
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
         return RequestFailedError("the broker is too old for this request", retriable=False)
     return RequestFailedError(connection_problem(error), retriable=True)

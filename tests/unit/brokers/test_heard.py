@@ -1,0 +1,35 @@
+"""What is said of a cluster that can't be reached: of several attempts, what tells most."""
+
+from __future__ import annotations
+
+import logging
+
+import kafka.errors as kafka_errors
+import pytest
+
+from retention_cli.brokers.security.settings import ConnectionSettings
+from retention_cli.brokers.wire.connections import _Heard
+from retention_cli.brokers.wire.words import LATE
+
+GONE = kafka_errors.KafkaConnectionError("socket disconnected")
+TIME_IS_UP = kafka_errors.KafkaTimeoutError("timed out")
+REFUSED = kafka_errors.SaslAuthenticationFailedError("no")
+
+
+@pytest.mark.parametrize(
+    ("errors", "last", "refused"),
+    [
+        ([TIME_IS_UP], LATE, False),
+        ([GONE, TIME_IS_UP], "socket disconnected", False),
+        ([TIME_IS_UP, GONE], "socket disconnected", False),
+        ([GONE, REFUSED, TIME_IS_UP], "did not accept the user", True),
+    ],
+    ids=["late", "the last is late", "the first is late", "refused"],
+)
+def test_a_last_attempt_whose_time_is_up_hides_no_reason(errors: list[Exception], last: str, refused: bool) -> None:
+    heard = _Heard(ConnectionSettings("h:1"))
+    for error in errors:
+        heard.emit(logging.LogRecord("kafka", logging.ERROR, "", 0, "%s", (error,), None))
+    assert heard.last is not None
+    assert last in heard.last
+    assert (heard.refusal is not None) is refused
