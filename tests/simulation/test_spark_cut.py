@@ -11,7 +11,7 @@ import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found
-from retention_cli.core.model import Unknown
+from retention_cli.core.model import Floor, TopicPartition, Unknown
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.memory.interface import LogNow
@@ -237,3 +237,43 @@ def test_a_task_recalls_a_commit_that_is_gone_for_as_long_as_one_process_does(
                 since_ms = now_ms + after_ms
                 found = ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms)
                 assert task.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms) == found
+
+
+@pytest.mark.parametrize("memories", ["one", "cluster"])
+@pytest.mark.parametrize("gone", ["the group", "its commits on the topic"])
+def test_a_group_that_another_run_has_seen_come_and_go_while_spark_starts_counts(memories: str, gone: str) -> None:
+    """F6: the ledger is opened before Spark is up, and groups are listed after: in between are minutes."""
+    pytest.importorskip("pyarrow")
+    from retention_cli.engines.spark.commit_tasks import begun_memory
+    from retention_cli.engines.spark.commits import _listed
+    from retention_cli.engines.spark.prepare import own_fold
+    from retention_cli.observe.floors.fold import FloorFold
+    from retention_cli.observe.floors.recall import Recall
+
+    with World(f"R1 @{memories}") as world:
+        for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 4, 1)):
+            world.apply(step)
+        one, other = world.operators[0], 1
+        with _opened(world, one) as prepared, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(prepared.target.reader, "coordinators", lambda _names: {})
+            for step in (("read", 1, 0, 1, 1), ("plan", other, 0)):
+                world.apply(step)
+            slow = world.kafka.groups["g1"]
+            [(tp, (offset, _epoch))] = slow.commits.items()
+            slow.commits[("elsewhere", 0)] = (1, 0)
+            world.apply(("delete_group", 1) if gone == "the group" else ("delete_offsets", 1, 0))
+            assert tp not in slow.commits or gone == "the group"
+            [listed] = _listed([prepared]).values()
+            fold = own_fold(prepared)
+            task, rules = begun_memory(prepared.job, listed), prepared.job.groups
+            recall = Recall(task, rules, one.clock.wall_ms())
+            for name, group in world.kafka.groups.items():
+                commits: dict[str, list[tuple[int, int, int | None]]] = {}
+                for (topic, number), (at, epoch) in group.commits.items():
+                    commits.setdefault(topic, []).append((number, at, epoch))
+                recall.complete(fold, name, commits)
+                fold.add(name, commits)
+            floor = fold.floor(TopicPartition(*tp), 0, 10)
+    assert isinstance(fold, FloorFold)
+    assert isinstance(floor, Floor)
+    assert (floor.offset, floor.by) == (offset, "group:g1")
