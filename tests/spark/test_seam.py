@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retention_cli.engines.spark import engine
 from retention_cli.engines.spark.commits import CommitsRead
 from retention_cli.engines.spark.engine import make_plans
-from retention_cli.engines.spark.prepare import Target
-from retention_cli.memory.interface import Memory
+from retention_cli.engines.spark.prepare import Prepared, Target, open_memory
 from retention_cli.memory.stores import Memories
+from retention_cli.plan.value import Plan
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
 from tests.spark.engines import Engines, past_day, reasons_of
 
@@ -52,21 +55,42 @@ def test_a_group_that_first_commits_while_spark_starts_counts(engines: Engines) 
     topic = world.topic()
     world.produce(topic, [5 * HOUR] * 10)
     world.commit(f"{topic}-quick", topic, 8)
+    [decision] = _planned(engines, topic, lambda: world.commit(f"{topic}-new", topic, 2)).decisions
+    assert (decision.trim_to, decision.min_commit_by) == (2, f"group:{topic}-new")
+
+
+def test_a_group_that_another_run_has_seen_come_and_go_while_spark_starts_counts(engines: Engines) -> None:
+    """F6: it is in no listing, and was in no ledger when this process opened it."""
+    world, others = engines.world, replace(engines, local_state="spark")
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 10)
+    world.commit(f"{topic}-quick", topic, 8)
+
+    def meanwhile() -> None:
+        world.commit(f"{topic}-new", topic, 2)
+        assert others.local(consumed(topic), now_ms()).decisions[0].trim_to == 2
+        world.delete_group(f"{topic}-new")
+
+    [decision] = _planned(engines, topic, meanwhile).decisions
+    assert (decision.trim_to, decision.min_commit_by) == (2, f"group:{topic}-new")
+
+
+def _planned(engines: Engines, topic: str, meanwhile: Callable[[], None]) -> Plan:
+    """Return a plan by Spark, which starts slowly: this happens after the client has opened its ledger."""
     prepared = threading.Event()
 
-    class Opened(Memories):
-        def __call__(self, cluster: str) -> Memory:
-            prepared.set()
-            return super().__call__(cluster)
+    def opened(one: Prepared) -> None:
+        open_memory(one)
+        prepared.set()
 
     def spark() -> Any:
         assert prepared.wait(60)
-        world.commit(f"{topic}-new", topic, 2)
+        meanwhile()
         return engines.sender
 
-    with reader_for(world.bootstrap) as reader:
-        selection, memories = world.selection(consumed(topic)), Opened(engines.folder / "spark")
+    with reader_for(engines.world.bootstrap) as reader, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "open_memory", opened)
+        selection, memories = engines.world.selection(consumed(topic)), Memories(engines.folder / "spark")
         made = make_plans(spark, [Target("", reader, selection, engines.connection, past_day, memories)], now_ms())
     memories.close()
-    [decision] = made.plans[""].decisions
-    assert (decision.trim_to, decision.min_commit_by) == (2, f"group:{topic}-new")
+    return made.plans[""]
