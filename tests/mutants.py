@@ -33,6 +33,7 @@ _POSITIONS: Final = "observe/floors/sources/positions.py"
 _REPLICA: Final = "observe/floors/sources/replica.py"
 _PROOF: Final = "observe/floors/sources/proof.py"
 _WALK: Final = "engines/spark/walk_slabs.py"
+_PREPARE: Final = "engines/spark/prepare.py"
 _REMEMBER: Final = "engines/spark/remember.py"
 
 MUTANTS: Final = (
@@ -137,6 +138,24 @@ MUTANTS: Final = (
     Mutant(
         "Spark: unproven memories are kept", _REMEMBER, "        if isinstance(proven, Unknown):", "        if False:"
     ),
+    Mutant(
+        "Spark: what others saw since is let be",
+        _PREPARE,
+        "            open_memory(prepared)\n    except",
+        "            pass\n    except",
+    ),
+    Mutant(
+        "Spark: a ledger that is lost since is let be",
+        _PREPARE,
+        '"F6", str(error)), "no")',
+        '"F6", str(error)), "no")\n        prepared.doubt = None',
+    ),
+    Mutant(
+        "shared ledger: others are not asked again",
+        "memory/cluster_ledger.py",
+        "        if self._synced:\n            try:\n                self._sync()\n            except",
+        "        if self._synced:\n            try:\n                pass\n            except",
+    ),
     Mutant("Spark: a group is not seen again", _REMEMBER, "            ledger.saw_again(", "            bool("),
     Mutant("R6: the walk reaches too little", "disks/solve/steps.py", "upto >= remaining[disk]", "upto > 0"),
     Mutant(
@@ -218,6 +237,7 @@ NEAREST: Final = {
     "disks/": ("tests/kafka/test_disks.py", "tests/kafka/test_observe.py"),
     "plan/": ("tests/kafka/test_trim.py",),
     "audit/": ("tests/kafka/test_who_deleted.py",),
+    "engines/spark/prepare": ("tests/simulation/test_spark_cut.py", "tests/spark/test_seam.py"),
     "engines/spark/remember": ("tests/simulation/test_spark_cut.py", "tests/spark/test_local.py"),
     "engines/spark/walk": ("tests/spark/test_segment_rules.py",),
     "engines/spark/inventory": ("tests/spark/test_segment_rules.py",),

@@ -92,6 +92,15 @@ class ClusterLedger(DocumentLedger):
         self._begun = True
         super().begin(topic_ids)
 
+    def told_more(self) -> bool:
+        """Return whether :meth:`begin` would read what others have written since, or could not read it."""
+        if self._synced:
+            try:
+                self._sync()
+            except SharedTopicError:
+                return True
+        return super().told_more()
+
     def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
         """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
         return super().saw_group(name, commits, now_ms, since_ms - self.slack_ms)

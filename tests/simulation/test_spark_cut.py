@@ -11,14 +11,16 @@ import pytest
 
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.log_offsets import Answer, Found
-from retention_cli.core.model import Floor, TopicPartition, Unknown
+from retention_cli.core.model import Floor, Maybe, TopicPartition, Unknown
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut
+from retention_cli.memory.shared_topic import SharedTopicError
 from tests.simulation.runs import memories_of, reading_of, selection_of
 from tests.simulation.scene import Operator
+from tests.simulation.shared import SimSharedTopic
 from tests.simulation.test_untold import CUT
 from tests.simulation.world import World
 
@@ -239,41 +241,67 @@ def test_a_task_recalls_a_commit_that_is_gone_for_as_long_as_one_process_does(
                 assert task.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms) == found
 
 
+def _floor_once_listed(world: World, prepared: Prepared) -> Maybe[Floor]:
+    """Return the floor of the first partition from groups that are listed now, as a Spark run and its tasks fold it."""
+    from retention_cli.engines.spark.commit_tasks import begun_memory
+    from retention_cli.engines.spark.commits import _listed
+    from retention_cli.engines.spark.prepare import own_fold
+    from retention_cli.observe.floors.recall import Recall
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepared.target.reader, "coordinators", lambda _names: {})
+        listed = _listed([prepared])
+    fold = own_fold(prepared)
+    for one in listed.values():
+        recall = Recall(begun_memory(prepared.job, one), prepared.job.groups, world.operators[0].clock.wall_ms())
+        for name, group in world.kafka.groups.items():
+            commits: dict[str, list[tuple[int, int, int | None]]] = {}
+            for (topic, number), (offset, epoch) in group.commits.items():
+                commits.setdefault(topic, []).append((number, offset, epoch))
+            recall.complete(fold, name, commits)
+            fold.add(name, commits)
+    return fold.floor(TopicPartition("a", 0), 0, 99)
+
+
 @pytest.mark.parametrize("memories", ["one", "cluster"])
 @pytest.mark.parametrize("gone", ["the group", "its commits on the topic"])
 def test_a_group_that_another_run_has_seen_come_and_go_while_spark_starts_counts(memories: str, gone: str) -> None:
     """F6: the ledger is opened before Spark is up, and groups are listed after: in between are minutes."""
     pytest.importorskip("pyarrow")
-    from retention_cli.engines.spark.commit_tasks import begun_memory
-    from retention_cli.engines.spark.commits import _listed
-    from retention_cli.engines.spark.prepare import own_fold
-    from retention_cli.observe.floors.fold import FloorFold
-    from retention_cli.observe.floors.recall import Recall
-
     with World(f"R1 @{memories}") as world:
         for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 4, 1)):
             world.apply(step)
-        one, other = world.operators[0], 1
-        with _opened(world, one) as prepared, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(prepared.target.reader, "coordinators", lambda _names: {})
-            for step in (("read", 1, 0, 1, 1), ("plan", other, 0)):
-                world.apply(step)
-            slow = world.kafka.groups["g1"]
-            [(tp, (offset, _epoch))] = slow.commits.items()
-            slow.commits[("elsewhere", 0)] = (1, 0)
+        with _opened(world, world.operators[0]) as prepared:
+            world.apply(("read", 1, 0, 1, 1))
+            world.apply(("plan", 1, 0))
+            slow = world.kafka.groups["g1"].commits
+            assert slow == {("a", 0): (2, 0)}
+            slow["elsewhere", 0] = (1, 0)
             world.apply(("delete_group", 1) if gone == "the group" else ("delete_offsets", 1, 0))
-            assert tp not in slow.commits or gone == "the group"
-            [listed] = _listed([prepared]).values()
-            fold = own_fold(prepared)
-            task, rules = begun_memory(prepared.job, listed), prepared.job.groups
-            recall = Recall(task, rules, one.clock.wall_ms())
-            for name, group in world.kafka.groups.items():
-                commits: dict[str, list[tuple[int, int, int | None]]] = {}
-                for (topic, number), (at, epoch) in group.commits.items():
-                    commits.setdefault(topic, []).append((number, at, epoch))
-                recall.complete(fold, name, commits)
-                fold.add(name, commits)
-            floor = fold.floor(TopicPartition(*tp), 0, 10)
-    assert isinstance(fold, FloorFold)
+            floor = _floor_once_listed(world, prepared)
     assert isinstance(floor, Floor)
-    assert (floor.offset, floor.by) == (offset, "group:g1")
+    assert (floor.offset, floor.by) == (2, "group:g1")
+
+
+@pytest.mark.parametrize("memories", ["one", "cluster"])
+def test_a_ledger_that_can_not_be_read_any_more_once_spark_is_up_holds(
+    memories: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: what another run has written since is unknown."""
+    pytest.importorskip("pyarrow")
+    with World(f"R1 @{memories}") as world:
+        for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 4, 1)):
+            world.apply(step)
+        with _opened(world, world.operators[0]) as prepared:
+            if memories == "cluster":
+
+                def lost(_topic: SimSharedTopic) -> None:
+                    raise SharedTopicError("timed out")
+
+                monkeypatch.setattr(SimSharedTopic, "extent", lost)
+            else:
+                assert isinstance(prepared.memory, Ledger)
+                prepared.memory.db.execute("DROP TABLE meta")
+            floor = _floor_once_listed(world, prepared)
+    assert isinstance(floor, Unknown)
+    assert [reason.code for reason in floor.reasons] == ["F6"]

@@ -17,7 +17,7 @@ from retention_cli.engines.spark.frames import as_frame, kept
 from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf
 from retention_cli.engines.spark.packing import GROUPS_A_TASK, PARTITIONS_A_TASK, Task, pack
 from retention_cli.engines.spark.parts import CLIENT, Source
-from retention_cli.engines.spark.prepare import CLIENTS, Prepared, groups_of, list_groups, own_fold
+from retention_cli.engines.spark.prepare import CLIENTS, Prepared, groups_of, list_groups, own_fold, recall_again
 from retention_cli.engines.spark.schemas import COMMITS, READ, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.shuffle_keys import keys
@@ -124,12 +124,14 @@ def read_commits(
 def _listed(prepared: Sequence[Prepared]) -> dict[str, GroupsOf]:
     """Return the groups of each cluster, listed now: of one that first commits later, nothing is read (F1).
 
-    So it is done right before commits are read, and not while Spark starts.
+    So it is done right before commits are read, and not while Spark starts. What is remembered of groups is as of then,
+    too: one that came and went since is remembered by those who saw it (F6).
     """
 
     def listed(one: Prepared) -> GroupsOf | None:
         if one.job.partitions:
             list_groups(one)
+            recall_again(one)
         return None if one.listing is None else groups_of(one, one.listing)
 
     with ThreadPool(max(1, min(CLIENTS, len(prepared)))) as pool:

@@ -165,6 +165,19 @@ def open_memory(prepared: Prepared) -> None:
     raise StateError("the ledger is written by other runs all the time: run again")
 
 
+def recall_again(prepared: Prepared) -> None:
+    """Recall what others have written to the ledger by now; call it once groups are listed.
+
+    A group that another run has seen since the ledger was opened, and that is gone by now, is in no listing and counts
+    (F6). If the ledger can't be read any more, every floor is unknown.
+    """
+    try:
+        if isinstance(memory := prepared.memory, Ledger) and memory.told_more():
+            open_memory(prepared)
+    except StateError as error:
+        prepared.listing, prepared.doubt = None, Doubt(Reason("F6", str(error)), "no")
+
+
 def list_groups(prepared: Prepared) -> None:
     """List the groups that count, and retry while that may help; set ``doubt`` if the listing stays incomplete."""
     reader, rules = prepared.target.reader, prepared.selection.policy.groups
