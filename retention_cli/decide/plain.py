@@ -37,6 +37,7 @@ def plain_rule(one: PartitionFacts, settings: Settings, now_ms: int) -> PlainRul
     guards = {guard.code for guard in GUARDS if guard.applies("R1", settings)}
     if (
         after_ms is None
+        or after_ms >= now_ms  # no record is older, whatever a look-up says
         or on != ["R1"]
         or not guards <= _KNOWN_GUARDS
         or settings.unsettled is not None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retention_cli.core.model import PartitionFacts, TopicFacts
+from retention_cli.core.model import LookUp, PartitionFacts, TopicFacts
 from retention_cli.decide import plain as module
 from retention_cli.decide.decision import decide
 from retention_cli.decide.plain import Decider
@@ -59,6 +60,15 @@ def test_what_was_decided_ahead_counts_for_the_very_same_settings_alone(chosen: 
     decider = Decider(NOW)
     decider.ahead(TP, BARE, R1)
     assert decider.decide(TP, BARE, chosen) == decide(BARE, chosen, NOW)
+
+
+@pytest.mark.parametrize("cutoff", [0, -5])
+def test_no_record_is_older_than_1970(cutoff: int) -> None:
+    """To a broker −1 is the end of the log: an answer at such a time is none of a record's time."""
+    chosen = replace(R1, consumed_after_ms=NOW - cutoff)
+    one = BARE._replace(lookups={**BARE.lookups, cutoff: LookUp(8)})
+    assert Decider(NOW).decide(TP, one, chosen) == decide(one, chosen, NOW)
+    assert decide(one, chosen, NOW).action == "keep"
 
 
 def test_a_topic_whose_facts_differ_has_a_rule_of_its_own() -> None:
