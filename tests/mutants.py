@@ -156,6 +156,12 @@ MUTANTS: Final = (
         "        if self._synced:\n            try:\n                self._sync()\n            except",
         "        if self._synced:\n            try:\n                pass\n            except",
     ),
+    Mutant(
+        "Spark: what was read before a move is let be",
+        "engines/spark/remember.py",
+        "            ledger.saw_group(name, commits, read_ms, since_ms)\n",
+        "            pass\n",
+    ),
     Mutant("Spark: a group is not seen again", _REMEMBER, "            ledger.saw_again(", "            bool("),
     Mutant("R6: the walk reaches too little", "disks/solve/steps.py", "upto >= remaining[disk]", "upto > 0"),
     Mutant(
@@ -237,8 +243,16 @@ NEAREST: Final = {
     "disks/": ("tests/kafka/test_disks.py", "tests/kafka/test_observe.py"),
     "plan/": ("tests/kafka/test_trim.py",),
     "audit/": ("tests/kafka/test_who_deleted.py",),
-    "engines/spark/prepare": ("tests/simulation/test_spark_cut.py", "tests/spark/test_seam.py"),
-    "engines/spark/remember": ("tests/simulation/test_spark_cut.py", "tests/spark/test_local.py"),
+    "engines/spark/prepare": (
+        "tests/simulation/test_spark_cut.py",
+        "tests/simulation/test_spark_runs.py",
+        "tests/spark/test_seam.py",
+    ),
+    "engines/spark/remember": (
+        "tests/simulation/test_spark_cut.py",
+        "tests/simulation/test_spark_runs.py",
+        "tests/spark/test_local.py",
+    ),
     "engines/spark/walk": ("tests/spark/test_segment_rules.py",),
     "engines/spark/inventory": ("tests/spark/test_segment_rules.py",),
     "engines/spark/": ("tests/spark/test_local.py",),

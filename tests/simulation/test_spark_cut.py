@@ -244,13 +244,13 @@ def test_a_task_recalls_a_commit_that_is_gone_for_as_long_as_one_process_does(
 def _floor_once_listed(world: World, prepared: Prepared) -> Maybe[Floor]:
     """Return the floor of the first partition from groups that are listed now, as a Spark run and its tasks fold it."""
     from retention_cli.engines.spark.commit_tasks import begun_memory
-    from retention_cli.engines.spark.commits import _listed
+    from retention_cli.engines.spark.commits import listed_now
     from retention_cli.engines.spark.prepare import own_fold
     from retention_cli.observe.floors.recall import Recall
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepared.target.reader, "coordinators", lambda _names: {})
-        listed = _listed([prepared])
+        listed = listed_now([prepared])
     fold = own_fold(prepared)
     for one in listed.values():
         recall = Recall(begun_memory(prepared.job, one), prepared.job.groups, world.operators[0].clock.wall_ms())

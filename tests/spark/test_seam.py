@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
-from retention_cli.engines.spark import engine
+from retention_cli.brokers.metadata import ClusterMetadata
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.core.model import Reason
+from retention_cli.engines.spark import commits, engine
 from retention_cli.engines.spark.commits import CommitsRead
 from retention_cli.engines.spark.engine import make_plans
 from retention_cli.engines.spark.prepare import Prepared, Target, open_memory
 from retention_cli.memory.stores import Memories
+from retention_cli.observe.floors.kafka_groups import Doubt, changed_since
 from retention_cli.plan.value import Plan
 from tests.kafka.world import HOUR, World, consumed, now_ms, reader_for
 from tests.spark.engines import Engines, past_day, reasons_of
@@ -73,6 +77,30 @@ def test_a_group_that_another_run_has_seen_come_and_go_while_spark_starts_counts
 
     [decision] = _planned(engines, topic, meanwhile).decisions
     assert (decision.trim_to, decision.min_commit_by) == (2, f"group:{topic}-new")
+
+
+def test_a_group_that_is_gone_when_commits_are_read_again_counts(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F6: coordinators have moved (F9), and this run itself has seen it before."""
+    world = engines.world
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 10)
+    world.commit(f"{topic}-quick", topic, 8)
+    world.commit(f"{topic}-slow", topic, 2)
+    checked: list[ClusterMetadata] = []
+
+    def moved_once(reader: ClusterReader, before: ClusterMetadata) -> Doubt | None:
+        checked.append(before)
+        if len(checked) > 1:
+            return changed_since(reader, before)
+        world.delete_group(f"{topic}-slow")
+        return Doubt(Reason("F9", "moved"), "while patience lasts")
+
+    monkeypatch.setattr(commits, "changed_since", moved_once)
+    plan = engines.spark(consumed(topic), now_ms())
+    assert (plan.decisions[0].action, len(checked)) == ("hold", 2)
+    assert f"{topic}-slow is gone since it committed 2 here" in reasons_of(plan, topic)
 
 
 def _planned(engines: Engines, topic: str, meanwhile: Callable[[], None]) -> Plan:

@@ -89,12 +89,12 @@ def commit_reader(
                 for piece in tasks[number]:
                     job = jobs[piece.cluster].load()
                     listed = groups[piece.cluster].load()
-                    yield from _read(job, listed, readers, piece, reading, readers_of, rows=rows)
+                    yield from read_piece(job, listed, readers, piece, reading, readers_of, rows=rows)
 
     return run
 
 
-def _read(
+def read_piece(
     job: ClusterJob,
     listed: GroupsOf,
     readers: Readers,
@@ -104,6 +104,7 @@ def _read(
     *,
     rows: bool,
 ) -> Iterator[pa.RecordBatch]:
+    """Yield what one piece of the groups comes to, as batches of ``schemas.READ``; see :func:`commit_reader`."""
     groups = listed.of_piece(piece)
     memory = begun_memory(job, listed)
     fold, batches, sink = _begun(job, listed, rows=rows)

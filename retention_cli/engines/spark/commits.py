@@ -74,10 +74,14 @@ class CommitsRead:
 
     def seen_groups(self, cluster: str) -> Iterator[tuple[str, bytes | None]]:
         """Yield the groups of a cluster that were read, with the commits of those that have changed."""
+        return self.seen_in(self.rows(), cluster)
+
+    def seen_in(self, rows: Any, cluster: str) -> Iterator[tuple[str, bytes | None]]:
+        """Yield the same of these rows alone: those of the reading that was the last of the cluster."""
         seen = self.seen.get(cluster, {})
         yield from ((group, None) for group, moved in seen.items() if not moved)
         if any(seen.values()):
-            rows = self.rows().where("kind = 'memory' and value is not null")
+            rows = rows.where("kind = 'memory' and value is not null")
             for row in rows.where(rows.cluster == cluster).select("group", "value").collect():
                 yield row["group"], row["value"]
 
@@ -102,10 +106,10 @@ def read_commits(
         pending = list(prepared)
         for attempt in range(1, _ATTEMPTS + 1):
             progress("consumer groups")
-            groups = _listed(pending)
+            groups = listed_now(pending)
             progress(f"committed offsets of {sum(len(one.groups) for one in groups.values()):,} groups")
             frame, tasks = _read(sender, read, groups, attempt, stack, rows=rows)
-            doubtful = [one for one in pending if one.listing is not None and _moved(one)]
+            doubtful = [one for one in pending if one.listing is not None and coordinators_moved(one)]
             again = doubtful if attempt < _ATTEMPTS else []
             sound = {one.cluster for one in pending if one not in again}
             if frame is not None and sound:
@@ -117,11 +121,11 @@ def read_commits(
             if not pending:
                 break
         for one in prepared:
-            read.own += _own(one, read.tasks, rows=rows)
+            read.own += own_parts(one, read.tasks, rows=rows)
         yield read
 
 
-def _listed(prepared: Sequence[Prepared]) -> dict[str, GroupsOf]:
+def listed_now(prepared: Sequence[Prepared]) -> dict[str, GroupsOf]:
     """Return the groups of each cluster, listed now: of one that first commits later, nothing is read (F1).
 
     So it is done right before commits are read, and not while Spark starts. What is remembered of groups is as of then,
@@ -156,6 +160,7 @@ def _read(
     later again, which is just as safe: a commit is valid when it is read.
     """
     sizes = {at: count for cluster, one in groups.items() for at, count in one.by_coordinator(cluster).items()}
+    read.seen |= {cluster: {} for cluster in groups}
     if not sizes:
         return None, ()
     tasks = pack(sizes, GROUPS_A_TASK, read.connections)
@@ -163,8 +168,6 @@ def _read(
     reader = commit_reader(read.jobs, sent, tasks, read.tasks, reading=reading, rows=rows)
     frame = kept(task_rows(sender.session, tasks).mapInArrow(reader, ddl(READ)), stack)
     seen = frame.where("kind = 'memory'").selectExpr("cluster", "`group`", "value IS NOT NULL AS moved")
-    for cluster in groups:
-        read.seen[cluster] = {}
     for row in seen.collect():
         read.seen[row["cluster"]][row["group"]] = row["moved"]
     read.groups |= sent
@@ -176,14 +179,15 @@ def task_rows(session: Any, tasks: Sequence[Task]) -> Any:
     return session.range(0, len(tasks), 1, len(tasks))
 
 
-def _own(one: Prepared, tasks: Sequence[Task], *, rows: bool) -> list[pa.RecordBatch]:
+def own_parts(one: Prepared, tasks: Sequence[Task], *, rows: bool) -> list[pa.RecordBatch]:
+    """Return what the client adds to the groups that tasks read, as batches of ``schemas.READ``."""
     latest = () if one.listing is None else one.listing.latest(one.job.groups)
     batches = CommitBatches(one.job, latest) if rows else None
     fold = own_fold(one, batches)
     return [*part_batches(fold, one.job, tasks, CLIENT), *(() if batches is None else batches.all())]
 
 
-def _moved(prepared: Prepared) -> bool:
+def coordinators_moved(prepared: Prepared) -> bool:
     """Return whether coordinators moved since the listing; ``doubt`` is set if they did, or if that is unknown."""
     assert prepared.before is not None  # noqa: S101  (every listing sets it)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -105,26 +105,40 @@ def remember(
             _remember_chunk(one, chunk, logs)
         note_create_time(one)
         ledger.saw_topics({topic_id: name for name, topic_id in one.job.topic_ids.items() if name in one.job.settings})
-        now_ms = SYSTEM.wall_ms()
-        since_ms, waiting = now_ms - one.job.groups.remember_ms, 0
-        before: Mapping[str, KnownGroup] | None = None
-        for name, raw in groups:
-            if raw is None:
-                ledger.saw_again(name, now_ms)
-                continue
-            read_ms, commits = commits_from_bytes(raw)
-            if ledger.others_wrote:
-                before = known() if before is None else before
-                there = before.get(name)
-                ledger.saw_group_earlier(name, commits, read_ms, None if there is None else there[2:])
-            else:
-                ledger.saw_group(name, commits, read_ms, since_ms)
-            waiting += len(raw)
+        waiting = 0
+        for size in saw_groups(one, groups, known):
+            waiting += size
             if waiting > _JUDGED_BYTES and not logs.cuts:  # a cut is judged for all groups at once
                 ledger.judge(logs.get, logs.topics, ())
                 waiting = 0
         ledger.judge(logs.get, logs.topics, logs.cuts)
         memories.save(SYSTEM.wall_ms())
+
+
+def saw_groups(
+    one: Prepared, groups: Iterable[tuple[str, bytes | None]], known: Callable[[], Mapping[str, KnownGroup]]
+) -> Iterator[int]:
+    """Note groups that tasks have read, and their commits; yield the compressed bytes of each. Nothing is saved.
+
+    The arguments are those of :func:`remember`.
+    """
+    ledger, now_ms = one.memory, SYSTEM.wall_ms()
+    if not isinstance(ledger, Ledger):
+        return
+    since_ms = now_ms - one.job.groups.remember_ms
+    before: Mapping[str, KnownGroup] | None = None
+    for name, raw in groups:
+        if raw is None:
+            ledger.saw_again(name, now_ms)
+            continue
+        read_ms, commits = commits_from_bytes(raw)
+        if ledger.others_wrote:
+            before = known() if before is None else before
+            there = before.get(name)
+            ledger.saw_group_earlier(name, commits, read_ms, None if there is None else there[2:])
+        else:
+            ledger.saw_group(name, commits, read_ms, since_ms)
+        yield len(raw)
 
 
 def _remember_chunk(one: Prepared, chunk: Any, logs: Logs) -> None:

@@ -1,0 +1,86 @@
+"""Plans over Spark, request by request: they are those of this process, whatever happened before or in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from tests.simulation.runs import memories_of, planned, reading_of
+from tests.simulation.scene import Operator
+from tests.simulation.sequences import sequence_of
+from tests.simulation.world import World
+
+pytest.importorskip("pyarrow")
+
+_NOT_OF_ONE_MOMENT: Final = frozenset(("fail", "lose_delete", "deposed", "loading", "unstable", "clock", "forget"))
+"""Steps of which the first of two runs has what the second has not: a request that fails, time that passes."""
+_CHANGES: Final = ("produce", "read", "plan", "trim", "elect", "recreate", "late", "seek", "time", "delete_group")
+
+Rows = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.simulation.spark_runs import simulate_tasks
+
+    simulate_tasks(monkeypatch)
+
+
+def _by_spark(world: World, one: Operator) -> Rows:
+    from tests.simulation.spark_runs import TaskReader, spark_plan
+
+    reader = TaskReader(world.kafka, world.hub, one.clock)
+    with closing(memories_of(world, one)) as memories:
+        return spark_plan(world, one, reader, memories)
+
+
+def _here(world: World, one: Operator) -> Rows:
+    from retention_cli.engines.spark.decided import decisions_batch
+
+    reading, reader = reading_of(world, one)
+    with closing(memories_of(world, one)) as memories:
+        rows: Rows = decisions_batch(planned(world, one, reading, reader, memories).decisions).to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("first", range(0, 30, 10))
+def test_a_plan_over_spark_is_that_of_this_process_after_any_sequence(first: int) -> None:
+    """Each has a memory of its own, of all its plans so far: what a plan over Spark remembers is the same, too."""
+    for seed in range(first, first + 10):
+        rules, sequence = sequence_of(seed)
+        with World(rules.partition(" @")[0]) as world:
+            one = world.operators[0]
+            spark, here = (replace(one, folder=world.root / name) for name in ("spark", "here"))
+            for step in sequence:
+                if step[0] in _NOT_OF_ONE_MOMENT:
+                    continue
+                world.apply(step)
+                if step[0] in _CHANGES:
+                    expected = _here(world, here)
+                    rows = [{name: row[name] for name in expected[0]} for row in _by_spark(world, spark)]
+                    assert rows == expected, f"seed {seed}, at {step}"
+
+
+@pytest.mark.parametrize("how", [_here, _by_spark], ids=["here", "spark"])
+@pytest.mark.parametrize("after", ["list_groups 3", "read_commits", "metadata"])
+def test_a_group_that_is_gone_when_commits_are_read_again_counts(how: Callable[..., Rows], after: str) -> None:
+    """F6: coordinators have moved (F9), and this run itself had seen it before."""
+    with World("R1") as world:
+        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 5, 1), ("read", 1, 0, 1, 1)):
+            world.apply(step)
+        found: Rows = []
+        run = world.hub.start("run", lambda: found.extend(how(world, world.operators[0])))
+        for request in ("list_groups 1", after):
+            while run.last != request:
+                run.step()
+        world.apply(("coordinator", 0, 0))
+        while run.alive:
+            run.step()
+            if run.last == "list_groups 1":
+                world.apply(("delete_group", 1))
+    assert (found[0]["topic"], found[0]["partition"], found[0]["action"]) == ("a", 0, "hold")
+    assert [one["code"] for one in found[0]["reasons"]] == ["F6"]
