@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
@@ -18,6 +20,7 @@ from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf
 from retention_cli.engines.spark.packing import GROUPS_A_TASK, PARTITIONS_A_TASK, Task, pack
 from retention_cli.engines.spark.parts import CLIENT, Source
 from retention_cli.engines.spark.prepare import CLIENTS, Prepared, groups_of, list_groups, own_fold, recall_again
+from retention_cli.engines.spark.remember import saw_groups
 from retention_cli.engines.spark.schemas import COMMITS, READ, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.shuffle_keys import keys
@@ -112,6 +115,9 @@ def read_commits(
             doubtful = [one for one in pending if one.listing is not None and coordinators_moved(one)]
             again = doubtful if attempt < _ATTEMPTS else []
             sound = {one.cluster for one in pending if one not in again}
+            for one in again if frame is not None else ():  # one that is gone by the next reading counts (F6)
+                seen = read.seen_in(frame, one.cluster)
+                deque(saw_groups(one, seen, functools.partial(read.known_groups, one.cluster)), 0)
             if frame is not None and sound:
                 read.frames.append(frame.where(frame.cluster.isin(*sound)))
             for cluster in sound:
