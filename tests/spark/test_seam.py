@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,27 @@ def test_rows_that_spark_loses_hold_the_partitions_that_they_speak_of(
     assert (plan.decisions[0].action, plan.decisions[0].trim_to) == ("hold", None)
     assert "deleted groups and of consumers outside Kafka were read, but Spark lost them" in reasons_of(plan, topic)
     assert engines.spark(consumed(topic), now_ms()).decisions[0].trim_to == 3
+
+
+def test_commits_that_spark_loses_and_reads_again_hold(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F3: nobody checks any more whether coordinators moved meanwhile (F9). Here a group is gone that was read (F6)."""
+    world, read = engines.world, commits.read_commits
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 10)
+    world.commit(f"{topic}-quick", topic, 8)
+    world.commit(f"{topic}-slow", topic, 2)
+
+    @contextlib.contextmanager
+    def then_lost(*given: Any, **named: Any) -> Iterator[CommitsRead]:
+        with read(*given, **named) as found:
+            world.delete_group(f"{topic}-slow")
+            engines.session.catalog.clearCache()
+            yield found
+
+    monkeypatch.setattr(engine, "read_commits", then_lost)
+    plan = engines.spark(consumed(topic), now_ms())
+    assert (plan.decisions[0].action, plan.decisions[0].trim_to) == ("hold", None)
+    assert "but Spark lost them" in reasons_of(plan, topic)
 
 
 def test_a_group_that_first_commits_while_spark_starts_counts(engines: Engines) -> None:
