@@ -157,6 +157,12 @@ MUTANTS: Final = (
         "        if self._synced:\n            try:\n                pass\n            except",
     ),
     Mutant(
+        "Spark: what it reads again counts",
+        "engines/spark/commit_tasks.py",
+        "_replace(run=uuid.uuid4().hex)",
+        '_replace(run="once")',
+    ),
+    Mutant(
         "Spark: what was read before a move is let be",
         "engines/spark/remember.py",
         "            ledger.saw_group(name, commits, read_ms, since_ms)\n",
@@ -243,6 +249,7 @@ NEAREST: Final = {
     "disks/": ("tests/kafka/test_disks.py", "tests/kafka/test_observe.py"),
     "plan/": ("tests/kafka/test_trim.py",),
     "audit/": ("tests/kafka/test_who_deleted.py",),
+    "engines/spark/commit_tasks": ("tests/spark/test_seam.py",),
     "engines/spark/prepare": (
         "tests/simulation/test_spark_cut.py",
         "tests/simulation/test_spark_runs.py",

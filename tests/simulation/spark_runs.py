@@ -25,6 +25,7 @@ from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.engines.spark.packing import pack
 from retention_cli.engines.spark.parts import CLIENT, Source
 from retention_cli.engines.spark.schemas import CHUNK, READ
+from retention_cli.engines.spark.values import from_bytes
 from retention_cli.engines.spark.write import chunk_of
 from retention_cli.memory.stores import Memories
 from tests.simulation.clock import SimClock
@@ -165,5 +166,5 @@ def _groups(
         seen = {row["group"]: row["value"] for row in rows if row["kind"] == "memory"}
         known = (listed[cluster].memories or {}) if listed else {}
         if prepared.listing is None or not commits.coordinators_moved(prepared) or attempt == _ATTEMPTS:
-            return some, seen, known, {CLIENT, *(commit_tasks.source_of(piece, attempt) for piece in pieces)}
+            return some, seen, known, {CLIENT, *(from_bytes(row["value"]) for row in rows if row["kind"] == "source")}
         deque(remembering.saw_groups(prepared, seen.items(), functools.partial(dict, known)), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -117,7 +118,9 @@ def read_piece(
         fold, batches, sink = _begun(job, listed, rows=rows)
         for group in groups:
             sink.fail(group_key(group.kind, group.name), str(error), None)
-    yield from part_batches(fold, job, readers_of, source_of(piece, reading))
+    source = source_of(piece, reading)._replace(run=uuid.uuid4().hex)
+    yield from part_batches(fold, job, readers_of, source)
+    yield read_batch(1, cluster=[job.cluster], kind=["source"], value=[to_bytes(source)])
     if batches is not None:
         yield from batches.all()
     if memory.seen:
@@ -147,7 +150,7 @@ def _begun(job: ClusterJob, listed: GroupsOf, *, rows: bool) -> tuple[FloorFold,
 
 
 def source_of(piece: Piece, reading: int) -> Source:
-    """Return what the parts of a piece's groups are named after."""
+    """Return what the parts of a piece's groups are named after, whichever run of a task has read them."""
     return Source(reading, piece.broker, piece.part)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.pool import ThreadPool
 from typing import Any, Final
@@ -25,6 +25,7 @@ from retention_cli.engines.spark.schemas import COMMITS, READ, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.slice_memory import KnownGroup
+from retention_cli.engines.spark.values import from_bytes
 from retention_cli.observe.floors.kafka_groups import changed_since, not_listed
 
 _ATTEMPTS: Final = 3
@@ -60,7 +61,7 @@ class CommitsRead:
 
     def of_groups(self) -> Any:
         """Return the rows of commits alone, if they were wanted (``schemas.COMMITS``)."""
-        return self.rows().where("kind not in ('part', 'memory')").select(*COMMITS.names)
+        return self.rows().where("kind not in ('part', 'memory', 'source')").select(*COMMITS.names)
 
     def arrived(self, more: Iterable[Any] = ()) -> Any:
         """Return what each task that reads partitions must know, in one partition of the frame for each.
@@ -111,7 +112,7 @@ def read_commits(
             progress("consumer groups")
             groups = listed_now(pending)
             progress(f"committed offsets of {sum(len(one.groups) for one in groups.values()):,} groups")
-            frame, tasks = _read(sender, read, groups, attempt, stack, rows=rows)
+            frame, sources = _read(sender, read, groups, attempt, stack, rows=rows)
             doubtful = [one for one in pending if one.listing is not None and coordinators_moved(one)]
             again = doubtful if attempt < _ATTEMPTS else []
             sound = {one.cluster for one in pending if one not in again}
@@ -121,8 +122,7 @@ def read_commits(
             if frame is not None and sound:
                 read.frames.append(frame.where(frame.cluster.isin(*sound)))
             for cluster in sound:
-                theirs = (piece for task in tasks for piece in task if piece.cluster == cluster)
-                read.sources[cluster] = {CLIENT, *(source_of(piece, attempt) for piece in theirs)}
+                read.sources[cluster] = {CLIENT, *sources.get(cluster, ())}
             pending = again
             if not pending:
                 break
@@ -157,27 +157,39 @@ def _read(
     stack: contextlib.ExitStack,
     *,
     rows: bool,
-) -> tuple[Any | None, Sequence[Task]]:
+) -> tuple[Any | None, Mapping[str, Collection[Source]]]:
     """Have tasks read these groups, by cluster; return the frame of what they return, None if there are no groups.
 
-    The tasks are those that have read them.
+    Beside it are the sources of each cluster's parts.
 
-    Asking for the groups that were read forces all to be read before any log end is. Spark reads a block that it loses
-    later again, which is just as safe: a commit is valid when it is read.
+    Asking for the groups that were read forces all to be read before any log end is. A block that Spark loses later it
+    reads again, when nobody checks any more whether coordinators moved (F9) or who is gone since (F6): what another run
+    of a task has read is not of these sources.
     """
     sizes = {at: count for cluster, one in groups.items() for at, count in one.by_coordinator(cluster).items()}
     read.seen |= {cluster: {} for cluster in groups}
     if not sizes:
-        return None, ()
+        return None, {}
     tasks = pack(sizes, GROUPS_A_TASK, read.connections)
     sent = {cluster: sender.send(one) for cluster, one in groups.items()}
     reader = commit_reader(read.jobs, sent, tasks, read.tasks, reading=reading, rows=rows)
     frame = kept(task_rows(sender.session, tasks).mapInArrow(reader, ddl(READ)), stack)
-    seen = frame.where("kind = 'memory'").selectExpr("cluster", "`group`", "value IS NOT NULL AS moved")
+    told = "CASE WHEN kind = 'source' THEN value END AS source"
+    seen = frame.where("kind in ('memory', 'source')").selectExpr(
+        "cluster", "`group`", "value IS NOT NULL AS moved", told
+    )
+    sources: dict[str, dict[Source, Source]] = {cluster: {} for cluster in groups}
+    for piece in (piece for task in tasks for piece in task):  # one of which nothing is heard is missing, too
+        one = source_of(piece, reading)
+        sources[piece.cluster][one] = one
     for row in seen.collect():
-        read.seen[row["cluster"]][row["group"]] = row["moved"]
+        if row["source"] is None:
+            read.seen[row["cluster"]][row["group"]] = row["moved"]
+        else:
+            source: Source = from_bytes(row["source"])
+            sources[row["cluster"]][source._replace(run="")] = source
     read.groups |= sent
-    return frame, tasks
+    return frame, {cluster: theirs.values() for cluster, theirs in sources.items()}
 
 
 def task_rows(session: Any, tasks: Sequence[Task]) -> Any:

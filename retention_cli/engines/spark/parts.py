@@ -29,12 +29,14 @@ _NOBODY: Final = 2**31 - 1
 class Source(NamedTuple):
     """Who has read some groups of a cluster: the task for a ``part`` of those that a ``broker`` coordinates.
 
-    Commits are read again where coordinators moved: ``reading`` is which reading it was.
+    Commits are read again where coordinators moved: ``reading`` is which reading it was. Where Spark loses what a task
+    has read, it runs the task again: ``run`` is the run after which coordinators were checked (F9).
     """
 
     reading: int
     broker: int
     part: int
+    run: str = ""
 
 
 CLIENT: Final = Source(0, NO_BROKER, 0)
