@@ -25,7 +25,6 @@ from retention_cli.engines.spark.connections import ConnectionRef
 from retention_cli.engines.spark.packing import pack
 from retention_cli.engines.spark.parts import CLIENT, Source
 from retention_cli.engines.spark.schemas import CHUNK, READ
-from retention_cli.engines.spark.values import from_bytes
 from retention_cli.engines.spark.write import chunk_of
 from retention_cli.memory.stores import Memories
 from tests.simulation.clock import SimClock
@@ -166,5 +165,7 @@ def _groups(
         seen = {row["group"]: row["value"] for row in rows if row["kind"] == "memory"}
         known = (listed[cluster].memories or {}) if listed else {}
         if prepared.listing is None or not commits.coordinators_moved(prepared) or attempt == _ATTEMPTS:
-            return some, seen, known, {CLIENT, *(from_bytes(row["value"]) for row in rows if row["kind"] == "source")}
+            told = [row for row in rows if row["kind"] == "source"]
+            sources = {Source(attempt, row["offset"], row["partition"], row["text"]) for row in told}
+            return some, seen, known, {CLIENT, *sources}
         deque(remembering.saw_groups(prepared, seen.items(), functools.partial(dict, known)), 0)

@@ -120,7 +120,8 @@ def read_piece(
             sink.fail(group_key(group.kind, group.name), str(error), None)
     source = source_of(piece, reading)._replace(run=uuid.uuid4().hex)
     yield from part_batches(fold, job, readers_of, source)
-    yield read_batch(1, cluster=[job.cluster], kind=["source"], value=[to_bytes(source)])
+    told = {"offset": [source.broker], "partition": [source.part], "text": [source.run]}
+    yield read_batch(1, cluster=[job.cluster], kind=["source"], **told)
     if batches is not None:
         yield from batches.all()
     if memory.seen:

@@ -25,7 +25,6 @@ from retention_cli.engines.spark.schemas import COMMITS, READ, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
 from retention_cli.engines.spark.shuffle_keys import keys
 from retention_cli.engines.spark.slice_memory import KnownGroup
-from retention_cli.engines.spark.values import from_bytes
 from retention_cli.observe.floors.kafka_groups import changed_since, not_listed
 
 _ATTEMPTS: Final = 3
@@ -174,20 +173,18 @@ def _read(
     sent = {cluster: sender.send(one) for cluster, one in groups.items()}
     reader = commit_reader(read.jobs, sent, tasks, read.tasks, reading=reading, rows=rows)
     frame = kept(task_rows(sender.session, tasks).mapInArrow(reader, ddl(READ)), stack)
-    told = "CASE WHEN kind = 'source' THEN value END AS source"
-    seen = frame.where("kind in ('memory', 'source')").selectExpr(
-        "cluster", "`group`", "value IS NOT NULL AS moved", told
-    )
+    told = ("cluster", "kind", "`group`", "value IS NOT NULL AS moved", "offset", "partition", "text")
+    seen = frame.where("kind in ('memory', 'source')").selectExpr(*told)
     sources: dict[str, dict[Source, Source]] = {cluster: {} for cluster in groups}
     for piece in (piece for task in tasks for piece in task):  # one of which nothing is heard is missing, too
         one = source_of(piece, reading)
         sources[piece.cluster][one] = one
     for row in seen.collect():
-        if row["source"] is None:
+        if row["kind"] == "memory":
             read.seen[row["cluster"]][row["group"]] = row["moved"]
         else:
-            source: Source = from_bytes(row["source"])
-            sources[row["cluster"]][source._replace(run="")] = source
+            one = Source(reading, row["offset"], row["partition"])
+            sources[row["cluster"]][one] = one._replace(run=row["text"])
     read.groups |= sent
     return frame, {cluster: theirs.values() for cluster, theirs in sources.items()}
 

@@ -39,7 +39,8 @@ kind     means
 =======  ===================================================================================================
 part     ``value`` is what some groups come to on the partitions that a ``task`` reads
          (:class:`retention_cli.engines.spark.parts.Part`)
-source   ``value`` is whose parts were sent (:class:`retention_cli.engines.spark.parts.Source`)
+source   parts of one were sent (:class:`retention_cli.engines.spark.parts.Source`): ``offset`` is its broker,
+         ``partition`` its part, ``text`` its run
 memory   a ``group`` was read; ``value`` are its commits, if the client's ledger has others
 task     there is such a ``task``
 bases    ``value`` are base offsets of segments from an inventory, by position
