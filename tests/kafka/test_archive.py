@@ -68,6 +68,7 @@ def topic(world: World) -> str:
     return name
 
 
+@pytest.mark.thorough
 def test_flights_of_every_kind_are_archived_record_for_record_and_then_trimmed(
     world: World, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

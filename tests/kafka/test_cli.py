@@ -90,6 +90,7 @@ def test_plan_in_every_format(shop: Shop) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_what_delete_records_prints_is_what_kafkas_own_tool_takes(shop: Shop, tmp_path: Path) -> None:
     """Read by Kafka's own parser, against the cluster, for a topic of its own."""
     from kretain.embedded import DEFAULT_VERSION, jars

@@ -112,6 +112,7 @@ def test_a_leader_that_dies_between_plan_and_trim(harmed: World, three: Embedded
     assert all(harmed.ends(lone, partition)[0] == 8 for partition in range(3))
 
 
+@pytest.mark.thorough
 def test_a_leader_that_dies_between_the_recheck_and_the_request(
     harmed: World, three: EmbeddedKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,7 @@ def test_a_token_that_expires_during_a_run_is_renewed_and_a_session_is_authentic
         idp.lifetime_s = 300
 
 
+@pytest.mark.thorough
 def test_an_endpoint_that_goes_down_during_a_run_is_named_and_the_run_goes_on_once_it_is_back(
     oauth: EmbeddedKafka, idp: TokenServer, topic: str, tmp_path: Path
 ) -> None:
@@ -250,6 +251,7 @@ def addresses(tmp_path: Path, oauth: EmbeddedKafka) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_clients_of_librdkafka_that_nobody_polls_get_their_tokens_too(
     oauth: EmbeddedKafka, idp: TokenServer, tmp_path: Path
 ) -> None:

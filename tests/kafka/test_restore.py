@@ -45,6 +45,7 @@ def topic(world: World, place: Path) -> str:
     return name
 
 
+@pytest.mark.thorough
 def test_flights_go_and_come_back_record_for_record(world: World, place: Path) -> None:
     """Archive, trim, restore: keys, values, headers, timestamps, order, in the same partitions (the issue's proof)."""
     name = world.topic("flights", partitions=3)

@@ -158,6 +158,7 @@ def test_a_broker_that_does_not_answer_stops_the_disk_runbook(tmp_path: Path) ->
 # -- a dead consumer --------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_dead_group_is_let_go_of_and_its_positions_can_be_given_back(here: World, shell: Shell) -> None:
     topic = read_topic(here, "dead", 2, live=9, dead=3)
     other = read_topic(here, "elsewhere")
@@ -261,6 +262,7 @@ def test_a_group_that_is_gone_and_remembered_is_forgotten_too(here: World, shell
 # -- from the brokers' retention to kretain ------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_topic_goes_from_the_brokers_retention_to_kretain_and_back(here: World, shell: Shell) -> None:
     topic = read_topic(here, "moving", 2, live=9)
     here.configure(topic, {"retention.ms": str(100 * HOUR)})

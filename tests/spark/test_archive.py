@@ -109,6 +109,7 @@ def test_the_archive_is_the_local_one_file_for_file_and_what_is_in_it_is_trimmed
     }
 
 
+@pytest.mark.thorough
 def test_what_can_not_be_written_holds_with_the_reason_and_the_others_are_trimmed(
     world: World, trim: Trim, tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_job_that_fails_holds_its_partitions_with_one_line(
     assert world.ends(topic) == (0, 1_200)
 
 
+@pytest.mark.thorough
 def test_spark_is_opened_for_what_is_to_be_archived_alone_and_where_it_can_not_be_that_is_held(
     world: World, tmp_path: Path
 ) -> None:

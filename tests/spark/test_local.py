@@ -77,6 +77,7 @@ class LateClock(SystemClock):
         return super().wall_ms() + self._ahead_ms
 
 
+@pytest.mark.thorough
 def test_a_group_that_stands_still_is_seen_again(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     """F6: it counts for 30 days from when it was last there, not from when it last moved."""
     world = engines.world
@@ -92,6 +93,7 @@ def test_a_group_that_stands_still_is_seen_again(engines: Engines, monkeypatch: 
     assert seen[1] > seen[0] + 9 * DAY
 
 
+@pytest.mark.thorough
 def test_a_plan_of_one_topic_keeps_what_is_remembered_of_the_others(engines: Engines) -> None:
     """F5, F6: a group is remembered with the ids of all its topics, whichever the policy manages."""
     world = engines.world
@@ -119,6 +121,7 @@ def test_a_leftover_is_remembered_until_it_changes(engines: Engines) -> None:
     assert "committed 9 to an older topic of this name" in reasons_of(plan, topic)
 
 
+@pytest.mark.thorough
 def test_samples_of_the_wall_clock_come_back(engines: Engines) -> None:
     """G3: a plan by Spark adds a sample, and the next one knows by it what is old enough."""
     world = engines.world
@@ -134,6 +137,7 @@ def test_samples_of_the_wall_clock_come_back(engines: Engines) -> None:
     assert spark.decisions == local.decisions
 
 
+@pytest.mark.thorough
 def test_event_times_out_of_headers(engines: Engines) -> None:
     """R2: a scan in a task goes on where the last one ended."""
     world = engines.world
@@ -162,6 +166,7 @@ def test_the_lowest_commit_is_the_floor_whatever_epochs_commits_carry(engines: E
     assert found == [(3, 3, f"group:{topic}-a"), (3, 3, f"group:{topic}-b")]
 
 
+@pytest.mark.thorough
 def test_share_groups_count_over_spark_too(engines: Engines) -> None:
     """F1: by their start offsets; gone, where they stood (F6). Other topics are not held."""
     world = engines.world
@@ -190,6 +195,7 @@ def test_share_groups_count_over_spark_too(engines: Engines) -> None:
     assert found()[topic] == ("keep", f"share:{topic}-share", ["F6"])
 
 
+@pytest.mark.thorough
 def test_what_nobody_has_read_is_counted_by_group(engines: Engines) -> None:
     """G2: and a limit that the plan breaks is a refusal, whoever counted (G6)."""
     world = engines.world
@@ -238,6 +244,7 @@ def test_java_options_of_ones_own_stand_beside_ours(local_spark: Any) -> None:
     assert options.endswith(QUICK_START)
 
 
+@pytest.mark.thorough
 def test_consumers_outside_kafkas_groups_count_over_spark_too(engines: Engines, tmp_path: Path) -> None:
     """F7: the client reads them, before any task reads a log's end; what is gone counts (F6), what is broken holds (F3)."""
     world = engines.world

@@ -31,6 +31,7 @@ def engines(local_spark: Any, world: World, tmp_path: Path) -> Engines:
     return Engines(local_spark, world, tmp_path)
 
 
+@pytest.mark.thorough
 def test_rows_that_spark_loses_hold_the_partitions_that_they_speak_of(
     engines: Engines, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,7 +41,9 @@ decisions = st.builds(
 )
 
 
-in_order = st.lists(decisions, max_size=12).map(lambda rows: sorted(rows, key=lambda one: one.tp))
+in_order = st.lists(decisions, max_size=12, unique_by=lambda one: one.tp).map(  # as in a plan
+    lambda rows: sorted(rows, key=lambda one: one.tp)
+)
 actions = st.lists(st.sampled_from(["trim", "keep", "hold", "skip"]), min_size=1, unique=True)
 
 
