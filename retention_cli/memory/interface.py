@@ -50,6 +50,11 @@ class LogNow(NamedTuple):
 
 LogOf = Callable[[tuple[str, int]], LogNow | None]
 """Returns a partition's log, by topic and number; None if this pass has not read it."""
+NO_LOG: Final = -(2**63)
+"""An H below that of any log: of a log that is not plain."""
+PlainLogs = Callable[[str], tuple[Sequence[int], Sequence[int]]]
+"""Returns a topic's plain logs, by partition number: H, and :attr:`LogNow.proves`. A log is plain if a commit on it
+counts wherever it is not beyond H; of others H is :data:`NO_LOG`, and :data:`LogOf` is to be asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,22 @@ It is read as needed and written once, by :meth:`Ledger.save`; what another proc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.memory.aged import seen_before
 from retention_cli.memory.disk import DiskMemory
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger_file import Key
-from retention_cli.memory.ledger_groups import Head, LedgerGroups
+from retention_cli.memory.ledger_groups import Head
+from retention_cli.memory.ledger_looks import LedgerLooks
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.partition_rows import KEYS, SELECT, partition_of
+from retention_cli.memory.partition_rows import INSERT, KEYS, SELECT, partition_of, row_of, values_in, values_of
+from retention_cli.memory.plain_look import PlainLook
 
 if TYPE_CHECKING:
     from retention_cli.audit.log import NamedLedger
@@ -26,9 +29,10 @@ _SEEN_AGAIN_MS: Final = 60_000
 """An unchanged group is noted as seen again at most once a minute."""
 _TOPICS_AGAIN_MS: Final = 3_600_000
 """Topics are noted as seen again at most once an hour."""
+_ROWS_AT_A_TIME: Final = 5_000
 
 
-class Ledger(LedgerGroups):
+class Ledger(LedgerLooks):
     """One cluster's memory. A context manager; nothing is written before :meth:`save`.
 
     ``lost`` says why it may be incomplete, ``notes`` what it skipped.
@@ -109,11 +113,48 @@ class Ledger(LedgerGroups):
             self._partitions = {key: one for key, one in self._partitions.items() if one.changed}
             self._loaded = set()
 
-    def stored_partitions(self, topic_ids: Collection[str]) -> Iterator[tuple[str, int, PartitionMemory]]:
-        """Yield what is stored of these topics' partitions: topic id, number and memory. None of it is kept."""
+    def stored_rows(self, topic_ids: Collection[str]) -> Iterator[Sequence[Sequence[Any]]]:
+        """Yield what is stored of these topics' partitions, some rows at a time: key, checksum and values.
+
+        The rows are those that were written (:func:`~.partition_rows.partition_of`). None of it is kept.
+        """
         with self._errors():
-            for (topic_id, number), one in self._stored_of(topic_ids):
-                yield topic_id, number, one
+            found = self.db.execute(SELECT)
+            while rows := found.fetchmany(_ROWS_AT_A_TIME):
+                wanted = [row for row in rows if row[0] in topic_ids]
+                for row in wanted:
+                    values_in(row)
+                yield wanted
+
+    def saw_logs(
+        self, topic: str, topic_id: str, looks: Sequence[PlainLook], wall_ms: int, *, created: bool | None
+    ) -> list[int | None]:
+        """Remember looks at plain logs of a topic, in the order of their numbers (:mod:`.plain_look`).
+
+        Args:
+            topic: the topic's name.
+            topic_id: its id.
+            looks: the logs; no leader epoch was asked about.
+            wall_ms: our wall clock, not before any H was read (Unix ms).
+            created: whether the topic is CreateTime now, None if that is unknown.
+
+        Returns:
+            The leader epoch of each log's last record. None where :meth:`partition` must be asked: nothing is
+            remembered yet of the look.
+        """
+        known = bool(self._partitions) and any((topic_id, one.partition) in self._partitions for one in looks)
+        if not looks or known or topic_id in self._loaded:
+            return [None] * len(looks)
+        with self._errors():
+            self.db.execute("BEGIN")  # one snapshot: of what others have written since, their look may be the later one
+            try:
+                if self._outdated or self._meta("revision") != self._revision:
+                    return [None] * len(looks)
+                epochs = self._look(topic_id, looks, wall_ms, created=created)
+            finally:
+                self.db.execute("COMMIT")
+        self.saw_topics({topic_id: topic})
+        return epochs
 
     def saw_topics(self, names: Mapping[str, str]) -> None:
         """Note that topics were seen, by id, even if nothing is asked for or added of any partition."""
@@ -158,20 +199,21 @@ class Ledger(LedgerGroups):
         Raises:
             StateError: it can't be written.
         """
-        changed = {key: one for key, one in self._partitions.items() if one.changed}
         touched = {
             name: seen for name, seen in self._touched.items() if seen - self._heads[name].seen_ms >= _SEEN_AGAIN_MS
         }
         disks = {name: one for name, one in self._disks.items() if one.changed}
         seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
         self._expand_rows()  # an interrupted pass has not judged them
-        if not changed and not self._groups and not self._judged and not touched and not seen_again and not disks:
+        if not self._unsaved() and not touched and not seen_again:
             return []
         with self.transaction():
             # What we read and did not change is outdated, too: from here on every write is merged.
             self._outdated = self._outdated or self._meta("revision") != self._revision
             if self._outdated:
                 self._expand_judged()
+                self._expand_looks()
+            changed = {key: one for key, one in self._partitions.items() if one.changed}
             partitions, groups = self._merged(changed) if self._outdated else (changed, self._groups)
             if self._outdated:
                 for name, disk in disks.items():
@@ -186,8 +228,9 @@ class Ledger(LedgerGroups):
             self._heads[name] = self._heads[name]._replace(seen_ms=seen)
         for name, group in groups.items():  # merging may have added to them
             self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
-        written = [*sorted({topic_id for topic_id, _ in changed}), *self._groups, *self._judged]
+        written = [*sorted({topic_id for topic_id, _ in changed} | self._looked_at), *self._groups, *self._judged]
         self._groups, self._judged = {}, {}
+        self._forget_looks()
         self._touched = {}
         return written
 
@@ -222,12 +265,13 @@ class Ledger(LedgerGroups):
 
     def _unsaved(self) -> bool:
         looked = any(one.changed for one in self._disks.values())
-        groups = bool(self._groups or self._rows or self._judged)
+        groups = bool(self._groups or self._rows or self._judged or self._looked_at)
         return looked or groups or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
         """Drop what was read, and start from what the file has now."""
         self._partitions, self._loaded, self._disks, self._touched = {}, set(), {}, {}
+        self._forget_looks()
         self._revision, self._outdated = self._meta("revision"), False
         self._topics_ms = self._meta("topics_ms")
         self._read_heads()
@@ -236,6 +280,7 @@ class Ledger(LedgerGroups):
         """Merge what the file has now with what was not saved yet: a recheck must know what others saw since (F6)."""
         self._expand_rows()
         self._expand_judged()
+        self._expand_looks()
         groups = self._merged({})[1]
         self._read_heads()
         for name, group in groups.items():
@@ -261,6 +306,13 @@ class Ledger(LedgerGroups):
             self._loaded.update((topic_id,) if topic_id else (), self._ids.values() if everything else ())
             for key, one in self._stored_of(self._loaded, None if everything else topic_id):
                 self._partitions.setdefault(key, one)
+            self._expand_looks(None if everything else topic_id)
+
+    def _expand_looks(self, topic_id: str | None = None) -> None:
+        """Turn looks at one topic's partitions, or at all, into memories of the ordinary kind."""
+        for key, one in [*self._looks(topic_id)]:
+            self._partitions[key] = one
+        self._forget_looks(topic_id)
 
     def _stored_of(
         self, topic_ids: Collection[str], topic_id: str | None = None
@@ -292,8 +344,8 @@ class Ledger(LedgerGroups):
         disks: Mapping[str, DiskMemory],
         now_ms: int,
     ) -> None:
-        for key, one in changed.items():
-            self._put_partition(key, one)
+        self._write_looks()
+        self.db.executemany(INSERT, (row_of(*key, values_of(one)) for key, one in changed.items()))
         for name, disk in disks.items():
             self._put_disk(name, disk)
         ids = {topic_id for topic_id, _partition in changed} | self._loaded | self._seen
@@ -311,7 +363,7 @@ class Ledger(LedgerGroups):
         self.db.execute("UPDATE meta SET value = ? WHERE key = 'topics_ms'", (now_ms,))
         self._topics_ms = now_ms
         self._bump()
-        self._to_tell(changed, (*groups, *self._judged), touched, disks)
+        self._to_tell(chain(changed, self._looked_keys()), (*groups, *self._judged), touched, disks)
 
     def _to_tell(
         self,

@@ -21,7 +21,7 @@ from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger_upgrade import upgrade
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.partition_rows import SELECT, checksum, partition_of, values_of
+from retention_cli.memory.partition_rows import INSERT, SELECT, checksum, partition_of, row_of, values_of
 from retention_cli.memory.seen_group import JudgedGroup
 
 FILE_NAME: Final = "ledger.sqlite"
@@ -187,12 +187,7 @@ class LedgerFile:
         return {row[1]: partition_of(row) for row in rows}
 
     def _put_partition(self, key: Key, one: PartitionMemory) -> None:
-        values = values_of(one)
-        marks = ", ".join("?" * (len(values) + 3))
-        self.db.execute(
-            f"INSERT OR REPLACE INTO partitions VALUES ({marks})",  # noqa: S608
-            (*key, checksum(*key, *values), *values),
-        )
+        self.db.execute(INSERT, row_of(*key, values_of(one)))
 
     # -- groups ----------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.group_rows import digest_of, digest_of_packed, packed_of
-from retention_cli.memory.interface import Commits, Last, LogOf, RecalledGroup
+from retention_cli.memory.interface import Commits, Last, LogOf, PlainLogs, RecalledGroup
 from retention_cli.memory.ledger_file import LedgerFile
 from retention_cli.memory.seen_group import (
     JudgedGroup,
@@ -121,9 +121,18 @@ class LedgerGroups(LedgerFile):
             if name not in here and head.seen_ms >= since_ms and (outlives_topics(name) or not outside):
                 yield name, head.seen_ms, self._group(name).last_commits(self._ids, since_ms)
 
-    def judge(self, log_of: LogOf, topics: Collection[str], cuts: Collection[TopicPartition]) -> None:
-        """Judge the commits of the groups that exist by what this pass has read of their logs (F5)."""
-        done = set() if cuts else self._judge_rows(log_of)
+    def judge(
+        self,
+        log_of: LogOf,
+        topics: Collection[str],
+        cuts: Collection[TopicPartition],
+        plain: PlainLogs = lambda _topic: ((), ()),
+    ) -> None:
+        """Judge the commits of the groups that exist by what this pass has read of their logs (F5).
+
+        ``plain`` are those of the logs that are plain, where they are known at once.
+        """
+        done = set() if cuts else self._judge_rows(Logs(log_of, plain))
         for name, head in list(self._heads.items()):
             if name in done or (name not in self._groups and head.open.isdisjoint(topics) and not cuts):
                 continue
@@ -135,9 +144,8 @@ class LedgerGroups(LedgerFile):
             if group.refuse_beyond(cuts, log_of) | (mine and group.judge(log_of)) | unseen:
                 self._adopt(name, group)
 
-    def _judge_rows(self, log_of: LogOf) -> set[str]:
+    def _judge_rows(self, logs: Logs) -> set[str]:
         """Judge the groups whose commits are kept as rows; return their names."""
-        logs = Logs(log_of)
         done = set(self._rows).intersection(self._present)
         for name in done:
             one = self._judged[name] = judged(self._rows.pop(name), logs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 from retention_cli.core.model import EventMax
@@ -17,21 +17,38 @@ SELECT: Final = (
     "SELECT topic_id, partition, checksum, leader_epoch, last_epoch, earlier, log_start, samples, newest_ms, "
     "newest_offset, data_at, created, created_below, front, front_append, scan, replicas FROM partitions"
 )
+INSERT: Final = "INSERT OR REPLACE INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+"""Takes rows of :func:`row_of`."""
 
 
-def partition_of(row: Iterable[Any]) -> PartitionMemory:
+def values_in(row: Sequence[Any]) -> Sequence[Any]:
+    """Return the values in a row of :data:`SELECT`, without its key and checksum (:func:`values_of`).
+
+    Raises:
+        ValueError: it is not what was written.
+    """
+    values = row[3:]
+    if row[2] != checksum(*row[:2], *values):
+        raise ValueError(f"what it remembers of partition {row[1]} of topic id {row[0]} is not what was written")
+    if len(values[4]) % SAMPLE_BYTES or (values[13] is not None and len(values[13]) % ROW_BYTES):
+        raise ValueError("a partition's samples or replicas are broken")
+    return values
+
+
+def row_of(topic_id: str, partition: int, values: Sequence[object]) -> tuple[object, ...]:
+    """Return a partition's values (:func:`values_of`) as a whole row, in the order of the table's columns."""
+    return (topic_id, partition, checksum(topic_id, partition, *values), *values)
+
+
+def partition_of(row: Sequence[Any]) -> PartitionMemory:
     """Return the memory in a row of :data:`SELECT`.
 
     Raises:
         ValueError: it is not what was written.
     """
-    topic_id, partition, noted, *values = row
-    if noted != checksum(topic_id, partition, *values):
-        raise ValueError(f"what it remembers of partition {partition} of topic id {topic_id} is not what was written")
+    values = values_in(row)
     epoch, last_epoch, earlier, log_start, samples, newest_ms, newest_offset, data_at, *stamps, scan, replicas = values
     created, created_below, front, append = stamps
-    if len(samples) % SAMPLE_BYTES or len(replicas or b"") % ROW_BYTES:
-        raise ValueError("a partition's samples or replicas are broken")
     return PartitionMemory(
         packed=samples,
         newest=None if newest_ms is None else EventMax(newest_ms, newest_offset),
@@ -45,6 +62,19 @@ def partition_of(row: Iterable[Any]) -> PartitionMemory:
         created=bool(created),
         created_below=created_below,
         front=None if front is None else Front(front, bool(append)),
+    )
+
+
+def has_samples_alone(row: Sequence[Any]) -> bool:
+    """Return whether a row of :data:`SELECT` has a leader epoch, samples, and nothing else that reaches into a log."""
+    return (
+        row[3] is not None
+        and bool(row[7])
+        and not row[5]
+        and row[8] is None
+        and row[9] is None
+        and not row[10]
+        and row[15] is None
     )
 
 

@@ -15,13 +15,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from operator import itemgetter
+from operator import itemgetter, le
 from typing import Any, Final, NamedTuple
 
 from retention_cli.memory.commit import Position, verdict
 from retention_cli.memory.group import VERSION, GroupMemory
 from retention_cli.memory.group_rows import digest_of_packed, flat
-from retention_cli.memory.interface import Commits, LogNow, LogOf, RecalledGroup
+from retention_cli.memory.interface import Commits, LogNow, LogOf, PlainLogs, RecalledGroup
 
 _ByTopic = Mapping[str, Sequence[Sequence[Any]]]
 _NUMBER_OR_NONE: Final = frozenset({int, type(None)})
@@ -83,12 +83,12 @@ def stored(raw: bytes) -> Stored | None:
         ValueError: it is no document.
     """
     found = _read(raw)
-    if found is None or not (_are_rows(found.counted, 4) and _are_rows(found.open, 3) and _are_rows(found.refused, 3)):
+    if found is None or not (are_rows(found.counted, 4) and are_rows(found.open, 3) and are_rows(found.refused, 3)):
         return None
     return found if type(found.stood_ms) is int and all(isinstance(text, str) for text in found.ids.values()) else None
 
 
-def _are_rows(some: _ByTopic, width: int) -> bool:
+def are_rows(some: Mapping[str, Sequence[Sequence[Any]]], width: int) -> bool:
     """Return whether all rows are numbers, in so many columns, and none of the first two is null."""
     rows = list(chain.from_iterable(some.values()))
     return (
@@ -108,7 +108,7 @@ def recalled_of(raw: bytes) -> RecalledGroup | None:
         ValueError: it is no document.
     """
     found = _read(raw)
-    return recalled(found) if found is not None and _are_rows(found.refused, 3) else None
+    return recalled(found) if found is not None and are_rows(found.refused, 3) else None
 
 
 def recalled(one: Stored) -> RecalledGroup:
@@ -190,9 +190,17 @@ class _Log(NamedTuple):
 class Logs:
     """Looks logs up once for all groups."""
 
-    def __init__(self, log_of: LogOf) -> None:
+    def __init__(self, log_of: LogOf, plain: PlainLogs = lambda _topic: ((), ())) -> None:
         self._log_of = log_of
+        self._plain_of = plain
         self._found: dict[str, dict[int, _Log | None]] = {}
+        self._plain: dict[str, tuple[Sequence[int], Sequence[int]]] = {}
+
+    def plain(self, topic: str) -> tuple[Sequence[int], Sequence[int]]:
+        """Return a topic's plain logs, as far as they are known to be plain."""
+        if topic not in self._plain:
+            self._plain[topic] = self._plain_of(topic)
+        return self._plain[topic]
 
     def of(self, topic: str) -> tuple[dict[int, _Log | None], Callable[[int], _Log | None]]:
         """Return what was found of a topic's logs so far, and a function that finds another one."""
@@ -233,6 +241,29 @@ def judged(one: SeenGroup, logs: Logs) -> JudgedGroup:
 _Rows = list[Sequence[Any]]
 
 
+def _all_counting(
+    rows: Sequence[tuple[int, int, int | None]],
+    counted: Sequence[Sequence[Any]],
+    ends: Sequence[int],
+    proves: Sequence[int],
+) -> _Rows | None:
+    """Return the rows that count, if these are all and their logs are plain; None if each must be looked at."""
+    partitions, offsets, epochs = zip(*rows, strict=True)
+    if min(partitions) < 0 or max(partitions) >= len(ends):
+        return None
+    if not all(map(le, offsets, map(ends.__getitem__, partitions))):
+        return None
+    if not counted:
+        return list(zip(partitions, offsets, epochs, map(proves.__getitem__, partitions), strict=True))
+    was = {row[0]: row for row in counted}
+    return [
+        before
+        if (before := was.get(row[0])) is not None and before[1] == row[1] and before[2] == row[2]
+        else (*row, proves[row[0]])
+        for row in rows
+    ]
+
+
 def _judged(
     rows: Sequence[tuple[int, int, int | None]],
     counted: Sequence[Sequence[Any]],
@@ -245,6 +276,8 @@ def _judged(
 
     The last commit that counted stays beside one that is open or refused.
     """
+    if rows and not opened and not refused and (counting := _all_counting(rows, counted, *logs.plain(topic))):
+        return counting, [], []
     here, find = logs.of(topic)
     was = {row[0]: row for row in counted}
     waits = {row[0] for row in opened}

@@ -139,6 +139,20 @@ class Proofs(NamedTuple):
         if one.earlier:
             self.earlier[position] = pack(one.earlier)
 
+    def add_plain(self, positions: Any, rows: Sequence[Sequence[Any]], created: Any) -> None:
+        """Add the ledger's rows of positions, all with nothing but samples (``partition_rows.has_samples_alone``).
+
+        ``created`` is 1 where the topic is CreateTime now, 0 where it is not, -1 where that is unknown.
+        """
+        _, _, _, epochs, last_epochs, _, starts, samples, _, _, _, was_created, *_ = zip(*rows, strict=True)
+        ends = np.frombuffer(b"".join([one[-_OFFSET_BYTES:] for one in samples]), "<i8")
+        last = np.array([NOTHING if one is None else one for one in last_epochs], np.int32)
+        was = np.array(was_created, bool)
+        self.leader_epochs[positions], self.last_epochs[positions] = np.array(epochs, np.int32), last
+        self.log_starts[positions], self.high_watermarks[positions] = np.array(starts, np.int64), ends
+        self.created[positions] = was
+        self.stands[positions] = (last != NOTHING) & ((created == -1) | (created == was))
+
     def at(self, positions: Any) -> list[PartitionMemory | None]:
         """Return the proofs of these positions, new objects; None where nothing is remembered."""
         columns = (self.leader_epochs, self.last_epochs, self.log_starts, self.high_watermarks)
@@ -159,6 +173,8 @@ class Proofs(NamedTuple):
 
 
 NOTHING: Final = -(2**31)
+_OFFSET_BYTES: Final = 8
+"""H is the last of a row's samples."""
 _SAMPLE: Final = Struct("<qq")
 """As samples are packed (:mod:`retention_cli.memory.samples`): a time, which proves nothing here, and H."""
 

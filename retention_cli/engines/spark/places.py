@@ -109,14 +109,23 @@ class Places:
                 found[name] = TopicScope(epochs.tolist(), require.get(name, ()))
         return found
 
+    @property
+    def keys(self) -> Any:
+        """What a topic's index and a partition's number come to at each position: they rise."""
+        return np.repeat(np.arange(len(self.names)) << 32, np.diff(self.first)) | self.numbers
+
     def topic(self, index: int) -> slice:
         """Return the positions of a topic, by its index."""
         return slice(self.first[index], self.first[index + 1])
 
+    def index(self, topic: str) -> int | None:
+        """Return a topic's index, None if it is not among them."""
+        index = bisect_left(self.names, topic)
+        return index if index < len(self.names) and self.names[index] == topic else None
+
     def position(self, topic: str, number: int) -> int | None:
         """Return a partition's position, None if it is not among them."""
-        index = bisect_left(self.names, topic)
-        if index == len(self.names) or self.names[index] != topic:
+        if (index := self.index(topic)) is None:
             return None
         some = self.topic(index)
         at = some.start + int(np.searchsorted(self.numbers[some], number))

@@ -15,18 +15,17 @@ from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.brokers.metadata import OFFSETS_TOPIC, ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.topic_configs import TopicConfig
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import group_key
 from retention_cli.core.model import Reason, TopicPartition
 from retention_cli.core.state_dir import StateError
 from retention_cli.disks.batch_sizes import BatchSizes
 from retention_cli.engines.spark.connections import ConnectionRef
-from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf, Proofs, Recalled
+from retention_cli.engines.spark.jobs import ClusterJob, GroupsOf, Recalled
 from retention_cli.engines.spark.packing import NO_BROKER
 from retention_cli.engines.spark.places import Places
+from retention_cli.engines.spark.recalling import recalled
 from retention_cli.engines.spark.slice_memory import KnownGroup
-from retention_cli.memory.documents import memory_as_bytes
 from retention_cli.memory.interface import Memory, NoMemory
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut
@@ -158,7 +157,7 @@ def open_memory(prepared: Prepared) -> None:
         sparing = isinstance(memory, Ledger) and not prepared.looks_at_disks
         with memory.sparing() if isinstance(memory, Ledger) and sparing else nullcontext():
             memory.begin(prepared.job.topic_ids)
-        prepared.recalled = recalled(prepared)
+        prepared.recalled = recalled(prepared.job, memory)
         # One snapshot: another run notes a cut for groups and partitions together.
         if not isinstance(memory, Ledger) or not memory.others_wrote:
             return
@@ -235,29 +234,3 @@ def own_fold(prepared: Prepared, rows: FloorSink | None = None) -> FloorFold:
         fold_outside(sink, rules.sources, job.partitions, metadata, recall, reader, outside.append)
         prepared.outside = outside
     return fold
-
-
-def recalled(prepared: Prepared) -> Recalled:
-    """Return what the ledger knows of the partitions, as it was before this run."""
-    job, memory = prepared.job, prepared.memory
-    lost = None if memory.lost is None else memory.lost.reasons[0].text
-    if not isinstance(memory, Ledger):
-        return Recalled(lost=lost)
-    topics = {topic_id: index for index, topic_id in enumerate(job.places.ids) if topic_id is not None}
-    memories, proofs = {}, Proofs.of(len(job.places))
-    last: str | None = None
-    for topic_id, number, one in memory.stored_partitions(topics):
-        if topic_id != last:  # a topic's partitions are together, or nearly so
-            last, index = topic_id, topics[topic_id]
-            name, some = job.places.names[index], job.places.topic(index)
-            positions = dict(zip(job.places.numbers[some].tolist(), range(some.start, some.stop), strict=True))
-            whole, config = job.needs_memory(name), job.configs.get(name)
-            stamps = config.timestamp_type if isinstance(config, TopicConfig) else None
-            created = None if stamps is None else stamps == "CreateTime"
-        if (position := positions.get(number)) is None:
-            continue
-        if whole:
-            memories[position] = memory_as_bytes(one)
-        else:
-            proofs.add(position, one, created=created)
-    return Recalled(memories, proofs, lost)

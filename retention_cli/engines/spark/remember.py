@@ -14,12 +14,14 @@ from retention_cli.core.clock import SYSTEM
 from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
 from retention_cli.engines.spark.jobs import NOTHING
 from retention_cli.engines.spark.prepare import Prepared
+from retention_cli.engines.spark.recalling import created_now
 from retention_cli.engines.spark.slice_memory import KnownGroup, commits_from_bytes
 from retention_cli.memory.documents import memory_from_bytes
-from retention_cli.memory.interface import LogNow
+from retention_cli.memory.interface import NO_LOG, LogNow
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut, prove
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.plain_look import PlainLook
 from retention_cli.observe.recall import log_now
 
 _JUDGED_BYTES: Final = 32 << 20
@@ -43,13 +45,17 @@ class SeenPartition(NamedTuple):
 
 
 class Logs:
-    """What this run has read of a cluster's logs, to judge the commits on them (F5)."""
+    """What this run has read of a cluster's logs, to judge the commits on them (F5).
+
+    ``stamped`` are the positions of which the ledger knows by now who stamps their records.
+    """
 
     def __init__(self, one: Prepared) -> None:
         self._places = one.job.places
         self._ends = np.full(len(self._places), -1, np.int64)
         self._epochs, self._last_epochs = (np.full(len(self._places), NOTHING, np.int32) for _ in range(2))
         self._odd: dict[int, LogNow] = {}
+        self.stamped = np.zeros(len(self._places), bool)
         self.topics: set[str] = set()
         self.cuts: list[TopicPartition] = []
 
@@ -78,6 +84,19 @@ class Logs:
             return self._odd.get(at)
         return LogNow(int(self._ends[at]), int(self._epochs[at]), last_epoch=int(self._last_epochs[at]))
 
+    def of_topic(self, topic: str) -> tuple[list[int], list[int]]:
+        """Return the plain logs of a topic (:data:`retention_cli.memory.interface.PlainLogs`)."""
+        if (index := self._places.index(topic)) is None:
+            return [], []
+        some = self._places.topic(index)
+        numbers, known = self._places.numbers[some], self._ends[some]
+        ends, proves = (
+            np.full(int(numbers.max(initial=-1)) + 1, NO_LOG),
+            np.zeros(int(numbers.max(initial=-1)) + 1, int),
+        )
+        ends[numbers], proves[numbers] = np.where(known < 0, NO_LOG, known), self._last_epochs[some]
+        return ends.tolist(), proves.tolist()
+
 
 def remember(
     one: Prepared,
@@ -103,15 +122,15 @@ def remember(
         logs = Logs(one)
         for chunk in chunks:
             _remember_chunk(one, chunk, logs)
-        note_create_time(one)
+        note_create_time(one, logs.stamped)
         ledger.saw_topics({topic_id: name for name, topic_id in one.job.topic_ids.items() if name in one.job.settings})
         waiting = 0
         for size in saw_groups(one, groups, known):
             waiting += size
             if waiting > _JUDGED_BYTES and not logs.cuts:  # a cut is judged for all groups at once
-                ledger.judge(logs.get, logs.topics, ())
+                ledger.judge(logs.get, logs.topics, (), logs.of_topic)
                 waiting = 0
-        ledger.judge(logs.get, logs.topics, logs.cuts)
+        ledger.judge(logs.get, logs.topics, logs.cuts, logs.of_topic)
         memories.save(SYSTEM.wall_ms())
 
 
@@ -149,7 +168,8 @@ def _remember_chunk(one: Prepared, chunk: Any, logs: Logs) -> None:
         logs.plain(at, ends, epochs, [] if proofs is None else proofs.last_epochs[at])
     read = chunk.column("high_watermark").is_valid().to_numpy()
     moved = chunk.filter(read & ~stands).select(SeenPartition._fields)
-    seen = list(map(SeenPartition._make, zip(*(column.to_pylist() for column in moved.columns), strict=True)))
+    odd = moved.filter(~_remember_plain(one, moved, logs))
+    seen = list(map(SeenPartition._make, zip(*(column.to_pylist() for column in odd.columns), strict=True)))
     theirs = _written_by_others(one, seen)
     for row in seen:
         if row.at in theirs:
@@ -168,6 +188,40 @@ def _remember_chunk(one: Prepared, chunk: Any, logs: Logs) -> None:
                 _last_epoch(one, row),
             )
             logs.add(TopicPartition(row.topic, row.partition), row.at, log)
+
+
+def _remember_plain(one: Prepared, moved: Any, logs: Logs) -> Any:
+    """Remember the rows of which nothing is odd, a topic's at once; return which they are."""
+    done = np.zeros(len(moved), bool)
+    if one.cuts or not len(moved) or not isinstance(one.memory, Ledger):
+        return done
+    plain = moved.column("log_start").is_valid().to_numpy() & ~moved.column("doubt").to_numpy()
+    for name in ("memory", "ends"):
+        plain &= moved.column(name).is_null().to_numpy()
+    wall_ms = max(*moved.column("read_ms").to_pylist(), SYSTEM.wall_ms())  # a later time is just as valid (G3)
+    at, starts, ends, epochs, numbers = (
+        moved.column(name).fill_null(-1).to_numpy()
+        for name in ("at", "log_start", "high_watermark", "leader_epoch", "partition")
+    )
+    topics, ids = (moved.column(name).combine_chunks().dictionary_encode() for name in ("topic", "topic_id"))
+    names, known_as = topics.dictionary.to_pylist(), ids.dictionary.to_pylist()
+    named, identified = topics.indices.to_numpy(), ids.indices.fill_null(-1).to_numpy()
+    for number in np.flatnonzero(np.bincount(named[plain], minlength=len(names))).tolist():
+        some = np.flatnonzero(plain & (named == number))
+        id_at = np.unique(identified[some])
+        if len(id_at) != 1 or id_at[0] < 0:
+            continue
+        columns = (column[some].tolist() for column in (numbers, epochs, starts, ends))
+        looks = list(map(PlainLook._make, zip(*columns, strict=True)))
+        created = created_now(one.job, names[number])
+        last = one.memory.saw_logs(names[number], known_as[id_at[0]], looks, wall_ms, created=created)
+        taken = np.array([epoch is not None for epoch in last], bool)
+        theirs = some[taken]
+        if len(theirs):
+            logs.plain(at[theirs], ends[theirs], epochs[theirs], [epoch for epoch in last if epoch is not None])
+            logs.stamped[at[theirs]] = True
+            done[theirs] = True
+    return done
 
 
 def _written_by_others(one: Prepared, rows: Iterable[SeenPartition]) -> frozenset[int]:
@@ -208,15 +262,20 @@ def _stands(one: Prepared, chunk: Any) -> Any:
     return stands & ~columns["doubt"].to_numpy()
 
 
-def note_create_time(one: Prepared) -> None:
-    """Record which topics are CreateTime, even if a log could not be read: that can only keep more records (G3)."""
+def note_create_time(one: Prepared, stamped: Any | None = None) -> None:
+    """Record which topics are CreateTime, even if a log could not be read: that can only keep more records (G3).
+
+    ``stamped`` are the positions of which it is recorded already.
+    """
     places = one.job.places
     for index, name in enumerate(places.names):
         config, topic_id = one.job.configs.get(name), places.ids[index]
         if isinstance(config, TopicConfig) and config.timestamp_type == "CreateTime" and topic_id is not None:
             some = places.topic(index)
-            known = None if one.recalled.proofs is None else one.recalled.proofs.created[some]
-            for number in places.numbers[some if known is None else np.flatnonzero(~known) + some.start].tolist():
+            known = np.zeros(some.stop - some.start, bool) if stamped is None else stamped[some]
+            if one.recalled.proofs is not None:
+                known = known | one.recalled.proofs.created[some]
+            for number in places.numbers[np.flatnonzero(~known) + some.start].tolist():
                 one.memory.partition(name, topic_id, number).saw_stamps(0, append_time=False)
 
 

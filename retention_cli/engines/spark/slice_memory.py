@@ -6,13 +6,13 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.group_rows import digest_of_packed, packed_of
 from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup
-from retention_cli.memory.seen_group import recalled, recalled_of, seen, stored
+from retention_cli.memory.seen_group import are_rows, recalled, recalled_of, seen, stored
 
 
 class KnownGroup(NamedTuple):
@@ -86,13 +86,9 @@ def commits_from_bytes(raw: bytes) -> tuple[int, dict[str, list[tuple[int, int, 
     """
     try:
         read_ms, content = json.loads(zlib.decompress(raw))
-        found = {topic: [(row[0], row[1], row[2]) for row in rows] for topic, rows in content.items()}
+        found: dict[str, list[Any]] = {topic: list(map(tuple, rows)) for topic, rows in content.items()}
     except (zlib.error, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
         raise ValueError("a task's commits can't be read") from None
-    if type(read_ms) is not int or not all(
-        type(partition) is int and type(offset) is int and (epoch is None or type(epoch) is int)
-        for rows in found.values()
-        for partition, offset, epoch in rows
-    ):
+    if type(read_ms) is not int or not are_rows(found, 3):
         raise ValueError("a task's commits can't be read: an offset is no number")
     return read_ms, found

@@ -14,6 +14,7 @@ from retention_cli.core.model import Sample, TopicPartition
 from retention_cli.engines.spark.slice_memory import KnownGroup, SliceMemory, commits_as_bytes, commits_from_bytes
 from retention_cli.memory.interface import LogNow, RecalledGroup
 from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.partition_rows import partition_of
 from tests.unit.memory.test_seen_group import COMMITS, IDS, LOG, TOPICS
 
 NAMES = ("g", "h", key_of("file", "flink"))
@@ -90,10 +91,10 @@ def test_a_ledger_that_spares_memory_keeps_what_was_added_and_sees_every_topic(t
         with ledger.sparing():
             ledger.begin(ids)
             found = [
-                (topic_id, number, one.high_watermark) for topic_id, number, one in ledger.stored_partitions({"id-a"})
+                (*row[:2], partition_of(row).high_watermark) for rows in ledger.stored_rows({"id-a"}) for row in rows
             ]
             assert sorted(found) == [("id-a", 0, 10), ("id-a", 1, 11), ("id-a", 2, 12)]
-            assert list(ledger.stored_partitions({"id-b"})) == []
+            assert list(ledger.stored_rows({"id-b"})) == [[]]
             ledger.saw_topics({topic_id: name for name, topic_id in ids.items()})
             ledger.partition("a", "id-a", 1).add_sample(Sample(9, 20))
             ledger.save(9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.group_rows import packed_of
-from retention_cli.memory.interface import LogNow, Rows
+from retention_cli.memory.interface import NO_LOG, LogNow, Rows
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.seen_group import Logs, SeenGroup, expanded, judged, recalled, recalled_of, seen, stored
 
@@ -69,9 +70,20 @@ def test_rows_come_to_what_commits_one_by_one_come_to(
         if rows is not None:
             fast = judged(rows, Logs(logs.get))
             assert GroupMemory.from_bytes(fast.document) == slow
+            assert judged(rows, Logs(logs.get, partial(plain_logs, logs))) == fast
             assert (fast.seen_ms, fast.digest) == (slow.seen_ms, slow.digest)
             assert (fast.plain, fast.open) == (slow.plain, slow.open_topics)
         known = slow
+
+
+def plain_logs(logs: dict[Place, LogNow], topic: str) -> tuple[list[int], list[int]]:
+    """The plain ones of two partitions, in columns."""
+    ends, proves = [], []
+    for log in (logs.get((topic, number)) for number in range(2)):
+        plain = log is not None and log == LogNow(log.high_watermark, log.leader_epoch, last_epoch=log.last_epoch)
+        ends.append(log.high_watermark if log is not None and plain else NO_LOG)
+        proves.append(0 if log is None else log.proves)
+    return ends, proves
 
 
 def test_a_commit_that_is_back_where_it_counted_is_judged_anew() -> None:
@@ -85,6 +97,35 @@ def test_a_commit_that_is_back_where_it_counted_is_judged_anew() -> None:
     assert rows is not None
     again = GroupMemory.from_bytes(judged(rows, Logs(lambda _place: LogNow(100, 3))).document)
     assert again.counted["a", 0].proven == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        pytest.param([(5, 100), (6, None)], 5, id="back where it counted, and waited since"),
+        pytest.param([(101, 100)], 101, id="refused, and the log has grown"),
+        pytest.param([(5, 100)], 5, id="where it was"),
+        pytest.param([(5, 100)], 6, id="moved"),
+        pytest.param([], 5, id="new"),
+    ],
+)
+@pytest.mark.parametrize("epoch", [None, 1, 2])
+def test_plain_logs_at_once_come_to_what_each_log_comes_to(
+    before: list[tuple[int, int | None]], now: int, epoch: int | None
+) -> None:
+    """Whatever is known of the group: what waits is judged anew, what was refused stays so, what stands keeps its epoch."""
+    group = GroupMemory()
+    for offset, end in before:
+        group.update({"a": [(0, offset, 1), (1, 1, 1)]}, NOW, b"", 1_000)
+        group.judge(lambda _place, end=end: None if end is None else LogNow(end, 1))  # type: ignore[misc]
+    commits: Rows = {"a": [(0, now, epoch), (1, 1, 1)]}
+    raw = stored(group.as_bytes()) if before else None
+    rows = seen(raw, group.seen_ms, commits, NOW, packed_of(commits, NOW), 3_000)
+    if rows is None:  # a refused commit has moved
+        assert now == 101
+        return
+    one_by_one = judged(rows, Logs(lambda _place: LogNow(102, 3)))
+    assert judged(rows, Logs(lambda _place: LogNow(102, 3), lambda _topic: ([102, 102], [3, 3]))) == one_by_one
 
 
 LIVE: Rows = {"a": [(0, 5, 1), (1, 6, None)], "b": [(0, 7, 1)]}
