@@ -29,22 +29,23 @@ SCHEMA_VERSION: Final = 3
 APPLICATION_ID: Final = 0x6B726574
 """SQLite's mark of the program that owns the file: "kret"."""
 _BUSY_S: Final = 30.0
-SCHEMA: Final = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE partitions (
+PARTITION_COLUMNS: Final = """
     topic_id TEXT NOT NULL, partition INTEGER NOT NULL, checksum INTEGER NOT NULL, leader_epoch INTEGER,
     last_epoch INTEGER, earlier BLOB, log_start INTEGER NOT NULL, samples BLOB NOT NULL, newest_ms INTEGER,
     newest_offset INTEGER, data_at TEXT NOT NULL, created INTEGER NOT NULL, created_below INTEGER NOT NULL,
     front INTEGER, front_append INTEGER, scan BLOB, replicas BLOB,
-    PRIMARY KEY (topic_id, partition));
+    PRIMARY KEY (topic_id, partition)"""
+SCHEMA: Final = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE topics (topic_id TEXT PRIMARY KEY, name TEXT NOT NULL, seen_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE partitions ({PARTITION_COLUMNS});
 CREATE TABLE groups (
     name TEXT PRIMARY KEY, checksum INTEGER NOT NULL, doc_checksum INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
     digest BLOB NOT NULL, plain INTEGER NOT NULL, open TEXT NOT NULL, doc BLOB NOT NULL);
 CREATE TABLE disks (name TEXT PRIMARY KEY, looks BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO meta VALUES ('revision', 0), ('since_ms', 0), ('topics_ms', 0), ('seal', 0);
-"""
+"""  # noqa: S608
 
 _SEALED: Final = (
     ("key || ' ' || value", "about", "key"),

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from retention_cli.memory.ledger_file import Key
+from retention_cli.memory.ledger_file import PARTITION_COLUMNS, Key
 from retention_cli.memory.ledger_groups import LedgerGroups
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.partition_rows import INSERT, SELECT, partition_of, row_of, values_in
 from retention_cli.memory.plain_look import PlainLook, looked
 
-_CREATE: Final = "CREATE TEMP TABLE IF NOT EXISTS looks AS SELECT * FROM main.partitions WHERE 0"
-_INDEX: Final = "CREATE UNIQUE INDEX IF NOT EXISTS temp.looks_by_key ON looks (topic_id, partition)"
+_CREATE: Final = f"CREATE TEMP TABLE looks ({PARTITION_COLUMNS}) WITHOUT ROWID"
 _OF_LOOKS: Final = SELECT.replace("FROM partitions", "FROM temp.looks")
 _BETWEEN: Final = " WHERE topic_id = ? AND partition BETWEEN ? AND ?"
 
@@ -55,7 +54,6 @@ class LedgerLooks(LedgerGroups):
             if not self._looked_at:
                 self._drop_looks()
                 self.db.execute(_CREATE)
-                self.db.execute(_INDEX)
             self._looked_at.add(topic_id)
             self.db.executemany(INSERT.replace("INTO partitions", "INTO temp.looks"), changed)
         return epochs

@@ -83,12 +83,12 @@ def stored(raw: bytes) -> Stored | None:
         ValueError: it is no document.
     """
     found = _read(raw)
-    if found is None or not (are_rows(found.counted, 4) and are_rows(found.open, 3) and are_rows(found.refused, 3)):
+    if found is None or not (_are_rows(found.counted, 4) and _are_rows(found.open, 3) and _are_rows(found.refused, 3)):
         return None
     return found if type(found.stood_ms) is int and all(isinstance(text, str) for text in found.ids.values()) else None
 
 
-def are_rows(some: Mapping[str, Sequence[Sequence[Any]]], width: int) -> bool:
+def _are_rows(some: _ByTopic, width: int) -> bool:
     """Return whether all rows are numbers, in so many columns, and none of the first two is null."""
     rows = list(chain.from_iterable(some.values()))
     return (
@@ -108,7 +108,7 @@ def recalled_of(raw: bytes) -> RecalledGroup | None:
         ValueError: it is no document.
     """
     found = _read(raw)
-    return recalled(found) if found is not None and are_rows(found.refused, 3) else None
+    return recalled(found) if found is not None and _are_rows(found.refused, 3) else None
 
 
 def recalled(one: Stored) -> RecalledGroup:
@@ -142,6 +142,10 @@ def seen(
         return None
     moved = before is None or not seen_ms
     for topic, rows in commits.items():
+        if before is None:
+            if len(set(map(itemgetter(0), rows))) < len(rows):
+                return None
+            continue
         now = {row[0]: row[1] for row in rows}
         if len(now) < len(rows):
             return None

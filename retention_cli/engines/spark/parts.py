@@ -119,7 +119,9 @@ def _columns(fold: FloorFold, places: Places) -> tuple[Any, Any, Any, Any, Any, 
         for whole, some in ((low, one.low), (high, one.high), (bare, np.frombuffer(one.bare, np.uint8))):
             whole[at] = np.asarray(some)[numbers]
         for whole, names in ((low_by, one.low_by), (high_by, one.high_by)):
-            whole[at] = np.array([rank.setdefault(name, len(rank)) for name in names], np.int32)[numbers]
+            for name in dict.fromkeys(names):
+                rank.setdefault(name, len(rank))
+            whole[at] = np.array([*map(rank.__getitem__, names)], np.int32)[numbers]
     there = np.flatnonzero(high != NO_HIGHEST)
     return there, low[there], low_by[there], high[there], high_by[there], bare[there], list(rank)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import struct
+import sys
 import zlib
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from itertools import chain, islice
+from typing import Final, NamedTuple
 
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.group_rows import digest_of_packed, packed_of
 from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup
-from retention_cli.memory.seen_group import are_rows, recalled, recalled_of, seen, stored
+from retention_cli.memory.seen_group import recalled, recalled_of, seen, stored
 
 
 class KnownGroup(NamedTuple):
@@ -74,8 +78,13 @@ class SliceMemory(NoMemory):
 
 
 def commits_as_bytes(commits: Commits, read_ms: int) -> bytes:
-    """Return a group's commits, and when they were read (Unix ms), as bytes for the client."""
-    return zlib.compress(json.dumps([read_ms, commits], separators=(",", ":"), ensure_ascii=False).encode(), 1)
+    """Return a group's commits, and when they were read (Unix ms), as bytes for the client: a head, then columns."""
+    head = json.dumps([read_ms, {topic: len(rows) for topic, rows in commits.items()}], ensure_ascii=False).encode()
+    rows = [*chain.from_iterable(commits.values())]
+    partitions, offsets, epochs = zip(*rows, strict=True) if rows else ((), (), ())
+    known = [_NO_EPOCH if epoch is None else epoch for epoch in epochs]
+    columns = (array(kind, one) for kind, one in zip(_KINDS, (partitions, offsets, known), strict=True))
+    return zlib.compress(b"".join([_HEAD.pack(len(head)), head, *map(_little, columns)]), 1)
 
 
 def commits_from_bytes(raw: bytes) -> tuple[int, dict[str, list[tuple[int, int, int | None]]]]:
@@ -85,10 +94,47 @@ def commits_from_bytes(raw: bytes) -> tuple[int, dict[str, list[tuple[int, int, 
         ValueError: they are not valid.
     """
     try:
-        read_ms, content = json.loads(zlib.decompress(raw))
-        found: dict[str, list[Any]] = {topic: list(map(tuple, rows)) for topic, rows in content.items()}
-    except (zlib.error, UnicodeDecodeError, RecursionError, LookupError, TypeError, AttributeError):
+        content = zlib.decompress(raw)
+        start = _HEAD.size + _HEAD.unpack_from(content)[0]
+        read_ms, counts = json.loads(content[_HEAD.size : start])
+        lengths = [*counts.values()]
+        if type(read_ms) is not int or any(type(one) is not int or one < 0 for one in lengths):
+            raise ValueError("a task's commits can't be read: their number is none")
+        columns = [array(kind) for kind in _KINDS]
+        if len(content) - start != sum(lengths) * sum(column.itemsize for column in columns):
+            raise ValueError("a task's commits can't be read: they are not as many as they should be")
+        for column in columns:
+            end = start + sum(lengths) * column.itemsize
+            column.frombytes(content[start:end])
+            start = end
+    except _BROKEN:
         raise ValueError("a task's commits can't be read") from None
-    if type(read_ms) is not int or not are_rows(found, 3):
-        raise ValueError("a task's commits can't be read: an offset is no number")
-    return read_ms, found
+    if sys.byteorder != "little":
+        for column in columns:
+            column.byteswap()
+    partitions, offsets, known = columns
+    epochs = [None if epoch == _NO_EPOCH else epoch for epoch in known]
+    rows = zip(partitions, offsets, epochs, strict=True)
+    return read_ms, {topic: [*islice(rows, count)] for topic, count in counts.items()}
+
+
+def _little(column: array[int]) -> bytes:
+    if sys.byteorder != "little":
+        column.byteswap()
+    return column.tobytes()
+
+
+_BROKEN: Final = (
+    zlib.error,
+    struct.error,
+    UnicodeDecodeError,
+    json.JSONDecodeError,
+    RecursionError,
+    LookupError,
+    TypeError,
+    AttributeError,
+)
+_HEAD: Final = struct.Struct("<I")
+_KINDS: Final = ("i", "q", "i")
+"""A partition, an offset and a leader epoch, in 4, 8 and 4 bytes."""
+_NO_EPOCH: Final = -(2**31)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,38 @@ def test_without_a_ledger_a_task_says_which_groups_it_has_read() -> None:
     assert task.seen == {"g": None}
 
 
+WHOLE = zlib.decompress(commits_as_bytes({"a": [(0, 1, None), (3, 2**40, 7)], "b": []}, 17))
+
+
+@given(commits=COMMITS, read_ms=st.integers(0, 2**60))
+def test_commits_arrive_as_they_were_read(commits: Rows, read_ms: int) -> None:
+    assert commits_from_bytes(commits_as_bytes(commits, read_ms)) == (read_ms, commits)
+
+
+def test_large_numbers_and_odd_names_arrive() -> None:
+    commits: Rows = {"": [(2**31 - 1, 2**63 - 1, 2**31 - 1), (0, 0, None)], "ü\n": [(5, 1, 0)]}
+    assert commits_from_bytes(commits_as_bytes(commits, 1)) == (1, commits)
+
+
 @pytest.mark.parametrize(
     "raw",
-    [b"", b"no zlib", commits_as_bytes({"a": [(0, 1)]}, 1), commits_as_bytes({"a": [("0", 1, None)]}, 1)],  # type: ignore[list-item]
+    [
+        b"",
+        b"no zlib",
+        *map(
+            zlib.compress,
+            (
+                WHOLE[:-1],
+                WHOLE + b"\0",
+                WHOLE[:3],
+                WHOLE.replace(b'"a": 2', b'"a": 3'),
+                WHOLE.replace(b'"a": 2', b'"a": "2"'),
+                WHOLE.replace(b'"a": 2', b'"a": -2'),
+                WHOLE.replace(b"[17", b'["7'),
+                WHOLE.replace(b'{"a": 2', b'["a", 2').replace(b"}]", b"]]"),
+            ),
+        ),
+    ],
 )
 def test_what_is_no_list_of_commits_is_refused(raw: bytes) -> None:
     """It comes from an executor, and goes into the ledger."""
