@@ -109,9 +109,9 @@ class KeptRows:
             some = table.filter(compute.and_(trims, compute.greater(table.column("unconsumed"), 0)))
             yield from zip(*(some.column(name).to_pylist() for name in names), strict=True)
 
-    def decisions(self) -> Sequence[Decision]:
-        """Return the rows: more than :data:`IN_MEMORY` stay in the file."""
-        return KeptDecisions(self) if self.totals.partitions > IN_MEMORY else tuple(KeptDecisions(self))
+    def decisions(self, plans: int = 1) -> Sequence[Decision]:
+        """Return the rows: more than this plan's share of :data:`IN_MEMORY` stay in the file, if there are several."""
+        return KeptDecisions(self) if self.totals.partitions > IN_MEMORY // plans else tuple(KeptDecisions(self))
 
 
 def total(column: Any) -> int:

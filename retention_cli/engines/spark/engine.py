@@ -11,14 +11,13 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.progress import Progress, silent
 from retention_cli.core.state_dir import StateError
-from retention_cli.engines.fleet.planning import ClusterNames
+from retention_cli.engines.spark.batches import PARTITIONS_A_BATCH, Threads, in_batches
 from retention_cli.engines.spark.commits import CommitsRead, read_commits
 from retention_cli.engines.spark.disks import ClusterDisks, look, with_bases, with_bytes
 from retention_cli.engines.spark.environment import check_executors
@@ -29,7 +28,8 @@ from retention_cli.engines.spark.gather import in_order, received
 from retention_cli.engines.spark.jobs import Recalled
 from retention_cli.engines.spark.lost import lost_by_group
 from retention_cli.engines.spark.packing import CONNECTIONS
-from retention_cli.engines.spark.prepare import CLIENTS, Prepared, Target, open_memory, prepare
+from retention_cli.engines.spark.prepare import CLIENTS, Prepared, Target
+from retention_cli.engines.spark.preparing import all_prepared
 from retention_cli.engines.spark.remember import remember
 from retention_cli.engines.spark.schemas import DECIDED, FACTS, LIMITS, WRITTEN, ddl
 from retention_cli.engines.spark.sent import Sender, Sent
@@ -38,8 +38,6 @@ from retention_cli.engines.spark.write import Outbox, plan_writer, row_writer
 from retention_cli.plan.kept import KeptRows
 from retention_cli.plan.make import plan_of
 from retention_cli.plan.value import Plan
-from retention_cli.policy.errors import PolicyError
-from retention_cli.policy.selection import NothingMatchesError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,61 +55,104 @@ def make_plans(
     progress: Progress = silent,
     *,
     connections: int = CONNECTIONS,
+    partitions: int = PARTITIONS_A_BATCH,
 ) -> SparkPlans:
     """Read and decide every target. No cluster is changed; observations are stored in the ledgers.
 
     A cluster that fails is in ``failures``, and the others continue. While ``spark`` opens a session, the client reads
-    its own part of the clusters. At most so many ``connections`` read from a broker at a time.
+    its own part of the first clusters. At most so many ``connections`` read from a broker at a time. Clusters are
+    planned in batches (:mod:`.batches`) of so many ``partitions``.
 
     Raises:
-        SameClusterError: two targets are one cluster.
-        SparkError: Spark can't be used, or does not hand back what the tasks have written.
+        SameClusterError: two targets are one cluster. Nothing was saved.
+        SparkError: Spark can't be used, or does not hand back what the tasks have written. Of clusters whose plan was
+            made by then the ledgers are saved.
     """
-    names = ClusterNames([one.name for one in targets])
-    with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(ThreadPool(max(1, min(CLIENTS, len(targets)))))  # its threads are daemons
-        preparing = pool.map_async(lambda one: _prepared(one, now_ms, names), targets, chunksize=1)
+    made = SparkPlans()
+    with contextlib.ExitStack() as stack, Threads() as threads:
+
+        def told(phase: str, done: int = 0, total: int | None = None) -> None:
+            threads.check()
+            progress(phase, done, total)
+
+        prepared = threads.ahead(all_prepared(targets, now_ms, made.failures), spark=False)
         sender = spark()
-        if runs_here(sender.session) and not preparing.ready():  # elsewhere executors were asked when Spark was opened
+        threads.session = sender.session
+        if runs_here(sender.session) and not prepared.waits:  # elsewhere executors were asked when Spark was opened
             check_executors(sender.session, CLIENTS)  # meanwhile they import what they need
         progress("topics")
-        found = dict(zip((one.name for one in targets), preparing.get(), strict=True))
-        made = SparkPlans(failures={name: one for name, one in found.items() if not isinstance(one, Prepared)})
-        prepared = [one for one in found.values() if isinstance(one, Prepared)]
-        if not prepared:
-            return made
-        for one in prepared:
-            one.connected()
-        commits = stack.enter_context(read_commits(sender, prepared, progress, connections))
-        disks = _looked_at(sender, prepared, made, progress)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kretain-rows-")))
-        known = {one.cluster: sender.send(one.recalled) for one in prepared}
-        progress("log ends, look-ups and decisions")
-        written = _written(sender, commits, known, disks, Outbox.at(folder), now_ms, stack, progress)
-        files = received(written, folder)
-        for one in prepared:
-            progress("the plan" + (f" of {one.target.name}" if one.target.name else ""))
-            theirs = files.get(one.cluster, ())
-            try:
-                made.plans[one.target.name] = _plan(sender, one, commits, theirs, disks.get(one.cluster), now_ms)
-            except StateError as error:  # the audit log can't be read, or its chain is broken (G6)
-                made.failures[one.target.name] = error
+        outbox = Outbox.at(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kretain-rows-"))))
+        run = _Run(sender, now_ms, connections, outbox, made, told, stack, len(targets))
+        batches = in_batches(prepared, lambda one: len(one.job.places), partitions)
+        for batch in threads.ahead(map(run.decided, threads.ahead(map(run.read, batches)))):
+            run.put_together(batch)
     return made
 
 
-def _prepared(target: Target, now_ms: int, names: ClusterNames) -> Prepared | BaseException:
-    """Read the small data of a cluster and its ledger, or return why that failed.
+@dataclass(slots=True)
+class _Batch:
+    """Some whole clusters: what was read of their commits, and what tasks have written of each."""
 
-    Raises:
-        SameClusterError: another target is the same cluster; its ledger is opened once alone.
-    """
-    try:
-        one = prepare(target, now_ms)
-        names.claim(one.cluster, target.name)
-        open_memory(one)
-    except (BrokerError, PolicyError, NothingMatchesError, StateError) as error:
-        return error
-    return one
+    prepared: list[Prepared]
+    stack: contextlib.ExitStack
+    commits: CommitsRead | None = None
+    disks: dict[str, ClusterDisks] = field(default_factory=dict)
+    files: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """Free what Spark keeps of it, and let go of the rest."""
+        self.stack.close()
+        self.prepared, self.commits, self.disks, self.files = [], None, {}, {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The steps of a batch, one after the other. Only the last one, in the caller's thread, changes a ledger's file."""
+
+    sender: Sender
+    now_ms: int
+    connections: int
+    outbox: Outbox
+    made: SparkPlans
+    progress: Progress
+    stack: contextlib.ExitStack
+    plans: int
+
+    def read(self, prepared: list[Prepared]) -> _Batch:
+        """Read all commits of a batch; groups are listed right before."""
+        batch = _Batch(prepared, contextlib.ExitStack())
+        self.stack.callback(batch.close)
+        for one in prepared:
+            one.connected()
+        batch.commits = batch.stack.enter_context(read_commits(self.sender, prepared, self.progress, self.connections))
+        return batch
+
+    def decided(self, batch: _Batch) -> _Batch:
+        """Have tasks read log ends, and decide; all commits of these clusters were read before."""
+        assert batch.commits is not None  # noqa: S101  (they were read)
+        batch.disks = _looked_at(self.sender, batch.prepared, self.made, self.progress)
+        known = {one.cluster: self.sender.send(one.recalled) for one in batch.prepared}
+        self.progress("log ends, look-ups and decisions")
+        written = _written(
+            self.sender, batch.commits, known, batch.disks, self.outbox, self.now_ms, batch.stack, self.progress
+        )
+        batch.files = received(written, Path(self.outbox.folder))
+        return batch
+
+    def put_together(self, batch: _Batch) -> None:
+        """Put the plans of a batch together, and remember what was seen."""
+        assert batch.commits is not None  # noqa: S101  (they were read)
+        for one in batch.prepared:
+            self.progress("the plan" + (f" of {one.target.name}" if one.target.name else ""))
+            theirs, disks = batch.files.get(one.cluster, ()), batch.disks.get(one.cluster)
+            try:
+                self.made.plans[one.target.name] = _plan(
+                    self.sender, one, batch.commits, theirs, disks, self.now_ms, self.plans
+                )
+            except StateError as error:  # the audit log can't be read, or its chain is broken (G6)
+                self.made.failures[one.target.name] = error
+            one.done()
+        batch.close()
 
 
 def _looked_at(
@@ -127,6 +168,7 @@ def _looked_at(
         except BrokerError as error:
             made.failures[one.target.name] = error
             prepared.remove(one)
+            one.done()
     return disks
 
 
@@ -179,8 +221,12 @@ def _plan(
     files: Sequence[Path],
     of_disks: ClusterDisks | None,
     now_ms: int,
+    plans: int = 1,
 ) -> Plan:
-    """Put a cluster's plan together from what its tasks have written, and remember what they have seen."""
+    """Put a cluster's plan together from what its tasks have written, and remember what they have seen.
+
+    It is one of so many ``plans``.
+    """
     kept = KeptRows()
 
     def rows() -> Iterator[Any]:
@@ -200,7 +246,7 @@ def _plan(
         one.selection,
         one.cluster,
         now_ms,
-        decisions=kept.decisions(),
+        decisions=kept.decisions(plans),
         totals=kept.totals,
         managed=kept.managed,
         unread=unread,

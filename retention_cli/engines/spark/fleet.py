@@ -45,8 +45,10 @@ class SparkEngine:
             progress = stack.enter_context(watch("Spark"))
             targets = []
             for member in members:
+                own = contextlib.ExitStack()
+                stack.callback(own.close)  # where it was not done before
                 try:
-                    targets.append(self._target(member, now_ms, stack, progress))
+                    targets.append(self._target(member, now_ms, own, progress))
                 except (BrokerError, PolicyError, StateError) as error:
                     yield member.name, failure_of(error)
             if not targets:
@@ -73,4 +75,4 @@ class SparkEngine:
         def connect() -> ConnectionRef:
             return self._open(progress)[1](member.settings)
 
-        return Target(member.name, reader, selection, connect, trimmed, memories)
+        return Target(member.name, reader, selection, connect, trimmed, memories, done=stack.close)

@@ -54,7 +54,8 @@ class Target:
 
     ``name`` is its name in a fleet. ``connect`` sends its connection settings to executors, once Spark is there, and
     returns where they find them. ``inventory`` are the files of its inventory, for the disk rules; without them,
-    ``batches`` reads the bytes of batches in logs for R5.
+    ``batches`` reads the bytes of batches in logs for R5. ``done`` is called once its plan is made, or it has failed:
+    nothing more is read of the cluster then, or remembered of it.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Target:
     memories: Memories | None = None
     inventory: Sequence[Path] = ()
     batches: BatchSizes | None = None
+    done: Callable[[], None] = lambda: None
 
 
 @dataclass(slots=True)
@@ -94,6 +96,11 @@ class Prepared:
     def cluster(self) -> str:
         """The cluster's id."""
         return self.job.cluster
+
+    def done(self) -> None:
+        """Close what is open for it, and let go of what is proportional to its partitions."""
+        self.target.done()
+        self.memory, self.recalled, self.cuts, self.outside = NoMemory(), Recalled(), {}, ()
 
     def connected(self) -> None:
         """Send the connection settings to executors."""

@@ -96,6 +96,17 @@ def test_totals_of_parts_add_up(one: list[Decision], other: list[Decision]) -> N
     assert Totals.of(one) + Totals.of(other) == Totals.of([*one, *other])
 
 
+@given(st.lists(decisions, min_size=3, max_size=3))
+def test_of_several_plans_each_has_its_share_of_the_rows_in_memory(rows: list[Decision]) -> None:
+    """What a fleet's plans have in memory does not grow with the number of its clusters."""
+    there = kept(rows).kept
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("retention_cli.plan.kept.IN_MEMORY", 6)
+        assert there.decisions() == tuple(rows)
+        assert there.decisions(2) == tuple(rows)
+        assert isinstance(there.decisions(3), KeptDecisions)
+
+
 def test_the_file_goes_with_the_last_who_has_it() -> None:
     there = kept([])
     path = there.kept.path

@@ -1,0 +1,81 @@
+"""Prepare a fleet's clusters in order, a few ahead; each is one cluster under one name."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, MutableMapping, Sequence
+from functools import partial
+from multiprocessing.pool import AsyncResult, ThreadPool
+
+from retention_cli.brokers.errors import BrokerError
+from retention_cli.core.state_dir import StateError
+from retention_cli.engines.fleet.planning import ClusterNames
+from retention_cli.engines.spark.prepare import CLIENTS, Prepared, Target, open_memory, prepare
+from retention_cli.policy.errors import PolicyError
+from retention_cli.policy.selection import NothingMatchesError
+
+
+def all_prepared(
+    targets: Sequence[Target], now_ms: int, failures: MutableMapping[str, BaseException]
+) -> Iterator[Prepared]:
+    """Yield the targets in order, with their small data and ledgers read; those that fail are in ``failures``.
+
+    Which cluster each one is was asked of all before the first is yielded: so nothing was saved yet.
+
+    Raises:
+        SameClusterError: two targets are one cluster.
+    """
+    names = ClusterNames([one.name for one in targets])
+    with ThreadPool(max(1, min(CLIENTS, len(targets)))) as pool:  # its threads are daemons
+        clusters = pool.map(partial(_identified, names), targets, chunksize=1)
+        waiting = deque(zip(targets, clusters, strict=True))
+        running: deque[tuple[Target, AsyncResult[Prepared | BaseException]]] = deque()
+        while waiting or running:
+            while waiting and len(running) < CLIENTS:
+                target, cluster = waiting.popleft()
+                running.append((target, pool.apply_async(_prepared, (target, cluster, now_ms))))
+            target, result = running.popleft()
+            found = result.get()
+            if isinstance(found, Prepared):
+                yield found
+            else:
+                failures[target.name] = found
+                target.done()
+
+
+def _identified(names: ClusterNames, target: Target) -> str | BrokerError:
+    """Return a target's cluster, or why it could not be asked.
+
+    Raises:
+        SameClusterError: another target is the same cluster; its ledger is opened once alone.
+    """
+    try:
+        cluster: str = target.reader.metadata([]).cluster_id
+    except BrokerError as error:
+        return error
+    names.claim(cluster, target.name)
+    return cluster
+
+
+def _prepared(target: Target, cluster: str | BrokerError, now_ms: int) -> Prepared | BaseException:
+    """Read the small data of a cluster and its ledger, or return why that failed."""
+    if isinstance(cluster, BrokerError):
+        return cluster
+    try:
+        one = prepare(target, now_ms)
+        _check_identity(one, cluster)
+        open_memory(one)
+    except (BrokerError, PolicyError, NothingMatchesError, StateError) as error:
+        return error
+    return one
+
+
+def _check_identity(one: Prepared, cluster: str) -> None:
+    """Check that a target is the cluster that it was: it may be one by now that has another name in the fleet.
+
+    Raises:
+        BrokerError: it is another one.
+    """
+    if one.cluster != cluster:
+        address = one.target.reader.settings.bootstrap
+        raise BrokerError(f"{address} was cluster {cluster} when it was asked first, and is {one.cluster} now")
