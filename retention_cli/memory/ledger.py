@@ -5,11 +5,11 @@ It is read as needed and written once, by :meth:`Ledger.save`; what another proc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from retention_cli.core.model import Reason, Unknown
 from retention_cli.memory.aged import seen_before
@@ -19,8 +19,7 @@ from retention_cli.memory.ledger_file import Key
 from retention_cli.memory.ledger_groups import Head
 from retention_cli.memory.ledger_looks import LedgerLooks
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.partition_rows import INSERT, KEYS, SELECT, partition_of, row_of, values_in, values_of
-from retention_cli.memory.plain_look import PlainLook
+from retention_cli.memory.partition_rows import INSERT, KEYS, SELECT, partition_of, row_of, values_of
 
 if TYPE_CHECKING:
     from retention_cli.audit.log import NamedLedger
@@ -29,7 +28,6 @@ _SEEN_AGAIN_MS: Final = 60_000
 """An unchanged group is noted as seen again at most once a minute."""
 _TOPICS_AGAIN_MS: Final = 3_600_000
 """Topics are noted as seen again at most once an hour."""
-_ROWS_AT_A_TIME: Final = 5_000
 
 
 class Ledger(LedgerLooks):
@@ -44,13 +42,9 @@ class Ledger(LedgerLooks):
     def __init__(self, folder: Path, known: NamedLedger | None = None) -> None:
         self.lost: Unknown | None = None
         self.notes: list[Reason] = []
-        self._partitions: dict[Key, PartitionMemory] = {}
         self._disks: dict[str, DiskMemory] = {}
-        self._names: dict[str, str] = {}
-        self._loaded: set[str] = set()
-        self._seen: set[str] = set()
         self._sparing = False
-        self._topics_ms, self._outdated = 0, False
+        self._topics_ms = 0
         super().__init__(folder, None if known is None else known.ledger_id)
         with self._errors():
             self._forget_read()
@@ -112,54 +106,6 @@ class Ledger(LedgerLooks):
             self._sparing = False
             self._partitions = {key: one for key, one in self._partitions.items() if one.changed}
             self._loaded = set()
-
-    def stored_rows(self, topic_ids: Collection[str]) -> Iterator[Sequence[Sequence[Any]]]:
-        """Yield what is stored of these topics' partitions, some rows at a time: key, checksum and values.
-
-        The rows are those that were written (:func:`~.partition_rows.partition_of`). None of it is kept.
-        """
-        with self._errors():
-            found = self.db.execute(SELECT)
-            while rows := found.fetchmany(_ROWS_AT_A_TIME):
-                wanted = [row for row in rows if row[0] in topic_ids]
-                for row in wanted:
-                    values_in(row)
-                yield wanted
-
-    def saw_logs(
-        self, topic: str, topic_id: str, looks: Sequence[PlainLook], wall_ms: int, *, created: bool | None
-    ) -> list[int | None]:
-        """Remember looks at plain logs of a topic, in the order of their numbers (:mod:`.plain_look`).
-
-        Args:
-            topic: the topic's name.
-            topic_id: its id.
-            looks: the logs; no leader epoch was asked about.
-            wall_ms: our wall clock, not before any H was read (Unix ms).
-            created: whether the topic is CreateTime now, None if that is unknown.
-
-        Returns:
-            The leader epoch of each log's last record. None where :meth:`partition` must be asked: nothing is
-            remembered yet of the look.
-        """
-        known = bool(self._partitions) and any((topic_id, one.partition) in self._partitions for one in looks)
-        if not looks or known or topic_id in self._loaded:
-            return [None] * len(looks)
-        with self._errors():
-            self.db.execute("BEGIN")  # one snapshot: of what others have written since, their look may be the later one
-            try:
-                if self._outdated or self._meta("revision") != self._revision:
-                    return [None] * len(looks)
-                epochs = self._look(topic_id, looks, wall_ms, created=created)
-            finally:
-                self.db.execute("COMMIT")
-        self.saw_topics({topic_id: topic})
-        return epochs
-
-    def saw_topics(self, names: Mapping[str, str]) -> None:
-        """Note that topics were seen, by id, even if nothing is asked for or added of any partition."""
-        self._names |= names
-        self._seen |= names.keys()
 
     def partition(self, topic: str, topic_id: str, partition: int) -> PartitionMemory:
         """Return a partition's memory, to read and to add to. The first call reads all of them."""

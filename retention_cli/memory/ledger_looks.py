@@ -6,9 +6,9 @@ object, and none of them is in this process's memory (:mod:`.plain_look`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from retention_cli.memory.ledger_file import PARTITION_COLUMNS, Key
 from retention_cli.memory.ledger_groups import LedgerGroups
@@ -18,15 +18,73 @@ from retention_cli.memory.plain_look import PlainLook, looked
 
 _CREATE: Final = f"CREATE TEMP TABLE looks ({PARTITION_COLUMNS}) WITHOUT ROWID"
 _OF_LOOKS: Final = SELECT.replace("FROM partitions", "FROM temp.looks")
+_ROWS_AT_A_TIME: Final = 5_000
 _BETWEEN: Final = " WHERE topic_id = ? AND partition BETWEEN ? AND ?"
 
 
 class LedgerLooks(LedgerGroups):
-    """A ledger's looks that are not written yet. ``_looked_at`` are the topic ids of which there are any."""
+    """A ledger's partitions: those that were read, and looks that are not written yet.
+
+    ``_partitions`` are objects, all of the topic ids in ``_loaded``. ``_looked_at`` are the topic ids with looks; of a
+    partition there is a look or an object. ``_outdated``: what was read is not what the file has.
+    """
 
     def __init__(self, folder: Path, known_id: str | None = None) -> None:
+        self._partitions: dict[Key, PartitionMemory] = {}
+        self._loaded: set[str] = set()
+        self._outdated = False
+        self._names: dict[str, str] = {}
+        self._seen: set[str] = set()
         self._looked_at: set[str] = set()
         super().__init__(folder, known_id)
+
+    def stored_rows(self, topic_ids: Collection[str]) -> Iterator[Sequence[Sequence[Any]]]:
+        """Yield what is stored of these topics' partitions, some rows at a time: key, checksum and values.
+
+        The rows are those that were written (:func:`~.partition_rows.partition_of`). None of it is kept.
+        """
+        with self._errors():
+            found = self.db.execute(SELECT)
+            while rows := found.fetchmany(_ROWS_AT_A_TIME):
+                wanted = [row for row in rows if row[0] in topic_ids]
+                for row in wanted:
+                    values_in(row)
+                yield wanted
+
+    def saw_logs(
+        self, topic: str, topic_id: str, looks: Sequence[PlainLook], wall_ms: int, *, created: bool | None
+    ) -> list[int | None]:
+        """Remember looks at plain logs of a topic, in the order of their numbers (:mod:`.plain_look`).
+
+        Args:
+            topic: the topic's name.
+            topic_id: its id.
+            looks: the logs; no leader epoch was asked about.
+            wall_ms: our wall clock, not before any H was read (Unix ms).
+            created: whether the topic is CreateTime now, None if that is unknown.
+
+        Returns:
+            The leader epoch of each log's last record. None where :meth:`partition` must be asked: nothing is
+            remembered yet of the look.
+        """
+        known = bool(self._partitions) and any((topic_id, one.partition) in self._partitions for one in looks)
+        if not looks or known or topic_id in self._loaded:
+            return [None] * len(looks)
+        with self._errors():
+            self.db.execute("BEGIN")  # one snapshot: of what others have written since, their look may be the later one
+            try:
+                if self._outdated or self._meta("revision") != self._revision:
+                    return [None] * len(looks)
+                epochs = self._look(topic_id, looks, wall_ms, created=created)
+            finally:
+                self.db.execute("COMMIT")
+        self.saw_topics({topic_id: topic})
+        return epochs
+
+    def saw_topics(self, names: Mapping[str, str]) -> None:
+        """Note that topics were seen, by id, even if nothing is asked for or added of any partition."""
+        self._names |= names
+        self._seen |= names.keys()
 
     def _look(
         self, topic_id: str, looks: Sequence[PlainLook], wall_ms: int, *, created: bool | None

@@ -264,4 +264,3 @@ def test_ctrl_c_ends_the_jobs_of_every_batch(
     while local_spark.sparkContext.statusTracker().getActiveJobsIds() and time.monotonic() < until:
         time.sleep(0.1)
     assert not local_spark.sparkContext.statusTracker().getActiveJobsIds()
-    assert not [one for one in threading.enumerate() if one.name == "kretain-batches"]

@@ -8,10 +8,11 @@ way at most, so memory does not grow with the fleet.
 from __future__ import annotations
 
 import contextlib
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from multiprocessing.pool import AsyncResult, ThreadPool
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -48,60 +49,38 @@ class StoppedError(Exception):
 class Ahead(Generic[T]):
     """An iterator whose next item is made in a thread of its own while the caller works on the one before."""
 
-    def __init__(self, items: Iterable[T], stopped: threading.Event) -> None:
-        self._items = items
-        self._stopped = stopped
-        self._room = threading.Semaphore(1)
-        self._made: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="kretain-batches", daemon=True)
-        self._thread.start()
+    def __init__(self, items: Iterable[T], check: Callable[[], None]) -> None:
+        self._items = iter(items)
+        self._check = check
+        self._pool = ThreadPool(1)  # its thread is a daemon
+        self._next = self._begin()
 
-    def _run(self) -> None:
-        try:
-            items = iter(self._items)
-            while self._may_begin():
-                try:
-                    item = next(items)
-                except StopIteration:
-                    break
-                self._made.put((item,))
-                del item
-            self._made.put(None)
-        except BaseException as error:  # noqa: BLE001  (the caller raises it)
-            self._made.put(error)
+    def _begin(self) -> AsyncResult[tuple[T, ...]]:
+        return self._pool.apply_async(self._made)
 
-    def _may_begin(self) -> bool:
-        """Wait until there is room for an item; return whether one is still wanted."""
-        self._room.acquire()
-        return not self._stopped.is_set()
+    def _made(self) -> tuple[T, ...]:
+        """Return an item, nothing at the end."""
+        self._check()
+        return tuple(islice(self._items, 1))
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> T:
-        made = self._made.get()
-        if made is None or isinstance(made, BaseException):
-            self._made.put(made)  # also for who asks again
-            if made is None:
-                raise StopIteration
-            raise made
-        self._room.release()
+        made = self._next.get()
+        if not made:
+            raise StopIteration
+        self._next = self._begin()
         return made[0]
 
     @property
-    def waits(self) -> bool:
-        """Whether an item is ready, or there is no more."""
-        return not self._made.empty()
-
-    @property
-    def alive(self) -> bool:
-        """Whether its thread still runs."""
-        return self._thread.is_alive()
+    def is_made(self) -> bool:
+        """Whether the next item is made, or there is none."""
+        return self._next.ready()
 
     def leave(self) -> None:
-        """Have the thread end once its item is made; ``stopped`` is set."""
-        self._made.put(StoppedError())
-        self._room.release()
+        """Begin no more items."""
+        self._pool.terminate()
 
 
 class Threads:
@@ -118,7 +97,7 @@ class Threads:
 
         ``spark``: they are made by jobs, which are waited for in the end.
         """
-        step = Ahead(items, self._stopped)
+        step = Ahead(items, self.check)
         self._steps.append(step)
         if spark:
             self._with_jobs.append(step)
@@ -138,11 +117,11 @@ class Threads:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stopped.set()
-        for step in self._steps:
-            step.leave()
         until = time.monotonic() + _WAITED_FOR_S
-        while any(step.alive for step in self._with_jobs) and time.monotonic() < until:
+        while not all(step.is_made for step in self._with_jobs) and time.monotonic() < until:
             if self.session is not None:  # again and again: a job that is about to begin is not affected
                 with contextlib.suppress(Exception):  # Spark itself may be gone
                     self.session.interruptAll()
             time.sleep(_ASKED_EVERY_S)
+        for step in self._steps:
+            step.leave()

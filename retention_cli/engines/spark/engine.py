@@ -78,7 +78,7 @@ def make_plans(
         prepared = threads.ahead(all_prepared(targets, now_ms, made.failures), spark=False)
         sender = spark()
         threads.session = sender.session
-        if runs_here(sender.session) and not prepared.waits:  # elsewhere executors were asked when Spark was opened
+        if runs_here(sender.session) and not prepared.is_made:  # elsewhere executors were asked when Spark was opened
             check_executors(sender.session, CLIENTS)  # meanwhile they import what they need
         progress("topics")
         outbox = Outbox.at(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kretain-rows-"))))
