@@ -81,8 +81,8 @@ def make_plans(
         if runs_here(sender.session) and not prepared.is_made:  # elsewhere executors were asked when Spark was opened
             check_executors(sender.session, CLIENTS)  # meanwhile they import what they need
         progress("topics")
-        outbox = Outbox.at(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kretain-rows-"))))
-        run = _Run(sender, now_ms, connections, outbox, made, told, stack, len(targets))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kretain-rows-")))
+        run = _Run(sender, now_ms, connections, folder, Outbox.at(folder), made, told, stack, len(targets))
         batches = in_batches(prepared, lambda one: len(one.job.places), partitions)
         for batch in threads.ahead(map(run.decided, threads.ahead(map(run.read, batches)))):
             run.put_together(batch)
@@ -112,6 +112,7 @@ class _Run:
     sender: Sender
     now_ms: int
     connections: int
+    folder: Path
     outbox: Outbox
     made: SparkPlans
     progress: Progress
@@ -136,7 +137,7 @@ class _Run:
         written = _written(
             self.sender, batch.commits, known, batch.disks, self.outbox, self.now_ms, batch.stack, self.progress
         )
-        batch.files = received(written, Path(self.outbox.folder))
+        batch.files = received(written, self.folder)
         return batch
 
     def put_together(self, batch: _Batch) -> None:
