@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.core.state_dir import StateError
+from retention_cli.memory.document_ledger import DocumentLedger
+from retention_cli.memory.documents import topic_key
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import prove
 from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.partition_rows import values_of
 from retention_cli.memory.plain_look import PlainLook, looked
 from retention_cli.memory.samples import SAMPLES_AT_MOST
+from retention_cli.memory.shared_cache import SharedCache
 
 LOOK = st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 9), st.integers(0, 50), st.sampled_from([1, 0]))
 """Leader epoch, S, H beyond S, our clock, and whether the topic is CreateTime."""
@@ -237,6 +240,15 @@ def test_what_others_have_written_since_is_merged_with_looks_once_a_pass_begins(
         mine.save(300)
     found = {row[1]: row[3] for row in rows(tmp_path / "c")}
     assert found == {0: 4, 1: 1}
+
+
+def test_others_are_told_of_looks_where_a_ledger_is_shared(tmp_path: Path) -> None:
+    """With state: cluster; else only this machine would know when records were written, and of which log they are."""
+    with DocumentLedger(tmp_path / "c") as ledger, ledger.sparing():
+        ledger.begin(IDS)
+        look_at(ledger, [PlainLook(0, 1, 0, 5)], 100, plainly=True)
+        ledger.save(100)
+        assert list(SharedCache(ledger.db).unsent()) == [topic_key("x", 0)]
 
 
 def test_a_look_at_a_topic_that_was_read_is_one_by_one(tmp_path: Path) -> None:
