@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, MutableMapping, Sequence
 from functools import partial
 from multiprocessing.pool import AsyncResult, ThreadPool
+from typing import Final
 
 from retention_cli.brokers.errors import BrokerError
 from retention_cli.core.state_dir import StateError
@@ -13,6 +14,9 @@ from retention_cli.engines.fleet.planning import ClusterNames
 from retention_cli.engines.spark.prepare import CLIENTS, Prepared, Target, open_memory, prepare
 from retention_cli.policy.errors import PolicyError
 from retention_cli.policy.selection import NothingMatchesError
+
+AHEAD: Final = 3
+"""So many clusters are prepared at a time, or wait: a cluster's whole metadata is in memory while it is read."""
 
 
 def all_prepared(
@@ -31,7 +35,7 @@ def all_prepared(
         waiting = deque(zip(targets, clusters, strict=True))
         running: deque[tuple[Target, AsyncResult[Prepared | BaseException]]] = deque()
         while waiting or running:
-            while waiting and len(running) < CLIENTS:
+            while waiting and len(running) < AHEAD:
                 target, cluster = waiting.popleft()
                 running.append((target, pool.apply_async(_prepared, (target, cluster, now_ms))))
             target, result = running.popleft()

@@ -24,8 +24,8 @@ from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.plain_look import PlainLook
 from retention_cli.observe.recall import log_now
 
-_JUDGED_BYTES: Final = 32 << 20
-"""Commits that were read and not judged yet are kept in memory up to so many compressed bytes."""
+_JUDGED_COMMITS: Final = 1_000_000
+"""So many commits that were read and not judged yet are kept in memory, some 20 bytes each."""
 
 
 class SeenPartition(NamedTuple):
@@ -125,9 +125,9 @@ def remember(
         note_create_time(one, logs.stamped)
         ledger.saw_topics({topic_id: name for name, topic_id in one.job.topic_ids.items() if name in one.job.settings})
         waiting = 0
-        for size in saw_groups(one, groups, known):
-            waiting += size
-            if waiting > _JUDGED_BYTES and not logs.cuts:  # a cut is judged for all groups at once
+        for count in saw_groups(one, groups, known):
+            waiting += count
+            if waiting > _JUDGED_COMMITS and not logs.cuts:  # a cut is judged for all groups at once
                 ledger.judge(logs.get, logs.topics, (), logs.of_topic)
                 waiting = 0
         ledger.judge(logs.get, logs.topics, logs.cuts, logs.of_topic)
@@ -137,7 +137,7 @@ def remember(
 def saw_groups(
     one: Prepared, groups: Iterable[tuple[str, bytes | None]], known: Callable[[], Mapping[str, KnownGroup]]
 ) -> Iterator[int]:
-    """Note groups that tasks have read, and their commits; yield the compressed bytes of each. Nothing is saved.
+    """Note groups that tasks have read, and their commits; yield how many each has. Nothing is saved.
 
     The arguments are those of :func:`remember`.
     """
@@ -157,7 +157,7 @@ def saw_groups(
             ledger.saw_group_earlier(name, commits, read_ms, None if there is None else there[2:])
         else:
             ledger.saw_group(name, commits, read_ms, since_ms)
-        yield len(raw)
+        yield sum(map(len, commits.values()))
 
 
 def _remember_chunk(one: Prepared, chunk: Any, logs: Logs) -> None:

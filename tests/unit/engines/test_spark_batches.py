@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -134,6 +135,28 @@ def test_who_leaves_early_has_jobs_interrupted_until_all_have_ended() -> None:
     assert time.monotonic() - started < 4
     assert jobs.asked > 2
     assert began == [0, 1]
+
+
+def test_a_step_that_takes_several_items_takes_no_more_once_it_is_stopped() -> None:
+    """A batch of many small clusters, that is put together from one after the other."""
+    taken: list[int] = []
+    began = threading.Event()
+    threads = Threads()
+
+    def gathered(items: Any) -> list[int]:
+        for one in items:
+            taken.append(one)
+            began.set()
+            with contextlib.suppress(StoppedError):
+                while True:
+                    threads.check()
+                    time.sleep(0.01)
+        return taken
+
+    with threads:
+        threads.ahead(map(gathered, [threads.ahead(range(1_000), spark=False)]))
+        assert began.wait(10)
+    assert len(taken) <= 2  # the second one may have been made by then
 
 
 def test_nothing_begins_once_nobody_waits_for_it() -> None:

@@ -96,6 +96,7 @@ def test_large_numbers_and_odd_names_arrive() -> None:
                 WHOLE.replace(b'"a": 2', b'"a": 3'),
                 WHOLE.replace(b'"a": 2', b'"a": "2"'),
                 WHOLE.replace(b'"a": 2', b'"a": -2'),
+                WHOLE.replace(b'"a": 2', b'"a": 3').replace(b'"b": 0}', b'"b":-1}'),
                 WHOLE.replace(b"[17", b'["7'),
                 WHOLE.replace(b'{"a": 2', b'["a", 2').replace(b"}]", b"]]"),
             ),

@@ -149,6 +149,11 @@ def seen_once() -> GroupMemory:
     return group
 
 
+def test_a_new_group_that_names_a_partition_twice_is_left_to_the_memory_of_commits() -> None:
+    twice: Rows = {"a": [(0, 6, 1), (0, 7, 1)]}
+    assert seen(None, 0, twice, NOW, packed_of(twice, NOW), 2_000) is None
+
+
 def test_a_group_that_moved_is_kept_as_rows() -> None:
     """The ordinary case is not left to the slow way: the first look, and one at which every commit has moved."""
     assert seen(None, 0, LIVE, NOW, packed_of(LIVE, NOW), 1_000) is not None
