@@ -170,14 +170,16 @@ def test_nothing_begins_once_nobody_waits_for_it() -> None:
 
 def test_who_does_not_use_spark_is_not_waited_for() -> None:
     """A broker may take as long as its time-out to answer, and Ctrl-C is at once."""
-    answered = threading.Event()
+    asked, answered = threading.Event(), threading.Event()
 
     def ask(one: int) -> int:
+        asked.set()
         answered.wait(30)
         return one
 
     started = time.monotonic()
     with Threads() as threads:
         threads.ahead(map(ask, range(3)), spark=False)
+        assert asked.wait(10)
     assert time.monotonic() - started < 2
     answered.set()
