@@ -15,7 +15,7 @@ import pytest
 from retention_cli.brokers.metadata import ClusterMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.model import Reason
-from retention_cli.engines.spark import commits, engine
+from retention_cli.engines.spark import commits, engine, preparing
 from retention_cli.engines.spark.commits import CommitsRead
 from retention_cli.engines.spark.engine import make_plans
 from retention_cli.engines.spark.prepare import Prepared, Target, open_memory
@@ -140,7 +140,7 @@ def _planned(engines: Engines, topic: str, meanwhile: Callable[[], None]) -> Pla
         return engines.sender
 
     with reader_for(engines.world.bootstrap) as reader, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "open_memory", opened)
+        patch.setattr(preparing, "open_memory", opened)
         selection, memories = engines.world.selection(consumed(topic)), Memories(engines.folder / "spark")
         made = make_plans(spark, [Target("", reader, selection, engines.connection, past_day, memories)], now_ms())
     memories.close()
