@@ -81,6 +81,7 @@ class LedgerFile:
         make_folder(folder)
         self.path = folder / FILE_NAME
         self.began_anew = self.upgraded = False
+        self._revision = 0
         self._known_id = known_id
         with self._errors():
             there = os.path.lexists(self.path)
@@ -274,18 +275,23 @@ class LedgerFile:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write in one transaction, and seal what was written."""
+        """Write in one transaction, and seal what was written. One that fails leaves the revision as it was.
+
+        Else the next revision, which is somebody else's then, would be taken for our own, and never read (F6).
+        """
         with self._errors():
+            revision = self._revision
             self.db.execute("BEGIN IMMEDIATE")
             try:
                 before = self.db.total_changes
                 yield
                 if self.db.total_changes != before:
                     self.db.execute("UPDATE meta SET value = ? WHERE key = 'seal'", (self._sealed(),))
+                self.db.execute("COMMIT")
             except BaseException:
+                self._revision = revision
                 self.db.rollback()  # a no-op where SQLite has done it itself, as on a full disk
                 raise
-            self.db.execute("COMMIT")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

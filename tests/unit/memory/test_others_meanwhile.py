@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from retention_cli.core.model import EventMax
+from retention_cli.core.state_dir import StateError
 from retention_cli.memory.interface import LogNow, Rows
 from retention_cli.memory.ledger import Ledger
 
@@ -76,3 +78,32 @@ def test_commits_that_another_run_has_seen_are_not_judged_by_logs_that_this_one_
     with Ledger(tmp_path / "c") as again:
         again.begin(IDS)
         assert [(one.open["a", 0].offset, one.refused) for one in again.groups().values()] == [(400, {})]
+
+
+@contextmanager
+def no_room(file: Path) -> Iterator[None]:
+    """Let no file grow beyond the size of this one: writing is fine then until it is committed."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+
+def test_what_others_save_after_our_save_has_failed_is_known(tmp_path: Path) -> None:
+    """The revision that could not be written is theirs now: it must not be taken for the one that we know (F6)."""
+    many = {f"m{number}": 500 for number in range(200)}
+    with closing(Ledger(tmp_path / "c")) as mine, closing(Ledger(tmp_path / "c")) as theirs:
+        look(mine, {"g": 500}, 1_000, save=True)
+        look(mine, {"g": 501, **many}, 100_000)
+        before = mine.revision
+        with no_room(mine.path), pytest.raises(StateError, match="disk"):
+            mine.save(100_000)
+        assert mine.revision == before
+        look(theirs, {"g": 100, "h": 50}, 200_000, save=True)
+        assert mine.others_wrote
+        assert look(mine, many, 300_000) == {"g": {"a": [(0, 100, 1)]}, "h": {"a": [(0, 50, 1)]}}
+        mine.save(300_000)
+    with Ledger(tmp_path / "c") as again:
+        assert look(again, many, 400_000) == {"g": {"a": [(0, 100, 1)]}, "h": {"a": [(0, 50, 1)]}}
