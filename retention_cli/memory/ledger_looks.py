@@ -6,6 +6,7 @@ object, and none of them is in this process's memory (:mod:`.plain_look`).
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -70,14 +71,21 @@ class LedgerLooks(LedgerGroups):
         known = bool(self._partitions) and any((topic_id, one.partition) in self._partitions for one in looks)
         if not looks or known or topic_id in self._loaded:
             return [None] * len(looks)
+        epochs: list[int | None] = [None] * len(looks)
+        there = topic_id in self._looked_at
         with self._errors():
             self.db.execute("BEGIN")  # one snapshot: of what others have written since, their look may be the later one
             try:
-                if self._outdated or self._meta("revision") != self._revision:
-                    return [None] * len(looks)
-                epochs = self._look(topic_id, looks, wall_ms, created=created)
-            finally:
+                if not self._outdated and self._meta("revision") == self._revision:
+                    epochs = self._look(topic_id, looks, wall_ms, created=created)
                 self.db.execute("COMMIT")
+            except BaseException as error:
+                self.db.rollback()  # a no-op where SQLite has done it itself
+                if not there:
+                    self._looked_at.discard(topic_id)
+                if not isinstance(error, sqlite3.OperationalError):
+                    raise
+                return [None] * len(looks)  # the disk of temporary files is full: it is not the ledger that is broken
         self.saw_topics({topic_id: topic})
         return epochs
 

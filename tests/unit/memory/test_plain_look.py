@@ -301,3 +301,24 @@ def test_a_damaged_row_is_refused_by_a_look_and_in_columns(tmp_path: Path, damag
             ledger.saw_logs("a", "x", [PlainLook(n, 1, 0, 5) for n in range(3)], 200, created=True)
         with pytest.raises(StateError, match="partition 1 of topic id x is not what was written"):
             list(ledger.stored_rows({"x"}))
+
+
+@pytest.mark.parametrize("before", [[], ["b"], ["a"]], ids=["first", "of another topic before", "of it before"])
+def test_no_room_for_temporary_files_is_no_reason_to_move_the_ledger_away(tmp_path: Path, before: list[str]) -> None:
+    """Else the remedy that is told would forget each group that is gone (F6): these looks are one by one, instead."""
+    found = []
+    many = [PlainLook(number, 1, 0, 5) for number in range(1, 3_000)]
+    for name, pages in (("full", 8), ("free", 10_000)):
+        with Ledger(tmp_path / name / "c") as ledger, ledger.sparing():
+            ledger.begin(IDS)
+            for topic in before:
+                look_at(ledger, [PlainLook(0, 1, 0, 9)], 100, plainly=True, topic=topic)
+            ledger.db.execute(f"PRAGMA temp.max_page_count = {pages}")
+            known = ledger.saw_logs("a", "x", many, 200, created=True)
+            assert {*known} == ({None} if name == "full" else {1})
+            if name == "full":
+                look_at(ledger, many, 200, plainly=False)
+            ledger.save(300)
+        found.append(rows(tmp_path / name / "c"))
+    assert found[0] == found[1]
+    assert len(found[0]) == len(many) + len(before)
