@@ -169,6 +169,12 @@ MUTANTS: Final = (
         "            pass\n",
     ),
     Mutant("Spark: a group is not seen again", _REMEMBER, "            ledger.saw_again(", "            bool("),
+    Mutant(
+        "Spark: a group is seen when it is remembered",
+        _REMEMBER,
+        "saw_again(name, one.listed_ms)",
+        "saw_again(name, now_ms)",
+    ),
     Mutant("R6: the walk reaches too little", "disks/solve/steps.py", "upto >= remaining[disk]", "upto > 0"),
     Mutant(
         "R6: of its steps a disk loses bytes", "disks/solve/steps.py", "np.add.reduceat(size, begins)", "size[ends]"

@@ -84,3 +84,33 @@ def test_a_group_that_is_gone_when_commits_are_read_again_counts(how: Callable[.
                 world.apply(("delete_group", 1))
     assert (found[0]["topic"], found[0]["partition"], found[0]["action"]) == ("a", 0, "hold")
     assert [one["code"] for one in found[0]["reasons"]] == ["F6"]
+
+
+@pytest.mark.parametrize("memories", ["one", "cluster"])
+def test_a_group_that_another_run_saw_go_back_while_this_one_read_log_ends_counts_there(memories: str) -> None:
+    """F6: a plan over Spark saw it unmoved before that, and remembers it after. Then the group is deleted."""
+    rows: Rows = []
+    with World(f"R1 @{memories}") as world:
+        for step in (("produce", 0, 5, 4, 4), ("read", 0, 0, 5, 1), ("read", 1, 0, 4, 1)):
+            world.apply(step)
+        here, there = world.operators
+        _by_spark(world, here)
+        world.apply(("time", 2))
+        began_ms = here.clock.wall_ms()
+        spark = world.hub.start("spark", lambda: rows.extend(_by_spark(world, here)))
+        while spark.last != "spark reads ends":
+            spark.step()
+        world.apply(("seek", 1, 0, 3, 1))
+        back = world.kafka.groups["g1"].commits["a", 0][0]
+        other = world.hub.start("other", lambda: rows.extend(_here(world, there)))
+        while other.last != "list_offsets latest":  # it has read the commits
+            other.step()
+        world.apply(("time", 0))
+        world.apply(("time", 0))
+        spark.finish()
+        with closing(memories_of(world, here)) as kept:
+            assert kept.ledger(world.kafka.cluster_id).group("g0").seen_ms >= began_ms
+        other.finish()
+        world.apply(("delete_group", 1))
+        [row] = [one for one in _here(world, there) if (one["topic"], one["partition"]) == ("a", 0)]
+    assert (row["min_commit"], row["min_commit_by"]) == (back, "group:g1")

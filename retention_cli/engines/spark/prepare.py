@@ -75,8 +75,9 @@ class Prepared:
 
     ``metadata`` is the first metadata read, without topics unless a rule speaks of disks or the policy of consumers
     outside Kafka's groups: ``job`` has the managed ones in columns. ``before`` is that of the groups' coordinators,
-    which F9 compares. ``cuts`` are where this client itself found logs to be cut, ``outside`` the positions of
-    consumers outside Kafka's groups (F7).
+    which F9 compares, and ``listed_ms`` when it was about to be read (Unix ms): no commit was read before that.
+    ``cuts`` are where this client itself found logs to be cut, ``outside`` the positions of consumers outside Kafka's
+    groups (F7).
     """
 
     target: Target
@@ -88,6 +89,7 @@ class Prepared:
     listing: Listing | None = None
     doubt: Doubt | None = None
     before: ClusterMetadata | None = None
+    listed_ms: int = 0
     cuts: Mapping[TopicPartition, Cut] = field(default_factory=dict)
     outside: Sequence[GroupCommits] = ()
     recalled: Recalled = field(default_factory=Recalled)
@@ -191,6 +193,7 @@ def list_groups(prepared: Prepared) -> None:
     attempts = 0
     while True:
         attempts += 1
+        prepared.listed_ms = SYSTEM.wall_ms()
         try:
             prepared.before = before = reader.metadata([OFFSETS_TOPIC])
             found = list_counted(reader, rules, before, deadline)

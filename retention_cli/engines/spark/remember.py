@@ -148,7 +148,7 @@ def saw_groups(
     before: Mapping[str, KnownGroup] | None = None
     for name, raw in groups:
         if raw is None:
-            ledger.saw_again(name, now_ms)
+            ledger.saw_again(name, one.listed_ms)  # not later than that: what others have read since is newer (F6)
             continue
         read_ms, commits = commits_from_bytes(raw)
         if ledger.others_wrote:
