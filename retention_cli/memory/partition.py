@@ -223,16 +223,21 @@ class PartitionMemory:
 
         If they were proven under different leader epochs, only the later one counts: the earlier one may describe a
         tail that was lost in between. Whether it was is asked the next time, unless the later one was derived from it.
+        So it is where one reached farther than the last sample of both: when that was taken is known no better than
+        that it was not later (G3), so it may be the earlier one, and the log not have been cut there.
         """
         created, created_below = self.created or other.created, max(self.created_below, other.created_below)
         if self.leader_epoch != other.leader_epoch:
             first, later = sorted((self, other), key=lambda one: -1 if one.leader_epoch is None else one.leader_epoch)
             known = joined((*first.earlier, *later.earlier, *first.as_earlier()))
             return replace(later, created=created, created_below=created_below, earlier=known, changed=False)
+        packed = both_samples(self.packed, other.packed)
+        end = last(packed).high_watermark if packed else 0
+        fallen = [known for one in (self, other) if one.high_watermark > end for known in one.as_earlier()]
         seen = [one for one in (self.newest, other.newest) if one is not None]
         fronts = [one for one in (self.front, other.front) if one is not None]
         return PartitionMemory(
-            packed=both_samples(self.packed, other.packed),
+            packed=packed,
             newest=max(seen, key=lambda one: one.rank, default=None),
             data_at=tuple(dict.fromkeys((*other.data_at, *self.data_at)))[-_DATA_AT_MOST:],
             scan=further(self.scan, other.scan),
@@ -243,7 +248,7 @@ class PartitionMemory:
             created_below=created_below,
             front=max(fronts, key=lambda one: (one.offset, not one.append_time), default=None),
             last_epoch=max(self.asked_epoch or 0, other.asked_epoch or 0) if self.leader_epoch is not None else None,
-            earlier=joined((*self.earlier, *other.earlier)) if self.earlier or other.earlier else (),
+            earlier=joined((*self.earlier, *other.earlier, *fallen)) if self.earlier or other.earlier or fallen else (),
         )
 
     def covers(self, other: PartitionMemory) -> bool:

@@ -114,3 +114,39 @@ def test_a_group_that_another_run_saw_go_back_while_this_one_read_log_ends_count
         world.apply(("delete_group", 1))
         [row] = [one for one in _here(world, there) if (one["topic"], one["partition"]) == ("a", 0)]
     assert (row["min_commit"], row["min_commit_by"]) == (back, "group:g1")
+
+
+@pytest.mark.parametrize("how", [_here, _by_spark], ids=["here", "spark"])
+@pytest.mark.parametrize("memories", ["one", "cluster"])
+def test_a_cut_below_what_another_run_saw_meanwhile_is_found(how: Callable[..., Rows], memories: str) -> None:
+    """M2: a plan over Spark notes a log end later than it was read: another's look in between saw the log grow."""
+    rows: Rows = []
+
+    def go_on(run: Any) -> None:
+        run.step()
+        while not run.last.startswith("list_offsets"):
+            run.step()
+        while run.last in ("list_offsets earliest", "list_offsets latest", "list_offsets last-stable"):
+            run.step()
+
+    with World(f"R1 @{memories}") as world:
+        for step in (("produce", 0, 5, 4, 4), ("read", 1, 0, 4, 0)):
+            world.apply(step)
+        here, there = world.operators
+        first = world.hub.start("first", lambda: rows.extend(how(world, here)))
+        go_on(first)
+        world.apply(("time", 0))
+        world.apply(("fall_behind", 0))
+        for step in (("produce", 0, 5, 4, 4), ("read", 1, 0, 7, 0)):
+            world.apply(step)
+        other = world.hub.start("other", lambda: rows.extend(_here(world, there)))
+        go_on(other)
+        world.apply(("time", 0))
+        first.finish()
+        other.finish()
+        world.apply(("elect", 0, 0))
+        for _ in range(3):
+            world.apply(("produce", 0, 5, 4, 4))
+        world.apply(("time", 2))
+        [row] = [one for one in _here(world, there) if (one["topic"], one["partition"]) == ("a", 0)]
+    assert (row["action"], [one["code"] for one in row["reasons"]]) == ("hold", ["F5"])

@@ -87,3 +87,16 @@ def test_of_several_cuts_the_lowest_counts_for_all_that_any_of_them_speaks_of() 
     assert prove(both, 6, 0, 18, {0: Found(12), 5: Found(15)}, 5) == Cut(15, 5), "its own, of all commits"
     both = memory(5, 18).merged(memory(0, 12))
     assert prove(both, 6, 0, 18, {0: NotFound(), 5: Found(15)}, 5) == Cut(0, 5)
+
+
+def test_a_log_that_seems_to_have_fallen_between_two_looks_is_asked_about_that_far() -> None:
+    """The lower look may be the earlier one: its time is only known not to be too early (G3). None missed a cut (M2)."""
+    farther, later = (PartitionMemory(leader_epoch=3, last_epoch=2) for _ in range(2))
+    farther.add_sample(Sample(1_000, 12))
+    later.add_sample(Sample(2_000, 6))
+    both = later.merged(farther)
+    assert both == farther.merged(later)
+    assert both.merged(farther) == both.merged(later) == both
+    assert (both.high_watermark, pending(both.earlier)) == (6, [Earlier(2, 3, 12)])
+    later.add_sample(Sample(3_000, 12))
+    assert not later.merged(farther).earlier
