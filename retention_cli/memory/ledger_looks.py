@@ -19,6 +19,7 @@ from retention_cli.memory.plain_look import PlainLook, looked
 
 _CREATE: Final = f"CREATE TEMP TABLE looks ({PARTITION_COLUMNS}) WITHOUT ROWID"
 _OF_LOOKS: Final = SELECT.replace("FROM partitions", "FROM temp.looks")
+_INSERT: Final = INSERT.replace("INTO partitions", "INTO temp.looks")
 _ROWS_AT_A_TIME: Final = 5_000
 _BETWEEN: Final = " WHERE topic_id = ? AND partition BETWEEN ? AND ?"
 
@@ -118,10 +119,10 @@ class LedgerLooks(LedgerGroups):
                 changed.append(row_of(topic_id, look.partition, after))
         if changed:
             if not self._looked_at:
-                self._drop_looks()
+                self.db.execute("DROP TABLE IF EXISTS temp.looks")
                 self.db.execute(_CREATE)
             self._looked_at.add(topic_id)
-            self.db.executemany(INSERT.replace("INTO partitions", "INTO temp.looks"), changed)
+            self.db.executemany(_INSERT, changed)
         return epochs
 
     def _looks(self, topic_id: str | None = None) -> Iterator[tuple[Key, PartitionMemory]]:
@@ -130,10 +131,9 @@ class LedgerLooks(LedgerGroups):
             return
         where, named = ("", ()) if topic_id is None else (" WHERE topic_id = ?", (topic_id,))
         for row in self.db.execute(_OF_LOOKS + where, named):
-            if row[0] in self._looked_at:
-                one = partition_of(row)
-                one.changed = True
-                yield (row[0], row[1]), one
+            one = partition_of(row)
+            one.changed = True
+            yield (row[0], row[1]), one
 
     def _looked_keys(self) -> Iterator[Key]:
         if self._looked_at:
@@ -146,9 +146,6 @@ class LedgerLooks(LedgerGroups):
         elif topic_id in self._looked_at:
             self._looked_at.remove(topic_id)
             self.db.execute("DELETE FROM temp.looks WHERE topic_id = ?", (topic_id,))
-
-    def _drop_looks(self) -> None:
-        self.db.execute("DROP TABLE IF EXISTS temp.looks")
 
     def _write_looks(self) -> None:
         """Write the looks; part of a transaction."""

@@ -9,12 +9,10 @@ it. tests/unit/memory/test_plain_look.py checks that both come to the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
-from retention_cli.memory.samples import SAMPLE_BYTES, SAMPLES_AT_MOST, pack, thinned, unpack
+from retention_cli.memory.samples import SAMPLE, SAMPLE_BYTES, SAMPLES_AT_MOST, last, pack, thinned, unpack
 
-_SAMPLE: Final = Struct("<qq")
 _MOST_BYTES: Final = SAMPLES_AT_MOST * SAMPLE_BYTES
 
 
@@ -40,16 +38,16 @@ def looked(
     """
     _, epoch, start, end = look
     if before is None:
-        return (epoch, epoch, None, start, _SAMPLE.pack(wall_ms, end), *_NOTHING, int(bool(created)), *_NO_STAMPS)
+        return (epoch, epoch, None, start, SAMPLE.pack(wall_ms, end), *_NOTHING, int(bool(created)), *_NO_STAMPS)
     was_epoch, last_epoch, earlier, was_start, samples, *more = before
     if was_epoch != epoch or earlier or not samples or more[:3] != _NO_TIMES or more[4:] != _NO_MORE:
         return None
-    was_ms, was_end = _SAMPLE.unpack_from(samples, len(samples) - SAMPLE_BYTES)
+    was_ms, was_end = last(samples)
     if end < was_end or start < was_start or created not in (None, bool(more[3])):
         return None
     if end > was_end:
         last_epoch = epoch  # no other epoch is known to reach so far
-        samples += _SAMPLE.pack(max(wall_ms, was_ms), end)  # where our clock was set back, a later time is true, too
+        samples += SAMPLE.pack(max(wall_ms, was_ms), end)  # where our clock was set back, a later time is true, too
         if len(samples) > _MOST_BYTES:
             samples = pack(thinned(unpack(samples)))
     elif last_epoch is None:

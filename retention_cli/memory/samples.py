@@ -12,9 +12,10 @@ from typing import Final
 from retention_cli.core.model import Sample
 
 SAMPLES_AT_MOST: Final = 64
-SAMPLE_BYTES: Final = 16
+SAMPLE: Final = struct.Struct("<qq")
+"""How one is packed: the wall clock (Unix ms), and H."""
+SAMPLE_BYTES: Final = SAMPLE.size
 _THINNED_TO: Final = 40
-_SAMPLE: Final = struct.Struct("<qq")
 
 
 def both_samples(packed: bytes, other: bytes) -> bytes:
@@ -69,14 +70,14 @@ def unpack(packed: bytes) -> tuple[Sample, ...]:
 
 def last(packed: bytes) -> Sample:
     """Return the newest of packed samples; there must be at least one."""
-    return Sample(*_SAMPLE.unpack_from(packed, len(packed) - SAMPLE_BYTES))
+    return Sample(*SAMPLE.unpack_from(packed, len(packed) - SAMPLE_BYTES))
 
 
 def seen_past(packed: bytes, offset: int) -> int | None:
     """Return since when H was seen past an offset without a break (wall clock, Unix ms); None if it is not."""
     since = None
     for start in range(len(packed) - SAMPLE_BYTES, -1, -SAMPLE_BYTES):
-        wall_ms, high_watermark = _SAMPLE.unpack_from(packed, start)
+        wall_ms, high_watermark = SAMPLE.unpack_from(packed, start)
         if high_watermark <= offset:
             break
         since = wall_ms
@@ -89,7 +90,7 @@ def not_seen_past(packed: bytes, offset: int) -> int | None:
     None if H was past it whenever it was seen.
     """
     for start in range(len(packed) - SAMPLE_BYTES, -1, -SAMPLE_BYTES):
-        wall_ms, high_watermark = _SAMPLE.unpack_from(packed, start)
+        wall_ms, high_watermark = SAMPLE.unpack_from(packed, start)
         if high_watermark <= offset:
             return int(wall_ms)
     return None

@@ -222,23 +222,29 @@ def test_a_task_recalls_a_commit_that_is_gone_for_as_long_as_one_process_does(
     from retention_cli.engines.spark.commit_tasks import begun_memory
     from retention_cli.engines.spark.prepare import groups_of, list_groups
 
+    with _read_by(memories, 5, 0) as (world, prepared):
+        ledger, now_ms = prepared.memory, world.operators[0].clock.wall_ms()
+        assert isinstance(ledger, Ledger)
+        ledger.saw_group("g0", {"a": [(0, 5, 0), (1, 7, 0)]}, now_ms, 0)
+        ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 1, 0)
+        list_groups(prepared)
+        assert prepared.listing is not None
+        monkeypatch.setattr(prepared.target.reader, "coordinators", lambda _names: {})
+        task = begun_memory(prepared.job, groups_of(prepared, prepared.listing))
+        for after_ms in (-1, 0, 1, 3_599_999, 3_600_000, 3_600_001):
+            since_ms = now_ms + after_ms
+            found = ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms)
+            assert task.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms) == found
+
+
+@contextmanager
+def _read_by(memories: str, count: int, carry: int) -> Iterator[tuple[World, Prepared]]:
+    """Yield a world in which one group has read (``steps_groups.do_read``), and what a Spark run knows of it then."""
     with World(f"R1 @{memories}") as world:
-        for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 5, 0)):
+        for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, count, carry)):
             world.apply(step)
-        one = world.operators[0]
-        with _opened(world, one) as prepared:
-            ledger, now_ms = prepared.memory, one.clock.wall_ms()
-            assert isinstance(ledger, Ledger)
-            ledger.saw_group("g0", {"a": [(0, 5, 0), (1, 7, 0)]}, now_ms, 0)
-            ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 1, 0)
-            list_groups(prepared)
-            assert prepared.listing is not None
-            monkeypatch.setattr(prepared.target.reader, "coordinators", lambda _names: {})
-            task = begun_memory(prepared.job, groups_of(prepared, prepared.listing))
-            for after_ms in (-1, 0, 1, 3_599_999, 3_600_000, 3_600_001):
-                since_ms = now_ms + after_ms
-                found = ledger.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms)
-                assert task.saw_group("g0", {"a": [(0, 5, 0)]}, now_ms + 2, since_ms) == found
+        with _opened(world, world.operators[0]) as prepared:
+            yield world, prepared
 
 
 def _floor_once_listed(world: World, prepared: Prepared) -> Maybe[Floor]:
@@ -268,17 +274,14 @@ def _floor_once_listed(world: World, prepared: Prepared) -> Maybe[Floor]:
 def test_a_group_that_another_run_has_seen_come_and_go_while_spark_starts_counts(memories: str, gone: str) -> None:
     """F6: the ledger is opened before Spark is up, and groups are listed after: in between are minutes."""
     pytest.importorskip("pyarrow")
-    with World(f"R1 @{memories}") as world:
-        for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 4, 1)):
-            world.apply(step)
-        with _opened(world, world.operators[0]) as prepared:
-            world.apply(("read", 1, 0, 1, 1))
-            world.apply(("plan", 1, 0))
-            slow = world.kafka.groups["g1"].commits
-            assert slow == {("a", 0): (2, 0)}
-            slow["elsewhere", 0] = (1, 0)
-            world.apply(("delete_group", 1) if gone == "the group" else ("delete_offsets", 1, 0))
-            floor = _floor_once_listed(world, prepared)
+    with _read_by(memories, 4, 1) as (world, prepared):
+        world.apply(("read", 1, 0, 1, 1))
+        world.apply(("plan", 1, 0))
+        slow = world.kafka.groups["g1"].commits
+        assert slow == {("a", 0): (2, 0)}
+        slow["elsewhere", 0] = (1, 0)
+        world.apply(("delete_group", 1) if gone == "the group" else ("delete_offsets", 1, 0))
+        floor = _floor_once_listed(world, prepared)
     assert isinstance(floor, Floor)
     assert (floor.offset, floor.by) == (2, "group:g1")
 
@@ -289,19 +292,16 @@ def test_a_ledger_that_can_not_be_read_any_more_once_spark_is_up_holds(
 ) -> None:
     """F6: what another run has written since is unknown."""
     pytest.importorskip("pyarrow")
-    with World(f"R1 @{memories}") as world:
-        for step in (("produce", 0, 5, 0, 0), ("read", 0, 0, 4, 1)):
-            world.apply(step)
-        with _opened(world, world.operators[0]) as prepared:
-            if memories == "cluster":
+    with _read_by(memories, 4, 1) as (world, prepared):
+        if memories == "cluster":
 
-                def lost(_topic: SimSharedTopic) -> None:
-                    raise SharedTopicError("timed out")
+            def lost(_topic: SimSharedTopic) -> None:
+                raise SharedTopicError("timed out")
 
-                monkeypatch.setattr(SimSharedTopic, "extent", lost)
-            else:
-                assert isinstance(prepared.memory, Ledger)
-                prepared.memory.db.execute("DROP TABLE meta")
-            floor = _floor_once_listed(world, prepared)
+            monkeypatch.setattr(SimSharedTopic, "extent", lost)
+        else:
+            assert isinstance(prepared.memory, Ledger)
+            prepared.memory.db.execute("DROP TABLE meta")
+        floor = _floor_once_listed(world, prepared)
     assert isinstance(floor, Unknown)
     assert [reason.code for reason in floor.reasons] == ["F6"]

@@ -37,10 +37,7 @@ def test_rows_that_spark_loses_hold_the_partitions_that_they_speak_of(
 ) -> None:
     """F3: here those of a deleted group, whose floor is the lowest (F6). Nobody else's commit would stop a trim."""
     world = engines.world
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 10)
-    world.commit(f"{topic}-slow", topic, 3)
-    world.commit(f"{topic}-quick", topic, 8)
+    topic = _topic(world, slow=3, quick=8)
     assert engines.spark(consumed(topic), now_ms()).decisions[0].trim_to == 3
     world.delete_group(f"{topic}-slow")
 
@@ -58,10 +55,7 @@ def test_rows_that_spark_loses_hold_the_partitions_that_they_speak_of(
 def test_commits_that_spark_loses_and_reads_again_hold(engines: Engines, monkeypatch: pytest.MonkeyPatch) -> None:
     """F3: nobody checks any more whether coordinators moved meanwhile (F9). Here a group is gone that was read (F6)."""
     world, read = engines.world, commits.read_commits
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 10)
-    world.commit(f"{topic}-quick", topic, 8)
-    world.commit(f"{topic}-slow", topic, 2)
+    topic = _topic(world, quick=8, slow=2)
 
     @contextlib.contextmanager
     def then_lost(*given: Any, **named: Any) -> Iterator[CommitsRead]:
@@ -79,9 +73,7 @@ def test_commits_that_spark_loses_and_reads_again_hold(engines: Engines, monkeyp
 def test_a_group_that_first_commits_while_spark_starts_counts(engines: Engines) -> None:
     """F1: that takes many seconds, in which this process has read all else that it reads of the cluster."""
     world = engines.world
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 10)
-    world.commit(f"{topic}-quick", topic, 8)
+    topic = _topic(world, quick=8)
     [decision] = _planned(engines, topic, lambda: world.commit(f"{topic}-new", topic, 2)).decisions
     assert (decision.trim_to, decision.min_commit_by) == (2, f"group:{topic}-new")
 
@@ -89,9 +81,7 @@ def test_a_group_that_first_commits_while_spark_starts_counts(engines: Engines) 
 def test_a_group_that_another_run_has_seen_come_and_go_while_spark_starts_counts(engines: Engines) -> None:
     """F6: it is in no listing, and was in no ledger when this process opened it."""
     world, others = engines.world, replace(engines, local_state="spark")
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 10)
-    world.commit(f"{topic}-quick", topic, 8)
+    topic = _topic(world, quick=8)
 
     def meanwhile() -> None:
         world.commit(f"{topic}-new", topic, 2)
@@ -107,10 +97,7 @@ def test_a_group_that_is_gone_when_commits_are_read_again_counts(
 ) -> None:
     """F6: coordinators have moved (F9), and this run itself has seen it before."""
     world = engines.world
-    topic = world.topic()
-    world.produce(topic, [5 * HOUR] * 10)
-    world.commit(f"{topic}-quick", topic, 8)
-    world.commit(f"{topic}-slow", topic, 2)
+    topic = _topic(world, quick=8, slow=2)
     checked: list[ClusterMetadata] = []
 
     def moved_once(reader: ClusterReader, before: ClusterMetadata) -> Doubt | None:
@@ -124,6 +111,15 @@ def test_a_group_that_is_gone_when_commits_are_read_again_counts(
     plan = engines.spark(consumed(topic), now_ms())
     assert (plan.decisions[0].action, len(checked)) == ("hold", 2)
     assert f"{topic}-slow is gone since it committed 2 here" in reasons_of(plan, topic)
+
+
+def _topic(world: World, **positions: int) -> str:
+    """Return a new topic of ten records that may go, and let groups commit these offsets on it."""
+    topic = world.topic()
+    world.produce(topic, [5 * HOUR] * 10)
+    for name, offset in positions.items():
+        world.commit(f"{topic}-{name}", topic, offset)
+    return topic
 
 
 def _planned(engines: Engines, topic: str, meanwhile: Callable[[], None]) -> Plan:

@@ -222,7 +222,7 @@ def _plan(
     files: Sequence[Path],
     of_disks: ClusterDisks | None,
     now_ms: int,
-    plans: int = 1,
+    plans: int,
 ) -> Plan:
     """Put a cluster's plan together from what its tasks have written, and remember what they have seen.
 

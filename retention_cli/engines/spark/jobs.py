@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from retention_cli.engines.spark.slice_memory import KnownGroup
 from retention_cli.memory.documents import memory_from_bytes
 from retention_cli.memory.earlier import pack, unpack
 from retention_cli.memory.partition import PartitionMemory
+from retention_cli.memory.samples import SAMPLE
 from retention_cli.observe.floors.fold import TopicScope
 from retention_cli.policy.settings import GroupRules, Settings
 
@@ -160,7 +160,7 @@ class Proofs(NamedTuple):
             None
             if epoch == NOTHING
             else PartitionMemory(
-                packed=_SAMPLE.pack(0, end),
+                packed=SAMPLE.pack(0, end),  # the time proves nothing
                 leader_epoch=epoch,
                 last_epoch=None if last == NOTHING else last,
                 earlier=unpack(self.earlier.get(position, b"")) if self.earlier else (),
@@ -175,8 +175,6 @@ class Proofs(NamedTuple):
 NOTHING: Final = -(2**31)
 _OFFSET_BYTES: Final = 8
 """H is the last of a row's samples."""
-_SAMPLE: Final = Struct("<qq")
-"""As samples are packed (:mod:`retention_cli.memory.samples`): a time, which proves nothing here, and H."""
 
 
 @dataclass(frozen=True, slots=True)
