@@ -86,7 +86,8 @@ def test_a_group_that_stands_still_is_seen_again(engines: Engines, monkeypatch: 
     world.commit(f"{topic}-g", topic, 3)
     seen: list[int] = []
     for later in (0, 10 * DAY):
-        monkeypatch.setattr("retention_cli.engines.spark.remember.SYSTEM", LateClock(later))
+        for module in ("prepare", "remember"):
+            monkeypatch.setattr(f"retention_cli.engines.spark.{module}.SYSTEM", LateClock(later))
         engines.spark(consumed(topic), now_ms())
         with sqlite3.connect(next((engines.folder / "spark").glob("*/ledger.sqlite"))) as ledger:
             seen += ledger.execute("SELECT seen_ms FROM groups WHERE name = ?", (f"{topic}-g",)).fetchone()
