@@ -164,7 +164,7 @@ class ClusterReader:
     def list_offsets_soon(
         self, wanted: Sequence[log_offsets.Wanted], leaders: log_offsets.Leaders
     ) -> Pending[list[dict[TopicPartition, log_offsets.Answer]]]:
-        """Begin to look up offsets. A few calls may be under way: a connection has five requests in flight at most."""
+        """Begin to look up offsets. A few calls may be under way, each with a few requests in flight."""
         return self._wire.start(log_offsets.list_offsets, self._wire, wanted, leaders)
 
     def epoch_ends(

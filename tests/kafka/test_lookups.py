@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from retention_cli.brokers import log_offsets
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.log_offsets import NotFound
+from retention_cli.brokers.log_offsets import Found, NotFound
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.records import Search
 from retention_cli.core.model import LookUp, TopicPartition
@@ -275,6 +276,18 @@ def test_a_leader_epoch_that_is_not_the_leaders_own_is_an_error(world: World) ->
                 answer = reader.list_offsets([{tp: spec}], other)[0][tp]  # type: ignore[dict-item]
                 assert isinstance(answer, RequestFailedError), (spec, epoch)
                 assert answer.retriable
+
+
+def test_calls_under_way_do_not_refuse_each_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first plan asks two times of each partition, three calls at once: more than kafka-python takes by default."""
+    monkeypatch.setattr(log_offsets, "PARTITIONS_A_REQUEST", 1)
+    topic = world.topic("many", partitions=8)
+    with reader_for(world.bootstrap) as reader:
+        about = reader.metadata([topic]).topics[topic].partitions
+        leaders = {TopicPartition(topic, number): one for number, one in about.items()}
+        calls = [reader.list_offsets_soon([dict.fromkeys(leaders, "latest")], leaders) for _ in range(8)]
+        answers = [answer for call in calls for answer in call.result()[0].values()]
+    assert answers == [Found(0)] * 64
 
 
 def test_an_error_is_no_answer(world: World) -> None:

@@ -29,7 +29,10 @@ from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnect
 from retention_cli.brokers.wire.words import LATE, NO_ANSWER, code_problem, connection_problem
 
 IN_FLIGHT: Final = 4
-"""Requests in flight per broker: the client allows five on a connection."""
+"""Requests in flight per broker, of one call of :meth:`Wire.fan_out`."""
+_CLIENT_REFUSES: Final = 1_000
+"""Requests in flight on a connection beyond which the client refuses the next one, with an error that would leave a
+fact unread. Five by default, which a few calls under way pass; calls bound themselves."""
 
 _NOBODY: Final = logging.NullHandler()
 """Without any handler, what a client that is being closed still logs would be printed (``logging.lastResort``)."""
@@ -94,6 +97,7 @@ class Wire:
             "socket_connection_setup_timeout_ms": int(timeout_s * 1000),
             "receive_message_max_bytes": MAX_RESPONSE_BYTES,
             "reconnect_backoff_max_ms": 1000,
+            "max_in_flight_requests_per_connection": _CLIENT_REFUSES,
         }
         self._net = NetworkSelector(client_id=settings.client_id)
         self._manager = BoundedConnections(self._net, **configs)
