@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import ShareConsumer  # type: ignore[attr-defined]
 
@@ -14,6 +17,7 @@ from retention_cli.core.clock import SystemClock
 from retention_cli.core.state_dir import StateError
 from retention_cli.decide.guards.limits import Amount
 from retention_cli.engines.spark.engine import make_plans
+from retention_cli.engines.spark.environment import probe
 from retention_cli.engines.spark.prepare import Target
 from retention_cli.engines.spark.session import DRIVER_MEMORY
 from retention_cli.engines.spark.write import Outbox
@@ -237,6 +241,19 @@ def test_the_driver_has_memory_of_its_own_whatever_the_master(local_spark: Any) 
     assert local_spark.conf.get("spark.driver.memory") == DRIVER_MEMORY == "2g"
     jvm = local_spark.sparkContext._jvm  # noqa: SLF001  (nothing else tells what the JVM was started with)
     assert jvm.java.lang.Runtime.getRuntime().maxMemory() > 1.9 * 2**30
+
+
+def test_the_check_of_executors_keeps_the_python_that_has_imported_everything(local_spark: Any) -> None:
+    """Spark ends a worker that leaves input unread: each check, and each plan after it, imported all for seconds."""
+
+    def where(batches: Iterator[Any]) -> Iterator[Any]:
+        for found in probe(batches):
+            yield found.set_column(0, "host", pa.array([str(os.getpid())]))
+
+    schema = "host string, python string, missing string"
+    checked = [local_spark.range(0, 1, 1, 1).mapInArrow(where, schema).collect()[0] for _ in range(6)]
+    assert {one["missing"] for one in checked} == {""}
+    assert len({one["host"] for one in checked}) < len(checked)
 
 
 def test_java_options_of_ones_own_stand_beside_ours(local_spark: Any) -> None:

@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import platform
 import socket
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -31,10 +32,14 @@ _FAILS: Final = (ImportError, OSError, RuntimeError, AttributeError, TypeError, 
 """The errors that an import raises if the part is missing, broken, or of another version."""
 
 
-def probe(_batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield one row with the parts that are missing on the executor where this runs."""
+def probe(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield one row with the parts that are missing on the executor where this runs.
+
+    All input is read: Spark ends a Python worker whose task leaves some, and the next one would import everything anew.
+    """
     import pyarrow as pa
 
+    deque(batches, 0)
     missing = []
     for module, distribution in NEEDED.items():
         try:
