@@ -16,6 +16,10 @@ from kretain.embedded import EmbeddedKafka
 from tests.kafka.world import World
 
 QUICK = {
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "500",
     "log.cleaner.backoff.ms": "500",
     "log.initial.task.delay.ms": "500",
     "log.retention.check.interval.ms": "1000",

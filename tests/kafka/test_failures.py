@@ -274,9 +274,8 @@ def test_a_commit_from_a_log_that_an_unclean_election_lost(tmp_path: Path) -> No
             assert "of which this log has nothing" in decision.reasons[0].text
 
 
-def test_an_epoch_without_a_record_leaves_no_trace(three: EmbeddedKafka, tmp_path: Path) -> None:
+def test_an_epoch_without_a_record_leaves_no_trace(world: World) -> None:
     """A partition that stands still is remembered through any number of elections: by its last record's epoch (M1)."""
-    world = World(three.bootstrap, tmp_path / "state")
     still = world.topic("still", replicas=2)
     world.produce(still, [30 * HOUR] * 4)
     aged = f"version: 1\ntopics: [{{match: {still}, retention.ms: 24h, retention.min.wallclock.ms: 2h}}]"

@@ -25,7 +25,7 @@ from retention_cli.observe.request import Request
 from retention_cli.policy.load import parse_policy
 from retention_cli.policy.selection import Selection
 from tests.kafka.test_failures import move_leader
-from tests.kafka.world import HOUR, LateClock, World, consumed, now_ms, reader_for, wait_until
+from tests.kafka.world import HOUR, LateClock, World, consumed, now_ms, reader_for, skipping, wait_until
 
 OLD = [30 * HOUR] * 10
 
@@ -164,7 +164,7 @@ def test_a_leader_that_changes_while_it_is_read_is_read_again(
 ) -> None:
     """Once is survived; each time is a hold that says so."""
     answer("metadata", lambda call, said: moved_on(said, topic, call if call <= 2 * elections else 0))
-    decision = world.decide(consumed(topic), topic, timeout_s=6)
+    decision = world.decide(consumed(topic), topic, clock=skipping())
     assert decision.action == action
     if action == "hold":
         assert "the leader changed each time" in decision.reasons[0].text
@@ -192,7 +192,7 @@ def test_coordinators_that_moved_while_groups_were_read_cost_another_reading(
 
 def test_coordinators_that_move_each_time_make_floors_unknown(world: World, topic: str, answer: Callable) -> None:
     answer("metadata", lambda call, said: moved_on(said, OFFSETS_TOPIC, call))
-    decision = world.decide(consumed(topic), topic, timeout_s=6)
+    decision = world.decide(consumed(topic), topic, clock=skipping())
     assert (decision.action, codes(decision)) == ("hold", {"F9"})
 
 
@@ -230,7 +230,7 @@ def test_a_listing_that_fails_makes_floors_unknown_and_the_forced_level_goes_on(
         raise BrokerError("broker 2 did not list its groups: time-out")
 
     monkeypatch.setattr(ClusterReader, "list_groups", fail)
-    plan = world.plan(consumed(topic, retention__ms="20h"), timeout_s=6)
+    plan = world.plan(consumed(topic, retention__ms="20h"), clock=skipping())
     decision = plan.decisions[0]
     assert (decision.action, decision.rule, decision.trim_to, codes(decision)) == ("trim", "forced-age", 10, {"F9"})
     assert (decision.unconsumed, plan.unconsumed_by) == (10, {})

@@ -172,14 +172,14 @@ def test_a_server_that_is_gone_is_unknown_and_what_it_had_is_not_forgotten(
     with zookeeper(tmp_path / "server") as (address, process):
         old = Old(address, "kafka")
         old.commit("billing", topic, 3)
-        policy = old.policy(topic, timeout="5s", topics="[nothing-here]")
+        policy, hasty = (old.policy(topic, timeout=timeout, topics="[nothing-here]") for timeout in ("5s", "1s"))
         assert world.decide(policy, topic).trim_to == 3
-        process.kill()
-        process.wait()
-        [reason] = said(world.decide(policy, topic))
-        assert reason == f"F3: zookeeper:{address}/kafka could not be read: it did not answer within 5 s"
         old.client.stop()
         old.client.close()
+        process.kill()
+        process.wait()
+        [reason] = said(world.decide(hasty, topic))
+        assert reason == f"F3: zookeeper:{address}/kafka could not be read: it did not answer within 1 s"
 
 
 def _file(world: World, policy: str) -> Path:

@@ -109,6 +109,13 @@ class LateClock(SystemClock):
         self.meanwhile(seconds)
 
 
+def skipping() -> LateClock:
+    """A clock that is later by each wait, and does not wait."""
+    clock = LateClock()
+    clock.meanwhile = clock.passed.append
+    return clock
+
+
 def reader_for(
     bootstrap: str,
     timeout_s: float = 30.0,
@@ -298,7 +305,7 @@ class World:
 
     def _of_coordinator(self, ask: Callable[[AdminClient], bool], what: str) -> None:
         """Ask until it is done: a client may go on asking a coordinator that has just died, so another one is tried."""
-        fresh = (AdminClient({"bootstrap.servers": self.bootstrap, "logger": QUIET}) for _ in range(12))
+        fresh = (AdminClient({"bootstrap.servers": self.bootstrap, "logger": QUIET}) for _ in range(24))
         clients = itertools.chain([self.admin], fresh)
         late = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT}
         late |= {
@@ -325,7 +332,7 @@ class World:
         def gone(admin: AdminClient) -> bool:
             again = next(tries) > 0
             try:
-                admin.delete_consumer_groups([name], request_timeout=8)[name].result(10)
+                admin.delete_consumer_groups([name], request_timeout=4)[name].result(6)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND or not again:
                     raise
@@ -406,7 +413,7 @@ class World:
         def committed(admin: AdminClient) -> bool:
             groups = [ConsumerGroupTopicPartitions(group, wanted)]
             try:
-                done = admin.alter_consumer_group_offsets(groups, request_timeout=8)[group].result(10)
+                done = admin.alter_consumer_group_offsets(groups, request_timeout=4)[group].result(6)
             except KafkaException:  # a topic or group that was made just now, too
                 return False
             return all(one.error is None for one in done.topic_partitions)
@@ -438,10 +445,10 @@ class World:
         return Selection(parse_policy(policy, "policy.yaml", "sha256:test"), topics)
 
     def plan(
-        self, policy: str, *topics: str, at_ms: int | None = None, remember: bool = True, timeout_s: float = 30.0
+        self, policy: str, *topics: str, at_ms: int | None = None, remember: bool = True, clock: Clock = SYSTEM
     ) -> Plan:
         with (
-            reader_for(self.bootstrap, timeout_s, contexts=self.contexts) as reader,
+            reader_for(self.bootstrap, clock=clock, contexts=self.contexts) as reader,
             closing(Memories(self.state_dir)) as memories,
         ):
             return make_plan(
@@ -461,10 +468,10 @@ class World:
         at_ms: int | None = None,
         *,
         remember: bool = True,
-        timeout_s: float = 30.0,
+        clock: Clock = SYSTEM,
     ) -> Decision:
         """Return one partition's decision under a policy."""
-        plan = self.plan(policy, at_ms=at_ms, remember=remember, timeout_s=timeout_s)
+        plan = self.plan(policy, at_ms=at_ms, remember=remember, clock=clock)
         return next(one for one in plan.decisions if one.tp == (topic, partition))
 
     def trim(
