@@ -4,9 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-JOBS ?= 2
 SEEDS ?= 0-10000
-IN_PARALLEL = $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
+# so many files of tests beside each other, unless JOBS says otherwise
+IN_PARALLEL = $(if $(filter-out 1,$(or $(JOBS),$(1))),-n $(or $(JOBS),$(1)) --dist loadfile --no-loadscope-reorder)
 
 .PHONY: help install demo test test-all test-long simulate check bench bench-large dist generated clean
 
@@ -19,10 +19,10 @@ demo: $(VENV)/.demo  ## a real Kafka on this machine, and a guided first plan an
 	@$(BIN)/kretain demo
 
 test: $(VENV)/.dev  ## the tests, against real brokers that they start and stop (JOBS=1: one file at a time)
-	$(PYTEST) -m "not long and not thorough" $(IN_PARALLEL)
+	$(PYTEST) -m "not long and not thorough" $(call IN_PARALLEL,3)
 
 test-all: $(VENV)/.dev  ## those, and the thorough ones: Spark clusters, the demo, races, random clusters (what CI runs)
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not long" $(IN_PARALLEL)
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "not long" $(call IN_PARALLEL,2)
 
 test-long: $(VENV)/.dev  ## the tests that take minutes or many downloads
 	$(PYTEST) -m long
