@@ -18,6 +18,8 @@ from retention_cli.brokers.wire.connections import Job, Wire, error_named
 _ROWS_A_RESPONSE: Final = 20_000
 """The largest number of rows aimed at in a response: enough to be fast, few enough to take little memory."""
 _FIRST_BATCH: Final = 16
+_IN_FLIGHT: Final = 4
+"""Requests in flight per coordinator: their answers are the largest of all."""
 _GROUP_ID_NOT_FOUND: Final = 69
 
 
@@ -61,7 +63,7 @@ async def read_commits(wire: Wire, groups: Iterable[str], on_group: OnCommits, d
         work = {}
         for broker, queue in queues.items():
             work[broker] = reader.jobs(queue, batched=await _takes_batches(wire, broker))
-        await wire.fan_out(work, reader.on_reply, in_flight=2)
+        await wire.fan_out(work, reader.on_reply, in_flight=_IN_FLIGHT)
         batch_size = reader.batch_size
         late = time.monotonic() > deadline
         for name, failure in list(waiting.items()):

@@ -28,7 +28,7 @@ from retention_cli.brokers.security.settings import ConnectionSettings
 from retention_cli.brokers.wire.frames import MAX_RESPONSE_BYTES, BoundedConnections
 from retention_cli.brokers.wire.words import LATE, NO_ANSWER, code_problem, connection_problem
 
-IN_FLIGHT: Final = 4
+IN_FLIGHT: Final = 8
 """Requests in flight per broker, of one call of :meth:`Wire.fan_out`."""
 _CLIENT_REFUSES: Final = 1_000
 """Requests in flight on a connection beyond which the client refuses the next one, with an error that would leave a
@@ -78,7 +78,8 @@ class Wire:
 
     Args:
         settings: the connection settings.
-        timeout_s: the time-out of a request, and of connecting to the cluster.
+        timeout_s: the time-out of a request, from when the broker has answered those before it, and of connecting to
+            the cluster.
     """
 
     def __init__(self, settings: ConnectionSettings, timeout_s: float) -> None:

@@ -1,12 +1,16 @@
-"""Limit the size of responses by their requests (kafka-python has one limit for every frame).
+"""Limit the size of responses by their requests, and their time by turns (kafka-python has one limit for each).
 
 The client allocates a frame's length before any of it has arrived, so a length that no honest broker would send is
 refused first. A response with a row for each row of its request is limited by the request's size; one that grows with
 the cluster (metadata, configs, log dirs, listings, commits, records) only by :data:`MAX_RESPONSE_BYTES`.
+
+A broker answers a connection's requests one by one, so the time-out of a request begins when the one before it has been
+answered: a slow broker with several in flight is not taken for a dead one.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import Any, Final
 
@@ -42,7 +46,7 @@ def longest_answer(api_key: int | None, request_bytes: int) -> int:
 
 
 class BoundedConnections(KafkaConnectionManager):  # type: ignore[misc]
-    """The client's connections, each with a :class:`BoundedProtocol`."""
+    """The client's connections, each with a :class:`BoundedProtocol`, and time-outs by turns."""
 
     def get_connection(self, node_id: int | str | None, *args: Any, **options: Any) -> Any:
         """Return the connection to a node, creating it if there is none."""
@@ -53,21 +57,33 @@ class BoundedConnections(KafkaConnectionManager):  # type: ignore[misc]
 
 
 def _bound(connection: Any) -> None:
-    made = type(connection).connection_made
+    made, timed_out = type(connection).connection_made, type(connection)._request_timed_out  # noqa: SLF001
 
     def connection_made(transport: Any) -> None:
         made(connection, transport)
         connection.parser = BoundedProtocol(client_id=connection.config["client_id"])
 
+    def request_timed_out(future: Any, sent: float, until: float) -> None:
+        its_turn = max(sent, connection.parser.answered)
+        if (due := its_turn + until - sent) > time.monotonic() and not future.is_done and not connection.closed:
+            connection.net.call_at(due, lambda: request_timed_out(future, sent, until))
+        else:
+            timed_out(connection, future, sent, until)
+
     connection.connection_made = connection_made
+    connection._request_timed_out = request_timed_out  # noqa: SLF001  (what its timers call)
 
 
 class BoundedProtocol(KafkaProtocol):  # type: ignore[misc]
-    """Refuses a frame that is longer than a response to the oldest open request can be, before allocating memory."""
+    """Refuses a frame that is longer than a response to the oldest open request can be, before allocating memory.
+
+    ``answered`` is when the last response was complete (``time.monotonic``).
+    """
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
         self._limits: deque[int] = deque()
+        self.answered = 0.0
 
     def send_request(self, request: Any, correlation_id: int | None = None) -> Any:
         """Encode and queue a request; responses arrive in the order of requests."""
@@ -76,6 +92,13 @@ class BoundedProtocol(KafkaProtocol):  # type: ignore[misc]
             api_key = getattr(request, "API_KEY", None)
             self._limits.append(longest_answer(api_key, len(self.bytes_to_send[-1])))
         return sent
+
+    def receive_bytes(self, data: Any) -> Any:
+        """Return the responses that are complete, decoded."""
+        responses = super().receive_bytes(data)
+        if responses:
+            self.answered = time.monotonic()
+        return responses
 
     def _validate_frame_size(self, nbytes: int) -> None:
         most = self._limits.popleft() if self._limits else 0
