@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, NamedTuple
 
 from retention_cli.core.model import Maybe, Sample, Unknown
@@ -66,11 +67,16 @@ def group_rate(before: Sample, now: Sample, least_ms: int = HOUR_MS) -> Maybe[Ra
     """Return how fast a group moves through a partition, from its position at two moments, in offsets per ms."""
     over_ms = now.wall_ms - before.wall_ms
     if over_ms < max(1, least_ms):
-        return Unknown.because("rate", f"its position was last seen less than {format_duration(least_ms)} ago")
+        return _too_soon(least_ms)
     if now.high_watermark < before.high_watermark:
         return Unknown.because("rate", "it was moved back since it was last seen")
     mean = (now.high_watermark - before.high_watermark) / over_ms
     return Rate(mean, mean, mean, over_ms)
+
+
+@cache
+def _too_soon(least_ms: int) -> Unknown:
+    return Unknown.because("rate", f"its position was last seen less than {format_duration(least_ms)} ago")
 
 
 def age_of(samples: Sequence[Sample], now: Sample, offset: int) -> Span:

@@ -8,11 +8,11 @@ from retention_cli.brokers.commits import GroupCommits
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.core.clock import SYSTEM
 from retention_cli.core.consumers import floor_by, plain_name
-from retention_cli.core.model import Maybe, Reason, Sample, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, Reason, TopicPartition, Unknown
 from retention_cli.core.progress import Progress, silent
 from retention_cli.disks.usage import look
 from retention_cli.forecast.disks import R6, forecast_disk, queue_of
-from retention_cli.forecast.loss import Loss, Unread, time_to_loss
+from retention_cli.forecast.loss import Loss
 from retention_cli.forecast.make import (
     PartitionForecast,
     Seen,
@@ -21,9 +21,8 @@ from retention_cli.forecast.make import (
     forecast_topic,
     totals_of,
 )
-from retention_cli.forecast.observed import Limits, groups_before, limits_of, queued_in, seen_in, stood_at
-from retention_cli.forecast.rates import age_of, group_rate
-from retention_cli.forecast.span import Span
+from retention_cli.forecast.observed import Limits, groups_before, limits_of, queued_in, seen_in
+from retention_cli.forecast.place import Place
 from retention_cli.forecast.value import DiskForecast, Forecast, GroupForecast
 from retention_cli.memory.disk import Growth, Look, growth
 from retention_cli.memory.group import GroupMemory
@@ -145,41 +144,23 @@ def _groups(
     terms: Terms,
 ) -> Iterator[GroupForecast]:
     """Yield each group on each topic that it has a position on."""
-    by_place = {one.facts.tp: one for of_topic in seen.values() for one in of_topic}
+    places: dict[str, dict[int, Place]] = {}
+    for topic, rows in seen.items():
+        about = limits[topic], observation.settings[topic], r6, terms
+        places[topic] = {
+            one.facts.partition: Place(one, parts[one.facts.tp], *about)
+            for one in rows
+            if not isinstance(one.facts.high_watermark, Unknown)
+        }
     for group in commits:
         memory = before.get(group.group)
-        for topic, rows in group.topics.items():
-            if topic not in seen:
-                continue
-            lag, worst = 0, list[tuple[TopicPartition, Span, Maybe[Loss]]]()
-            for partition, offset, _epoch in rows:
-                here = by_place.get(TopicPartition(topic, partition))
-                if here is None or isinstance(here.facts.high_watermark, Unknown):
-                    continue
-                part = parts[here.facts.tp]
-                unread = _unread(here, part, offset, memory, terms.least_ms)
-                lag += unread.lag
-                due = r6.deadline(here.facts.tp, unread.age_ms, here.now.wall_ms)
-                loss = time_to_loss(unread, limits[topic], observation.settings[topic], due, terms.every_ms)
-                worst.append((here.facts.tp, unread.age_ms, loss))
-            if worst:
-                tp, age, loss = min(worst, key=lambda one: (_left(one[2]), one[0]))
-                yield GroupForecast(plain_name(group.group), topic, tp.partition, lag, age, loss)
-
-
-def _unread(here: Seen, part: PartitionForecast, offset: int, memory: GroupMemory | None, least_ms: int) -> Unread:
-    start = 0 if isinstance(here.facts.log_start, Unknown) else here.facts.log_start
-    samples = () if isinstance(here.samples, Unknown) else here.samples
-    stood = None if memory is None else stood_at(memory, here.facts)
-    read = Unknown.because("rate", "its position was not seen before")
-    return Unread(
-        age_ms=age_of(samples, here.now, offset),
-        lag=max(0, here.now.high_watermark - offset),
-        lost=max(0, start - offset),
-        written=part.rate,
-        read=read if stood is None else group_rate(stood, Sample(here.now.wall_ms, offset), least_ms),
-        bytes_per_record=part.each,
-    )
+        for topic, positions in group.topics.items():
+            here = places.get(topic, {})
+            left = [(here[one].left(at, memory), one) for one, at, _epoch in positions if one in here]
+            if left:
+                worst, partition = min(left, key=lambda one: (_left(one[0].loss), one[1]))
+                lag = sum(one.lag for one, _ in left)
+                yield GroupForecast(plain_name(group.group), topic, partition, lag, worst.age_ms, worst.loss)
 
 
 def _left(loss: Maybe[Loss]) -> tuple[int, float, float]:

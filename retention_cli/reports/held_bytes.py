@@ -21,6 +21,22 @@ class Summary(Protocol):
 
 
 @dataclass(slots=True)
+class _Partition:
+    """S, H and the leader replica's bytes; the group that stands lowest and where, and where the next one stands."""
+
+    start: int
+    end: int
+    size: int
+    lowest: tuple[int, str] | None = None
+    second: int | None = None
+
+    def bytes_between(self, low: int, high: int) -> int:
+        """Return the share of the replica's bytes between two offsets."""
+        records = self.end - self.start
+        return 0 if records <= 0 else self.size * (high - low) // records
+
+
+@dataclass(slots=True)
 class HeldBytes:
     """Collects the positions of all groups that set floors, and keeps each partition's two lowest.
 
@@ -33,27 +49,27 @@ class HeldBytes:
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     sizes: Mapping[TopicPartition, int]
-    _lowest: dict[TopicPartition, tuple[int, str]] = field(default_factory=dict)
-    _second: dict[TopicPartition, int] = field(default_factory=dict)
+    _partitions: dict[TopicPartition, _Partition | None] = field(default_factory=dict)
     _behind: dict[str, int | None] = field(default_factory=dict)
 
     def add(self, group: str, tp: TopicPartition, offset: int) -> None:
         """Add a group's position on a partition. Call it once per pair."""
-        here = self._span(tp)
+        try:
+            here = self._partitions[tp]
+        except KeyError:
+            here = self._partitions[tp] = self._partition(tp)
         if here is None:
             self._behind[group] = None
             return
-        start, end = here
-        offset = min(max(offset, start), end)
+        offset = min(max(offset, here.start), here.end)
         so_far = self._behind.setdefault(group, 0)
-        self._behind[group] = None if so_far is None else so_far + self._bytes(tp, offset, end)
-        lowest = self._lowest.get(tp, (end, ""))
-        if (offset, group) < lowest or tp not in self._lowest:
-            if tp in self._lowest:
-                self._second[tp] = lowest[0]
-            self._lowest[tp] = (offset, group)
-        else:
-            self._second[tp] = min(offset, self._second.get(tp, end))
+        self._behind[group] = None if so_far is None else so_far + here.bytes_between(offset, here.end)
+        if here.lowest is None:
+            here.lowest = (offset, group)
+        elif (offset, group) < here.lowest:
+            here.second, here.lowest = here.lowest[0], (offset, group)
+        elif here.second is None or offset < here.second:
+            here.second = offset
 
     def lay_into(self, groups: Mapping[str, Summary], *, everyone: bool) -> None:
         """Set each group's bytes.
@@ -63,8 +79,10 @@ class HeldBytes:
             everyone: whether all groups were added; otherwise what one of them holds alone is unknown.
         """
         alone = dict.fromkeys(self._behind, 0)
-        for tp, (offset, group) in self._lowest.items():
-            alone[group] += self._bytes(tp, offset, self._second.get(tp, self.ends[tp]))
+        for here in self._partitions.values():
+            if here is not None and here.lowest is not None:
+                offset, group = here.lowest
+                alone[group] += here.bytes_between(offset, here.end if here.second is None else here.second)
         everyone = everyone and all(one.lag is not None for one in groups.values() if one.sets_floors)
         for name, one in groups.items():
             if one.sets_floors and one.lag is not None:
@@ -72,10 +90,6 @@ class HeldBytes:
                 if everyone and one.lag_bytes is not None:
                     one.alone_bytes = alone.get(name, 0)
 
-    def _span(self, tp: TopicPartition) -> tuple[int, int] | None:
-        start, end = self.starts.get(tp), self.ends.get(tp)
-        return None if start is None or end is None or tp not in self.sizes else (start, end)
-
-    def _bytes(self, tp: TopicPartition, low: int, high: int) -> int:
-        records = self.ends[tp] - self.starts[tp]
-        return 0 if records <= 0 else self.sizes[tp] * (high - low) // records
+    def _partition(self, tp: TopicPartition) -> _Partition | None:
+        start, end, size = self.starts.get(tp), self.ends.get(tp), self.sizes.get(tp)
+        return None if start is None or end is None or size is None else _Partition(start, end, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from retention_cli.core.model import Maybe, Unknown
@@ -119,6 +119,7 @@ def test_without_any_limit_it_never_comes() -> None:
     written=st.integers(1, 5),
     read=st.integers(0, 5),
 )
+@example(age=0, doubt=(0, 0), retention=1, written=3, read=2)
 def test_a_simulated_group_never_loses_sooner_nor_later(
     age: int, doubt: tuple[int, int], retention: int, written: int, read: int
 ) -> None:
@@ -146,5 +147,5 @@ def test_a_simulated_group_never_loses_sooner_nor_later(
     spans: Maybe[Span] = found.at_its_rate_ms
     assert not isinstance(spans, Unknown)
     assert spans.low <= lost_at(read) + 1
-    assert lost_at(read) <= spans.high + 1 or math.isinf(spans.high)
+    assert lost_at(read) <= spans.high + 1 + 1e-9 or math.isinf(spans.high)  # 1 / (1 - 2/3) is a little less than 3
     assert (read < written) or math.isinf(spans.low) or spans.low == 0
