@@ -132,12 +132,15 @@ class _Reading:
         if self._settings and self._request.memory_for is not None:  # brokers answer meanwhile
             self._memory = self._request.memory_for(metadata.cluster_id)
             self._memory.begin(metadata.topic_ids)
-        self._sort_out(metadata, configs())
-        if not self._drafts:  # no topic is managed, or none of them is ever touched
+        self._sort_out(metadata)
+        floors: Floors | None = None if prepared is None else prepared.floors
+        if floors is None and self._drafts:
+            floors = self._read_floors(metadata)  # of topics that turn out to be never touched, too
+        self._configure(configs())
+        if floors is None or not self._drafts:  # no topic is managed, or none of them is ever touched
             blank = {tp: self._blank(tp, one) for tp, one in self._skipped.items()}
             return Observation(metadata.cluster_id, began, blank, self._settings, {}, frozenset(metadata.topics))
         leaders: Leaders = {tp: draft.metadata for tp, draft in self._drafts.items()}
-        floors = self._read_floors(metadata) if prepared is None else prepared.floors
         request = self._request
         sizes_soon = self._reader.sizes_soon(leaders) if request.sizes else None
         self._read_ends(leaders)
@@ -232,12 +235,11 @@ class _Reading:
         self._progress("topic settings")
         return self._reader.topic_configs_soon(topics, self._request.patience_s).result
 
-    def _sort_out(self, metadata: ClusterMetadata, configs: Mapping[str, TopicConfig | RequestFailedError]) -> None:
+    def _sort_out(self, metadata: ClusterMetadata) -> None:
         """Choose the partitions to read: topics that are never touched (G5) are not read."""
         only = None if self._request.only is None else frozenset(self._request.only)
         for name, topic in self._topics.items():
-            self._topics[name] = configured(topic, configs.get(name))
-            skipped = self._never_touched(self._topics[name])
+            skipped = self._never_touched(topic)
             for index, partition in metadata.topics[name].partitions.items():
                 tp = TopicPartition(name, index)
                 if only is None or tp in only:
@@ -245,6 +247,14 @@ class _Reading:
                         self._skipped[tp] = partition
                     else:
                         self._drafts[tp] = _Draft(partition)
+
+    def _configure(self, configs: Mapping[str, TopicConfig | RequestFailedError]) -> None:
+        """Fill in the topics' settings, and leave out those that by these are never touched (G5)."""
+        for name, topic in self._topics.items():
+            self._topics[name] = configured(topic, configs.get(name))
+        skipped = {name for name, topic in self._topics.items() if self._never_touched(topic)}
+        for tp in [tp for tp in self._drafts if tp.topic in skipped]:
+            self._skipped[tp] = self._drafts.pop(tp).metadata
 
     def _never_touched(self, topic: TopicFacts) -> bool:
         """Return whether the topic is never touched (G5). Without look-ups nothing is decided: all topics are read."""

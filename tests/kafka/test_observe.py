@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,6 +118,33 @@ def test_a_group_that_reads_on_while_we_plan_is_no_leftover(world: World, topic:
     before("read_commits", read_on)
     decision = world.decide(consumed(topic), topic)
     assert (decision.action, decision.trim_to, decision.min_commit) == ("trim", 20, 20)
+
+
+def test_commits_are_read_while_settings_are_awaited_and_of_topics_that_are_never_touched_they_are_dropped(
+    world: World, topic: str, before: Callable, answer: Callable
+) -> None:
+    """That a topic is compacted (G5) is known too late to leave it out, and its commit's leader epoch too."""
+    compacted = world.topic(name=f"{topic}-compacted", cleanup_policy="compact")
+    world.produce(compacted, OLD)
+    world.commit(f"{topic}-b", compacted, 5, epochs={0: 7})
+    order: list[str] = []
+
+    def awaited(_number: int, pending: Any) -> Any:
+        def result() -> Any:
+            order.append("settings")
+            return pending.result()
+
+        return SimpleNamespace(result=result)
+
+    answer("topic_configs_soon", awaited)
+    before("read_commits", lambda: order.append("commits"))
+    plan = world.plan(consumed(f"{topic}*"))
+    assert order == ["commits", "settings"]
+    assert [(one.topic, one.action, one.trim_to) for one in plan.decisions] == [
+        (topic, "trim", 8),
+        (compacted, "skip", None),
+    ]
+    assert codes(plan.decisions[1]) == {"G5"}
 
 
 def test_young_records_that_arrive_after_h_was_read_are_not_trimmed(world: World, topic: str, before: Callable) -> None:
