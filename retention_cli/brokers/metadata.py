@@ -79,11 +79,12 @@ async def read_metadata(
         ) from None
     if response.brokers - set(wire.brokers()):
         await wire.learn_brokers()
+    shared = _Shared()
     return ClusterMetadata(
         cluster_id=response.cluster_id,
         brokers=response.brokers,
         topics={
-            topic.name: _topic(topic, None if only is None else only.get(topic.name, ()))
+            topic.name: _topic(topic, shared, None if only is None else only.get(topic.name, ()))
             for topic in response.topics
             # A topic with an error of its own was deleted meanwhile, or this user may not describe it.
             if topic.name and (topic.error_code == 0 or topic.partitions)
@@ -91,16 +92,21 @@ async def read_metadata(
     )
 
 
-def _topic(topic: metadata_answers.Topic, only: Container[int] | None = None) -> TopicMetadata:
+class _Shared(dict[metadata_answers.Partition, PartitionMetadata]):
+    """What partitions have in common: there are far fewer leaders, epochs and replicas than partitions."""
+
+    def __missing__(self, one: metadata_answers.Partition) -> PartitionMetadata:
+        leader, epoch, replicas = one
+        made = self[one] = PartitionMetadata(leader if leader >= 0 else None, epoch, replicas)
+        return made
+
+
+def _topic(topic: metadata_answers.Topic, shared: _Shared, only: Container[int] | None = None) -> TopicMetadata:
     return TopicMetadata(
         name=topic.name,
         topic_id=_id_text(topic.topic_id),
         internal=topic.internal,
-        partitions={
-            index: PartitionMetadata(leader if leader >= 0 else None, epoch, replicas)
-            for index, leader, epoch, replicas in topic.partitions
-            if only is None or index in only
-        },
+        partitions={index: shared[one] for index, one in topic.partitions.items() if only is None or index in only},
     )
 
 

@@ -1,13 +1,14 @@
 """Decode Metadata answers in one go: a plan reads every partition's metadata twice.
 
-The client would make an object of each partition, with lists of nodes that nothing here looks at.
+The client would make an object of each partition, with lists of nodes that nothing here looks at. Here partitions with
+the same leader, epoch and replicas share one value: there are far fewer of those than partitions.
 tests/unit/brokers/test_metadata_answers.py checks that both decoders agree.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -23,18 +24,19 @@ _CLUSTER_OPERATIONS_UP_TO: Final = 10
 _NUMBER: Final = Struct(">i")
 _PARTITION: Final = Struct(">hiii")
 
-Partition = tuple[int, int, int, tuple[int, ...]]
-"""Its index, leader (−1 for none), leader epoch and replicas."""
+Partition = tuple[int, int, tuple[int, ...]]
+"""Its leader (−1 for none), leader epoch and replicas."""
+_Known = dict[tuple[int, int, bytes], Partition]
 
 
 class Topic(NamedTuple):
-    """A topic's error code, name, id (16 bytes, zeros for none), whether it is internal, and its partitions."""
+    """A topic's error code, name, id (16 bytes, zeros for none), whether it is internal, its partitions by index."""
 
     error_code: int
     name: str
     topic_id: bytes
     internal: bool
-    partitions: list[Partition]
+    partitions: dict[int, Partition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +82,21 @@ def _answer(data: bytes, version: int) -> tuple[Answer, int]:
     cluster_id, position = string(data, position)
     count, position = length(data, position + 4)  # after the controller
     topics = []
+    known: _Known = {}
     for _ in range(count):
-        topic, position = _topic(data, position)
+        topic, position = _topic(data, position, known)
         topics.append(topic)
     if version <= _CLUSTER_OPERATIONS_UP_TO:
         position += 4
     return Answer(cluster_id, frozenset(brokers), topics), after_tags(data, position)
 
 
-def _topic(data: bytes, position: int) -> tuple[Topic, int]:
+def _topic(data: bytes, position: int, known: _Known) -> tuple[Topic, int]:
     error, position = short(data, position)
     name, position = string(data, position)
     topic_id, internal = data[position : position + 16], data[position + 16]
     count, position = length(data, position + 17)
-    partitions = []
+    partitions: dict[int, Partition] = {}
     for _ in range(count):
         if position + _PARTITION.size > len(data):
             raise IndexError
@@ -102,18 +105,14 @@ def _topic(data: bytes, position: int) -> tuple[Topic, int]:
         end = position + 4 * nodes
         if end > len(data):
             raise IndexError
-        replicas = _nodes(data[position:end])
+        key = (leader, epoch, data[position:end])
+        if (one := known.get(key)) is None:
+            one = known[key] = (leader, epoch, tuple(node for (node,) in _NUMBER.iter_unpack(key[2])))
+        partitions[index] = one
         nodes, position = length(data, end)  # in sync
         nodes, position = length(data, position + 4 * nodes)  # offline
         position = after_tags(data, position + 4 * nodes)
-        partitions.append((index, leader, epoch, replicas))
     return Topic(error, name, topic_id, bool(internal), partitions), after_tags(data, position + 4)  # after operations
-
-
-@lru_cache(maxsize=100_000)
-def _nodes(data: bytes) -> tuple[int, ...]:
-    """Return broker ids; there are far fewer combinations of them than partitions, so that they are shared."""
-    return tuple(node for (node,) in _NUMBER.iter_unpack(data))
 
 
 def _number(data: bytes, position: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from retention_cli.brokers import groups
 from retention_cli.brokers.commits import CommitsUnknown, GroupCommits, _Failure, _Round
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.groups import ListedGroup
-from retention_cli.brokers.metadata import TopicMetadata, _topic, topic_id_text
+from retention_cli.brokers.metadata import TopicMetadata, _Shared, _topic, topic_id_text
 from retention_cli.brokers.topic_configs import TopicConfig, _config
 from retention_cli.brokers.wire.commit_answers import decode
 from retention_cli.brokers.wire.connections import error_named
@@ -180,7 +180,7 @@ def test_only_groups_that_are_known_to_be_empty_have_no_members(state: str, *, m
 
 def test_a_partition_without_a_leader_has_none() -> None:
     about = _topic(
-        Topic(0, "t", uuid.UUID(int=5).bytes, internal=False, partitions=[(0, -1, 4, (1,)), (1, 0, 4, (0,))])
+        Topic(0, "t", uuid.UUID(int=5).bytes, internal=False, partitions={0: (-1, 4, (1,)), 1: (0, 4, (0,))}), _Shared()
     )
     assert about.partitions[0].leader is None
     assert about.partitions[1].leader == 0, "a broker's id may be 0"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.metadata import MetadataResponse
 
+from retention_cli.brokers.metadata import PartitionMetadata, _Shared, _topic
 from retention_cli.brokers.wire.metadata_answers import decode
 
 Topic = MetadataResponse.MetadataResponseTopic
@@ -70,10 +71,10 @@ def test_answers_are_decoded_as_the_client_does(
             one.name,
             bytes(16) if one.topic_id is None else one.topic_id.bytes,
             one.is_internal,
-            [
-                (row.partition_index, row.leader_id, row.leader_epoch, tuple(row.replica_nodes))
+            {
+                row.partition_index: (row.leader_id, row.leader_epoch, tuple(row.replica_nodes))
                 for row in one.partitions
-            ],
+            },
         )
         for one in theirs.topics
     ]
@@ -97,4 +98,24 @@ def test_fields_that_come_with_later_brokers_are_skipped() -> None:
     data = b"\0\0\0\0" + b"\x02" + broker + b"\x02c" + b"\0\0\0\x05" + b"\x02" + topic + tags
     found = decode(data, 12)
     assert (found.cluster_id, found.brokers) == ("c", frozenset({5}))
-    assert [tuple(one) for one in found.topics] == [(0, "t", bytes(15) + b"\x01", False, [(0, 5, 2, (5,))])]
+    assert [tuple(one) for one in found.topics] == [(0, "t", bytes(15) + b"\x01", False, {0: (5, 2, (5,))})]
+
+
+def test_partitions_with_the_same_leader_epoch_and_replicas_share_one_value() -> None:
+    """A cluster of 200,000 partitions would else hold that many tuples while its metadata is read."""
+    rows = [
+        {"error_code": 0, "partition_index": n, "leader_id": n % 2, "leader_epoch": 4_000, "replica_nodes": [n % 2, 7]}
+        for n in range(1_000)
+    ]
+    more: dict[str, list[int]] = {"isr_nodes": [], "offline_replicas": []}
+    topics = [
+        {"name": name, "is_internal": False, "error_code": 0, "topic_id": uuid.UUID(int=5)}
+        | {"partitions": [row | more for row in rows]}
+        for name in ("t", "u")
+    ]
+    found = decode(encoded([], "c", topics, 12), 12)
+    assert len({id(one) for topic in found.topics for one in topic.partitions.values()}) == 2
+    shared = _Shared()
+    made = [_topic(one, shared) for one in found.topics]
+    assert len({id(one) for topic in made for one in topic.partitions.values()}) == 2
+    assert made[0].partitions[3] == PartitionMetadata(1, 4_000, (1, 7))
