@@ -12,6 +12,7 @@ import sqlite3
 import uuid
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,15 @@ from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
 from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.ledger_upgrade import upgrade
 from retention_cli.memory.partition import PartitionMemory
-from retention_cli.memory.partition_rows import INSERT, SELECT, checksum, partition_of, row_of, values_of
+from retention_cli.memory.partition_rows import (
+    INSERT,
+    SELECT,
+    checksum,
+    checksum_of_lines,
+    partition_of,
+    row_of,
+    values_of,
+)
 from retention_cli.memory.seen_group import JudgedGroup
 
 FILE_NAME: Final = "ledger.sqlite"
@@ -62,6 +71,8 @@ _SEALED_WHERE_SHARED: Final = (
     ("name || ' ' || seen_ms", "told", "name"),
 )
 """Tables that only a shared ledger has (:mod:`retention_cli.memory.shared_cache`)."""
+
+_LINES_AT_A_TIME: Final = 5_000
 
 Key = tuple[str, int]
 """A topic's id and a partition."""
@@ -160,11 +171,17 @@ class LedgerFile:
         total = 0
         there = {name for (name,) in self.db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for what, table, keys in (*_SEALED, *(one for one in _SEALED_WHERE_SHARED if one[1] in there)):
-            rows = f"SELECT {what} AS one FROM {table} ORDER BY {keys}"  # noqa: S608
-            count, whole = self.db.execute(f"SELECT count(*), group_concat(one, char(10)) FROM ({rows})").fetchone()  # noqa: S608
+            count = self.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
             if count or (what, table, keys) in _SEALED:  # they may be created, empty, outside our transactions
-                total = checksum(total, table, count, whole)
+                rows = f"SELECT {what} FROM {table} ORDER BY {keys}"  # noqa: S608
+                total = checksum_of_lines((total, table, count), partial(self._lines, rows))
         return total
+
+    def _lines(self, query: str) -> Iterator[list[str]]:
+        found = self.db.execute(query)
+        while rows := found.fetchmany(_LINES_AT_A_TIME):
+            if some := [one for (one,) in rows if one is not None]:
+                yield some
 
     def _has_tables(self) -> bool:
         return bool(self.db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from retention_cli.core.model import EventMax
@@ -99,4 +100,24 @@ def values_of(one: PartitionMemory) -> tuple[object, ...]:
 
 def checksum(*values: object) -> int:
     """Return a checksum over a row's values: the repr of text, numbers, bytes and None."""
-    return zlib.crc32(repr(values).encode("utf-8", "surrogatepass"))
+    return zlib.crc32(_encoded(repr(values)))
+
+
+def checksum_of_lines(values: tuple[object, ...], lines: Callable[[], Iterable[Sequence[str]]]) -> int:
+    """Return the :func:`checksum` of these values and of one more text, whose lines arrive some at a time (None: none).
+
+    So nothing is in memory four times over: as rows, as a text, as its repr and as bytes.
+    """
+    total = zlib.crc32(_encoded(repr(values)[:-1] + ", "))
+    before, quote = "", "'"
+    for some in lines():
+        text = before + "\n".join(some)
+        if "'" in text:  # then repr may choose another quotation mark, for all of it
+            return checksum(*values, "\n".join(chain.from_iterable(lines())))
+        total = zlib.crc32(_encoded(quote + repr(text)[1:-1]), total)
+        before, quote = "\n", ""
+    return zlib.crc32(_encoded("')" if before else "None)"), total)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -7,11 +7,15 @@ import json
 import random
 import shutil
 import sqlite3
+import tracemalloc
 import zlib
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import EventMax, Sample
@@ -19,6 +23,7 @@ from retention_cli.core.state_dir import StateError
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition import Front, PartitionMemory
+from retention_cli.memory.partition_rows import INSERT, checksum, checksum_of_lines, row_of, values_of
 from retention_cli.memory.shared_cache import SharedCache
 from retention_cli.memory.stores import Memories, missing_since
 from retention_cli.trim.journal import AuditJournal
@@ -274,3 +279,22 @@ def test_an_older_ledger_that_is_broken_is_refused_and_left_as_it_was(tmp_path: 
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (2,)
         assert db.execute("SELECT count(*) FROM partitions").fetchone() == (1,)
+
+
+@given(st.lists(st.lists(st.text(alphabet="ab'\"\\\n\u00e9\u2028", max_size=4), min_size=1, max_size=3), max_size=4))
+def test_the_checksum_of_lines_is_that_of_the_whole_text(pieces: list[list[str]]) -> None:
+    """Ledgers of earlier versions are sealed with it."""
+    text = "\n".join(chain.from_iterable(pieces)) if pieces else None
+    assert checksum_of_lines((7, "it's", 2), lambda: pieces) == checksum(7, "it's", 2, text)
+
+
+def test_a_large_ledger_is_sealed_without_a_text_of_all_its_rows(tmp_path: Path) -> None:
+    filled(tmp_path / "c1")
+    with Ledger(tmp_path / "c1") as ledger, ledger.transaction():
+        values = values_of(PartitionMemory())
+        ledger.db.executemany(INSERT, (row_of("A" * 22, number, values) for number in range(60_000)))
+    tracemalloc.start()
+    with Ledger(tmp_path / "c1"):  # compares the seal
+        peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3_000_000, "all of it is 2 MB, and was there three times"
