@@ -236,7 +236,7 @@ def judged(one: SeenGroup, logs: Logs) -> JudgedGroup:
             if found:
                 data[key][topic] = found
     about = {"format": VERSION, "seen": one.seen_ms, "stood": one.stood_ms, "digest": one.digest.hex(), "ids": ids}
-    text = json.dumps({**about, **data, "gone": {}}, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps({**about, **data, "gone": {}}, separators=(",", ":"), ensure_ascii=False, check_circular=False)
     return JudgedGroup(
         one.seen_ms, one.digest, not data["refused"], frozenset(data["open"]), zlib.compress(text.encode(), 1)
     )
