@@ -232,6 +232,19 @@ def test_each_cluster_is_read_in_the_safe_order_and_after_the_one_before_it(
     assert put_together == [(what, name) for name in NAMES for what in ("plan", "done")]  # not all at the end
 
 
+def test_memory_that_was_freed_is_given_back_after_each_step_of_a_batch(
+    fleet: list[str], plans: Plans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what the largest step of any batch had taken would stay with this process to its end."""
+    given: list[str] = []
+    monkeypatch.setattr(
+        "retention_cli.engines.spark.engine.give_back", lambda: given.append(threading.current_thread().name)
+    )
+    assert not plans(fleet, "state", ONE_EACH).failures
+    assert given.count(threading.main_thread().name) == len(NAMES), "a batch was put together"
+    assert len(given) == 3 * len(NAMES), "its commits were read, and its log ends"
+
+
 def test_ctrl_c_ends_the_jobs_of_every_batch(
     fleet: list[str], plans: Plans, local_spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

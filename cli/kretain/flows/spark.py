@@ -99,6 +99,10 @@ class SharedSpark:
 
     def __init__(self, flags: SparkFlags) -> None:
         flags.check()
+        if flags.spark:
+            from retention_cli.engines.spark.heap import share_one_heap
+
+            share_one_heap()
         self.flags = flags
         self.joins = False  # whether Spark itself has much to do
         self._stack = contextlib.ExitStack()

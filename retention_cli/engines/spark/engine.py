@@ -25,6 +25,7 @@ from retention_cli.engines.spark.fact_frames import Asked, decider, fact_reader,
 from retention_cli.engines.spark.fact_tasks import slice_reader
 from retention_cli.engines.spark.frames import kept as kept_frame
 from retention_cli.engines.spark.gather import in_order, received
+from retention_cli.engines.spark.heap import give_back
 from retention_cli.engines.spark.jobs import Recalled
 from retention_cli.engines.spark.lost import lost_by_group
 from retention_cli.engines.spark.packing import CONNECTIONS
@@ -126,6 +127,7 @@ class _Run:
         for one in prepared:
             one.connected()
         batch.commits = batch.stack.enter_context(read_commits(self.sender, prepared, self.progress, self.connections))
+        give_back()
         return batch
 
     def decided(self, batch: _Batch) -> _Batch:
@@ -138,6 +140,7 @@ class _Run:
             self.sender, batch.commits, known, batch.disks, self.outbox, self.now_ms, batch.stack, self.progress
         )
         batch.files = received(written, self.folder)
+        give_back()
         return batch
 
     def put_together(self, batch: _Batch) -> None:
@@ -154,6 +157,7 @@ class _Run:
                 self.made.failures[one.target.name] = error
             one.done()
         batch.close()
+        give_back()
 
 
 def _looked_at(

@@ -88,7 +88,7 @@ def _few(files: Sequence[Path]) -> list[Path]:
 
 def _batches(file: Path, columns: Sequence[str] | None) -> Iterator[Any]:
     with pq.ParquetFile(file, page_checksum_verification=True) as open_file:
-        for batch in open_file.iter_batches(_ROWS, columns=columns):
+        for batch in open_file.iter_batches(_ROWS, columns=columns, use_threads=False):
             if batch.num_rows:
                 yield pa.Table.from_batches([batch])
 
