@@ -10,13 +10,25 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # (they are there)
+    ConfigResource,
+    ResourceType,
+)
 
 from retention_cli.core.model import Decision
 from retention_cli.core.units import format_time
-from tests.kafka.test_event_time import set_config
 from tests.kafka.world import DAY, HOUR, World, consumed, now_ms, wait_until
 
 NOW = now_ms()
+
+
+def set_config(world: World, topic: str, key: str, value: str) -> None:
+    world.configure(topic, {key: value})
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    wait_until(
+        lambda: world.admin.describe_configs([resource])[resource].result(30)[key].value == value, f"{key}={value}"
+    )
+    time.sleep(0.3)  # a broker tells a new setting a moment before its logs go by it
 
 
 def minimum(topic: str, moment: object, **more: str) -> str:
