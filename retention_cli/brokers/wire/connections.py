@@ -78,8 +78,8 @@ class Wire:
 
     Args:
         settings: the connection settings.
-        timeout_s: the time-out of a request, from when the broker has answered those before it, and of connecting to
-            the cluster.
+        timeout_s: the time-out of a request, from when the broker has answered those before it (a delete's: from when
+            it is sent), and of connecting to the cluster.
     """
 
     def __init__(self, settings: ConnectionSettings, timeout_s: float) -> None:

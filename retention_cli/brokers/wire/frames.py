@@ -5,7 +5,8 @@ refused first. A response with a row for each row of its request is limited by t
 the cluster (metadata, configs, log dirs, listings, commits, records) only by :data:`MAX_RESPONSE_BYTES`.
 
 A broker answers a connection's requests one by one, so the time-out of a request begins when the one before it has been
-answered: a slow broker with several in flight is not taken for a dead one.
+answered: a slow broker with several in flight is not taken for a dead one, nor does a request with little time end what
+was sent before it. Only one that deletes keeps the time that it was sent with: by then its facts are too old.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final
 import kafka.errors as kafka_errors
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
+from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.parser import KafkaProtocol
 
 MAX_RESPONSE_BYTES: Final = 128 << 20
@@ -33,6 +35,8 @@ _ROW_FOR_ROW: Final = {
     23: "OffsetForLeaderEpoch",
     36: "SaslAuthenticate",
 }
+_LOOKS_EVERY_S: Final = 0.1
+"""A request that waits for its turn looks no more often whether that has come."""
 _ROOM_BYTES: Final = 1 << 20
 _GROWTH: Final = 64
 """Bytes of response per byte of request: for a coordinator's key of a few bytes, a host name and an error message."""
@@ -51,26 +55,45 @@ class BoundedConnections(KafkaConnectionManager):  # type: ignore[misc]
     def get_connection(self, node_id: int | str | None, *args: Any, **options: Any) -> Any:
         """Return the connection to a node, creating it if there is none."""
         connection = super().get_connection(node_id, *args, **options)
-        if isinstance(connection, KafkaConnection) and connection.transport is None:
-            _bound(connection)
+        if isinstance(connection, KafkaConnection) and "connection_made" not in vars(connection):  # it is new
+            bind(connection)
         return connection
 
 
-def _bound(connection: Any) -> None:
-    made, timed_out = type(connection).connection_made, type(connection)._request_timed_out  # noqa: SLF001
+def bind(connection: Any) -> None:
+    """Give a connection a :class:`BoundedProtocol`, and time-outs by turns."""
+    kind = type(connection)
+    made, send, timed_out = kind.connection_made, kind.send_request, kind._request_timed_out  # noqa: SLF001
+    deletes = set[Any]()
 
     def connection_made(transport: Any) -> None:
         made(connection, transport)
         connection.parser = BoundedProtocol(client_id=connection.config["client_id"])
 
+    def send_request(request: Any, request_timeout_ms: float | None = None) -> Any:
+        future = send(connection, request, request_timeout_ms)
+        if isinstance(request, DeleteRecordsRequest):
+            deletes.add(future)
+            future.add_both(lambda _: deletes.discard(future))
+        return future
+
+    def time_is_up(future: Any, sent: float, until: float) -> float:
+        if future in deletes or future.is_done or connection.closed:
+            return until
+        waiting = connection.in_flight_requests
+        if waiting and waiting[0][1] is not future:  # it is not its turn yet: look again
+            return time.monotonic() + max(until - sent, _LOOKS_EVERY_S)
+        its_turn: float = max(sent, connection.parser.answered)
+        return its_turn + until - sent
+
     def request_timed_out(future: Any, sent: float, until: float) -> None:
-        its_turn = max(sent, connection.parser.answered)
-        if (due := its_turn + until - sent) > time.monotonic() and not future.is_done and not connection.closed:
-            connection.net.call_at(due, lambda: request_timed_out(future, sent, until))
+        if (at := time_is_up(future, sent, until)) > time.monotonic():
+            connection.net.call_at(at, lambda: request_timed_out(future, sent, until))
         else:
             timed_out(connection, future, sent, until)
 
     connection.connection_made = connection_made
+    connection.send_request = send_request
     connection._request_timed_out = request_timed_out  # noqa: SLF001  (what its timers call)
 
 

@@ -1,0 +1,100 @@
+"""A request that waits behind others on its connection: when its time is up, and what becomes of the others."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kafka.protocol.admin import ListGroupsRequest
+from kafka.protocol.consumer import FetchRequest
+
+from retention_cli.brokers.deleter import Deleter, Outcome, delete_request
+from retention_cli.brokers.errors import RequestFailedError
+from retention_cli.brokers.reader import ClusterReader
+from retention_cli.brokers.wire.connections import Pending
+from retention_cli.core.model import TopicPartition
+from tests.kafka.world import World, reader_for
+
+
+def _fetch(topic: str, waits_ms: int, offset: int = 0) -> Any:
+    """Return a request that the leader answers after this time: there is nothing to read at this offset."""
+    fetch = FetchRequest.FetchTopic
+    partition = fetch.FetchPartition(
+        partition=0, current_leader_epoch=-1, fetch_offset=offset, partition_max_bytes=1_000
+    )
+    return FetchRequest(
+        max_wait_ms=waits_ms,
+        min_bytes=1,
+        max_bytes=1_000,
+        topics=[fetch(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+        min_version=4,
+        max_version=12,
+    )
+
+
+def _is_answered(pending: Pending[Any]) -> bool:
+    try:
+        pending.result()
+    except RequestFailedError:
+        return False
+    return True
+
+
+def _leader(reader: ClusterReader, topic: str) -> int:
+    found = reader.metadata([topic]).topics[topic].partitions[0].leader
+    assert found is not None
+    return found
+
+
+def test_a_delete_that_waits_behind_others_is_given_up_when_its_recheck_is_too_old(world: World) -> None:
+    """Its time ends, however fast the broker is with what was before it: facts are 30 s old at most (trim)."""
+    name = world.topic()
+    world.produce(name, [0] * 5)
+    tp = TopicPartition(name, 0)
+    said: list[Outcome] = []
+    with reader_for(world.bootstrap) as reader:
+        leader = _leader(reader, name)
+        before = [reader.wire.start(reader.wire.ask, _fetch(name, 1_000, 5), leader) for _ in range(3)]
+        began = time.monotonic()
+        Deleter.for_reader(reader).delete({leader: {tp: 3}}, lambda _tp, one: said.append(one), timeout_s=1.7)
+        seconds = time.monotonic() - began
+        assert [type(one) for one in said] == [RequestFailedError], said
+        assert [_is_answered(one) for one in before] == [True, False, False]
+    assert 1.6 < seconds < 2.9
+    time.sleep(1.5)
+    assert world.ends(name)[0] == 0, "nor does the broker come to it later"
+
+
+def test_so_is_one_that_is_sent_as_the_connection_opens(world: World) -> None:
+    name = world.topic()
+    world.produce(name, [0] * 5)
+    with reader_for(world.bootstrap) as reader:
+        leader = _leader(reader, name)
+    with reader_for(world.bootstrap) as reader:
+        ask, start = reader.wire.ask, reader.wire.start
+        before = [start(ask, _fetch(name, 1_000, 5), leader) for _ in range(3)]
+        deletes = start(ask, delete_request({TopicPartition(name, 0): 3}, 1.7), leader, 1.7)
+        after = start(ask, _fetch(name, 1_000, 5), leader)
+        assert [_is_answered(one) for one in (*before, deletes, after)] == [True, False, False, False, False]
+
+
+def test_a_request_with_little_time_does_not_end_those_before_it(world: World) -> None:
+    empty = world.topic()
+    with reader_for(world.bootstrap) as reader:
+        leader = _leader(reader, empty)
+        slow = reader.wire.start(reader.wire.ask, _fetch(empty, 2_500), leader)
+        hasty = reader.wire.start(reader.wire.ask, ListGroupsRequest(), leader, 1.0)
+        assert hasty.result().error_code == 0
+        assert slow.result() is not None
+
+
+def test_a_broker_that_answers_one_request_and_then_nothing_is_given_up(world: World) -> None:
+    name = world.topic()
+    with reader_for(world.bootstrap) as reader:
+        leader = _leader(reader, name)
+        began = time.monotonic()
+        both = [reader.wire.start(reader.wire.ask, _fetch(name, ms), leader, 1.5) for ms in (700, 60_000)]
+        assert [_is_answered(one) for one in both] == [True, False]
+        assert 2.1 < time.monotonic() - began < 4.0, "its time began when the other was answered"
