@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from kafka.protocol.admin import ListGroupsRequest
+from kafka.protocol.admin import AlterClientQuotasRequest, ListGroupsRequest
 from kafka.protocol.consumer import FetchRequest
 
 from retention_cli.brokers.deleter import Deleter, Outcome, delete_request
@@ -13,7 +15,7 @@ from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.wire.connections import Pending
 from retention_cli.core.model import TopicPartition
-from tests.kafka.world import World, reader_for
+from tests.kafka.world import World, reader_for, wait_until
 
 
 def _fetch(topic: str, waits_ms: int, offset: int = 0) -> Any:
@@ -98,3 +100,48 @@ def test_a_broker_that_answers_one_request_and_then_nothing_is_given_up(world: W
         both = [reader.wire.start(reader.wire.ask, _fetch(name, ms), leader, 1.5) for ms in (700, 60_000)]
         assert [_is_answered(one) for one in both] == [True, False]
         assert 2.1 < time.monotonic() - began < 4.0, "its time began when the other was answered"
+
+
+@contextmanager
+def _throttled(world: World, client: str) -> Iterator[ClusterReader]:
+    """A reader that every broker tells to wait for a second after each answer."""
+    entry = AlterClientQuotasRequest.EntryData
+    who = [entry.EntityData(entity_type="client-id", entity_name=client)]
+    with reader_for(world.bootstrap) as other, reader_for(world.bootstrap, client_id=client) as reader:
+
+        def quota(percent: float, *, remove: bool) -> None:
+            told = entry(entity=who, ops=[entry.OpData(key="request_percentage", value=percent, remove=remove)])
+            reply = other.wire.run(other.wire.ask, AlterClientQuotasRequest(entries=[told], validate_only=False))
+            assert reply.entries[0].error_code == 0, reply
+
+        quota(0.01, remove=False)
+        try:
+            for node in reader.brokers():
+                wait_until(
+                    lambda node=node: (  # type: ignore[misc]
+                        reader.wire.run(reader.wire.ask, ListGroupsRequest(), node).throttle_time_ms > 0
+                    ),
+                    f"broker {node} throttles",
+                )
+            yield reader
+        finally:
+            quota(0.0, remove=True)
+
+
+def test_what_is_asked_of_a_broker_that_throttles_is_answered_when_its_time_is_over(world: World) -> None:
+    """kafka-python refuses it, and what it would have answered would be unknown (KIP-219)."""
+    name = world.topic()
+    world.produce(name, [0] * 5)
+    with _throttled(world, f"client-of-{name}") as reader:
+        leader = _leader(reader, name)
+        ask, start = reader.wire.ask, reader.wire.start
+        began = time.monotonic()
+        asked = [start(ask, ListGroupsRequest(), leader) for _ in range(3)]
+        assert [one.result().error_code for one in asked] == [0, 0, 0]
+        assert time.monotonic() - began > 0.5, "it was not throttled: this test tests nothing"
+        hasty = start(ask, ListGroupsRequest(), leader, 0.2)
+        deletes = start(ask, delete_request({TopicPartition(name, 0): 3}, 0.2), leader, 0.2)
+        assert [_is_answered(one) for one in (hasty, deletes)] == [False, False]
+        assert time.monotonic() - began < 10
+        assert start(ask, ListGroupsRequest(), leader).result().error_code == 0
+    assert world.ends(name)[0] == 0, "a delete is not sent once its time is over"

@@ -7,6 +7,8 @@ the cluster (metadata, configs, log dirs, listings, commits, records) only by :d
 A broker answers a connection's requests one by one, so the time-out of a request begins when the one before it has been
 answered: a slow broker with several in flight is not taken for a dead one, nor does a request with little time end what
 was sent before it. Only one that deletes keeps the time that it was sent with: by then its facts are too old.
+
+What is asked of a broker that throttles (KIP-219) is sent once its time is over; the client would refuse it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections import deque
 from typing import Any, Final
 
 import kafka.errors as kafka_errors
+from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.protocol.admin import DeleteRecordsRequest
@@ -35,6 +38,8 @@ _ROW_FOR_ROW: Final = {
     23: "OffsetForLeaderEpoch",
     36: "SaslAuthenticate",
 }
+_THROTTLE: Final = "throttle"
+"""Why kafka-python pauses a connection whose broker told it to wait (a quota, KIP-219)."""
 _LOOKS_EVERY_S: Final = 0.1
 """A request that waits for its turn looks no more often whether that has come."""
 _ROOM_BYTES: Final = 1 << 20
@@ -63,7 +68,7 @@ class BoundedConnections(KafkaConnectionManager):  # type: ignore[misc]
 def bind(connection: Any) -> None:
     """Give a connection a :class:`BoundedProtocol`, and time-outs by turns."""
     kind = type(connection)
-    made, send, timed_out = kind.connection_made, kind.send_request, kind._request_timed_out  # noqa: SLF001
+    made, timed_out, unpause = kind.connection_made, kind._request_timed_out, kind.unpause  # noqa: SLF001
     deletes = set[Any]()
 
     def connection_made(transport: Any) -> None:
@@ -71,11 +76,31 @@ def bind(connection: Any) -> None:
         connection.parser = BoundedProtocol(client_id=connection.config["client_id"])
 
     def send_request(request: Any, request_timeout_ms: float | None = None) -> Any:
-        future = send(connection, request, request_timeout_ms)
+        if _THROTTLE in connection.paused and is_ready():
+            future = Future()  # the client would refuse it, and a fact would stay unread
+            waiting = request, future, connection._timeout_at(timeout_ms=request_timeout_ms)  # noqa: SLF001
+            connection._request_buffer.append(waiting)  # noqa: SLF001
+            connection.net.call_at(waiting[2], lambda: give_up(waiting))
+        else:
+            future = kind.send_request(connection, request, request_timeout_ms)
         if isinstance(request, DeleteRecordsRequest):
             deletes.add(future)
             future.add_both(lambda _: deletes.discard(future))
         return future
+
+    def is_ready() -> bool:
+        busy = connection.initializing or connection._reauth.is_reauthenticating  # noqa: SLF001  (these buffer, too)
+        return connection.connected and not busy
+
+    def give_up(waiting: tuple[Any, Any, float]) -> None:
+        if waiting in connection._request_buffer:  # noqa: SLF001
+            connection._request_buffer.remove(waiting)  # noqa: SLF001
+            waiting[1].failure(kafka_errors.KafkaTimeoutError("the broker throttles this client"))
+
+    def resumed(why: str) -> None:
+        unpause(connection, why)
+        if not connection.paused and is_ready():
+            connection.send_buffered()
 
     def time_is_up(future: Any, sent: float, until: float) -> float:
         if future in deletes or future.is_done or connection.closed:
@@ -94,6 +119,7 @@ def bind(connection: Any) -> None:
 
     connection.connection_made = connection_made
     connection.send_request = send_request
+    connection.unpause = resumed
     connection._request_timed_out = request_timed_out  # noqa: SLF001  (what its timers call)
 
 
