@@ -6,9 +6,7 @@ H, so that a commit beyond H is a leftover (F5); H before look-ups, so that "no 
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +15,7 @@ from retention_cli.brokers.log_offsets import Answer, Leaders, Spec
 from retention_cli.brokers.metadata import ClusterMetadata, PartitionMetadata
 from retention_cli.brokers.reader import ClusterReader
 from retention_cli.brokers.topic_configs import TopicConfig
+from retention_cli.core.garbage import collection_paused
 from retention_cli.core.model import (
     TIERED_SIZE,
     Maybe,
@@ -39,6 +38,7 @@ from retention_cli.observe.topic_facts import (
     change_between,
     configured,
     end_of,
+    ends_unknown,
     never_touched,
     unread_facts,
 )
@@ -46,6 +46,7 @@ from retention_cli.policy.settings import Settings
 
 _AGAIN_AFTER_S: Final = 0.5
 _NOT_READ: Final = Unknown.because("offsets", "not read")
+_DELETED: Final = Unknown.because("metadata", "the topic was deleted while it was read")
 _NEVER_READ: Final = Unknown.because("G5", "never touched, so not read")
 
 
@@ -60,7 +61,7 @@ def observe(
     Raises:
         BrokerError: the cluster's metadata could not be read at all.
     """
-    with _no_garbage_collection():
+    with collection_paused():
         began = reader.clock.since_boot()
         deadline = reader.clock.monotonic() + (reader.timeout_s if request.patience_s is None else request.patience_s)
         reading = _Reading(reader, request, progress, listener)
@@ -82,7 +83,7 @@ def _merged(first: Observation, newer: Observation, again: Collection[TopicParti
         facts[tp] = (
             newer.facts[tp]._replace(size_bytes=first.facts[tp].size_bytes)
             if tp in newer.facts
-            else _deleted(first.facts[tp])
+            else ends_unknown(first.facts[tp], _DELETED)
         )
     ends = {**first.epoch_ends, **newer.epoch_ends}
     return replace(
@@ -332,26 +333,8 @@ class _Reading:
             if change is not None:
                 self.unsettled[tp] = change
             if tp in self.unsettled:
-                unknown = Unknown((self.unsettled[tp],))
-                held[tp] = facts[tp]._replace(log_start=unknown, high_watermark=unknown, last_stable_offset=unknown)
+                held[tp] = ends_unknown(facts[tp], Unknown((self.unsettled[tp],)))
         return held
 
     def _blank(self, tp: TopicPartition, partition: PartitionMetadata) -> PartitionFacts:
         return unread_facts(self._topics[tp.topic], tp.partition, partition, _NEVER_READ)
-
-
-def _deleted(facts: PartitionFacts) -> PartitionFacts:
-    gone = Unknown.because("metadata", "the topic was deleted while it was read")
-    return facts._replace(log_start=gone, high_watermark=gone, last_stable_offset=gone)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection, which would walk through hundreds of thousands of short-lived rows."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -52,6 +52,11 @@ def end_of(name: str, answer: Answer) -> Maybe[int]:
     return Unknown.because("offsets", f"the {name} could not be read: {error}")
 
 
+def ends_unknown(facts: PartitionFacts, why: Unknown) -> PartitionFacts:
+    """Return the facts of a partition that can't be decided: its log's ends are unknown."""
+    return facts._replace(log_start=why, high_watermark=why, last_stable_offset=why)
+
+
 def unread_facts(topic: TopicFacts, partition: int, place: PartitionMetadata, why: Unknown) -> PartitionFacts:
     """Return a partition's facts from metadata alone; ``why`` is the reason that all others are unknown."""
     return PartitionFacts(

@@ -21,19 +21,19 @@ import kafka.errors as kafka_errors
 from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.manager import KafkaConnectionManager
-from kafka.protocol.admin import DeleteRecordsRequest
 from kafka.protocol.parser import KafkaProtocol
 
 MAX_RESPONSE_BYTES: Final = 128 << 20
 """The limit of any response. Requests are cut so that responses stay far below: 1,000 partitions, 20,000 commits."""
 
+_DELETE_RECORDS: Final = 21
 _ROW_FOR_ROW: Final = {
     0: "Produce",
     2: "ListOffsets",
     10: "FindCoordinator",
     17: "SaslHandshake",
     18: "ApiVersions",
-    21: "DeleteRecords",
+    _DELETE_RECORDS: "DeleteRecords",
     22: "InitProducerId",
     23: "OffsetForLeaderEpoch",
     36: "SaslAuthenticate",
@@ -83,7 +83,7 @@ def bind(connection: Any) -> None:
             connection.net.call_at(waiting[2], lambda: give_up(waiting))
         else:
             future = kind.send_request(connection, request, request_timeout_ms)
-        if isinstance(request, DeleteRecordsRequest):
+        if getattr(request, "API_KEY", None) == _DELETE_RECORDS:
             deletes.add(future)
             future.add_both(lambda _: deletes.discard(future))
         return future

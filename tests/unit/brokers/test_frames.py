@@ -59,6 +59,7 @@ class _Connection:
 
     def __init__(self) -> None:
         self.closed = False
+        self.paused = set[str]()
         self.first, self.second = Future(), Future()
         self.in_flight_requests = [(1, self.first), (2, self.second)]
         self.parser = BoundedProtocol(client_id="t")
@@ -71,6 +72,9 @@ class _Connection:
 
     def send_request(self, *_: Any) -> Any:
         return self.second
+
+    def unpause(self, *_: Any) -> None:
+        raise AssertionError
 
     def _request_timed_out(self, future: Any, *_: Any) -> None:
         self.ended.append(future)
