@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
+from retention_cli.core.model import Maybe, Sample, Unknown
 from retention_cli.forecast.disks import R6
 from retention_cli.forecast.loss import Loss, Unread, time_to_loss
 from retention_cli.forecast.make import PartitionForecast, Seen, Terms
@@ -34,7 +34,6 @@ class Place:
     def __init__(
         self, here: Seen, part: PartitionForecast, limits: BrokerLimits, settings: Settings, r6: R6, terms: Terms
     ) -> None:
-        self.tp: Final[TopicPartition] = here.facts.tp
         self._here, self._part, self._terms = here, part, terms
         self._limits, self._settings, self._r6 = limits, settings, r6
         self._samples = () if isinstance(here.samples, Unknown) else here.samples
@@ -72,5 +71,5 @@ class Place:
         age_ms = age_of(self._samples, self._here.now, offset)
         if len(self._at) >= _KEPT:
             self._at.clear()
-        found = self._at[offset] = age_ms, self._r6.deadline(self.tp, age_ms, self._here.now.wall_ms)
+        found = self._at[offset] = age_ms, self._r6.deadline(self._here.facts.tp, age_ms, self._here.now.wall_ms)
         return found

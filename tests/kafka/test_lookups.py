@@ -279,7 +279,7 @@ def test_a_leader_epoch_that_is_not_the_leaders_own_is_an_error(world: World) ->
 
 
 def test_calls_under_way_do_not_refuse_each_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first plan asks two times of each partition, three calls at once: more than kafka-python takes by default."""
+    """A first plan asks two times of each partition, some calls at once: more than kafka-python takes by default."""
     monkeypatch.setattr(log_offsets, "PARTITIONS_A_REQUEST", 1)
     topic = world.topic("many", partitions=8)
     with reader_for(world.bootstrap) as reader:

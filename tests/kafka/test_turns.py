@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from kafka.protocol.admin import AlterClientQuotasRequest, ListGroupsRequest
 from kafka.protocol.consumer import FetchRequest
 
 from retention_cli.brokers.deleter import Deleter, Outcome, delete_request
 from retention_cli.brokers.errors import RequestFailedError
 from retention_cli.brokers.reader import ClusterReader
-from retention_cli.brokers.wire.connections import Pending
+from retention_cli.brokers.wire.connections import Job, Pending
 from retention_cli.core.model import TopicPartition
 from tests.kafka.world import World, reader_for, wait_until
 
@@ -48,6 +49,23 @@ def _leader(reader: ClusterReader, topic: str) -> int:
     found = reader.metadata([topic]).topics[topic].partitions[0].leader
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize(("waits_ms", "answered"), [(400, 4), (3_000, 0)])
+def test_the_time_of_a_request_begins_when_those_before_it_are_answered(
+    world: World, waits_ms: int, answered: int
+) -> None:
+    """A broker answers a connection's requests one by one: a slow one is not taken for a dead one, nor that for slow."""
+    name = world.topic()
+    replies: list[Any] = []
+    with reader_for(world.bootstrap) as reader:
+        work = {_leader(reader, name): [Job(_fetch(name, waits_ms), number) for number in range(4)]}
+        began = time.monotonic()
+        reader.wire.run(lambda: reader.wire.fan_out(work, lambda _, reply: replies.append(reply), timeout_s=1.0))
+        seconds = time.monotonic() - began
+    assert sum(not isinstance(reply, RequestFailedError) for reply in replies) == answered
+    assert len(replies) == 4
+    assert 1.0 < seconds < 2.9
 
 
 def test_a_delete_that_waits_behind_others_is_given_up_when_its_recheck_is_too_old(world: World) -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
-from kafka.protocol.consumer import FetchRequest
 
 from retention_cli.brokers import deleter
 from retention_cli.brokers.errors import RequestFailedError
-from retention_cli.brokers.wire.connections import Job
 from tests.kafka.test_trim import OLD, audit, only
-from tests.kafka.world import LateClock, World, consumed, reader_for
+from tests.kafka.world import LateClock, World, consumed
 
 
 @pytest.fixture
@@ -107,42 +104,3 @@ def test_a_batch_whose_announcement_took_too_long_is_rechecked_not_sent(
     assert row.outcome != "trimmed"
     assert audit(world)[2]["partitions"][0]["outcome"] == "failed"
     assert audit(world)[2]["partitions"][0]["reason"].startswith("not sent")
-
-
-@pytest.mark.parametrize(("waits_ms", "answered"), [(400, 4), (3_000, 0)])
-def test_the_time_of_a_request_begins_when_those_before_it_are_answered(
-    world: World, waits_ms: int, answered: int
-) -> None:
-    """A broker answers a connection's requests one by one: a slow one is not taken for a dead one, nor that for slow."""
-    name = world.topic()
-    replies: list[Any] = []
-    partition = FetchRequest.FetchTopic.FetchPartition(
-        partition=0, current_leader_epoch=-1, fetch_offset=0, partition_max_bytes=1_000
-    )
-    with reader_for(world.bootstrap) as reader:
-        leader = reader.metadata([name]).topics[name].partitions[0].leader
-        assert leader is not None
-        jobs = [
-            Job(
-                FetchRequest(
-                    max_wait_ms=waits_ms,  # there is nothing to read
-                    min_bytes=1,
-                    max_bytes=1_000,
-                    topics=[FetchRequest.FetchTopic(topic=name, partitions=[partition])],
-                    forgotten_topics_data=[],
-                    rack_id="",
-                    min_version=4,
-                    max_version=12,
-                ),
-                number,
-            )
-            for number in range(4)
-        ]
-        began = time.monotonic()
-        reader.wire.run(
-            lambda: reader.wire.fan_out({leader: jobs}, lambda _, reply: replies.append(reply), timeout_s=1.0)
-        )
-        seconds = time.monotonic() - began
-    assert sum(not isinstance(reply, RequestFailedError) for reply in replies) == answered
-    assert len(replies) == 4
-    assert 1.0 < seconds < 2.9
