@@ -21,7 +21,7 @@ from retention_cli.archive.layout import Source
 from retention_cli.archive.segment import records_of
 from retention_cli.archive.store import Store
 from retention_cli.archive.writer import SegmentSize, archive_range
-from tests.kafka.world import QUIET, Cli, World, log_ends, reader_for
+from tests.kafka.world import QUIET, Cli, World, reader_for
 
 Whole = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 """A record's timestamp, key, value and headers."""
@@ -114,7 +114,7 @@ def whole(world: World, topic: str, partition: int = 0, at_least: int = 0) -> li
     )
     found: list[Whole] = []
     try:
-        start, _end = log_ends(consumer, topic, partition)
+        start, _end = world.ends(topic, partition)
         consumer.assign([TopicPartition(topic, partition, max(start, at_least))])
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline:

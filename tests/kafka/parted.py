@@ -44,10 +44,8 @@ def main(folder: Path, apart_s: float) -> None:
         report = world.trim(plan, lambda: consumed(topic))
         [row] = report.rows
         time.sleep(2)
-        # What the broker had on its way when the link went down is sent again after up to a minute more, or later on a
-        # busy machine.
         found = {"outcome": row.outcome, "records": report.trimmed.records, "sent": len(sent)}
-        print(json.dumps({**found, "log_start": world.ends(topic, patience_s=300)[0]}))  # noqa: T201
+        print(json.dumps({**found, "log_start": world.ends(topic, patience_s=120)[0]}))  # noqa: T201
 
 
 if __name__ == "__main__":

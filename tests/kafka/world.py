@@ -66,17 +66,21 @@ _MOVING: Final = frozenset(
 )
 
 
-def log_ends(consumer: Consumer, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
+def log_ends(bootstrap: str, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
     """Return S and H. A leader that metadata names may not know it yet."""
     found: list[tuple[int, int]] = []
 
     def done() -> bool:
+        # A consumer that was told "no leader" once may say so for minutes, without asking again: each try has its own.
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
         try:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
         except KafkaException as error:
             if error.args[0].code() not in _MOVING:
                 raise
             return False
+        finally:
+            consumer.close()
         found.append((low, high))
         return True
 
@@ -357,11 +361,7 @@ class World:
 
     def ends(self, topic: str, partition: int = 0, patience_s: float = 60) -> tuple[int, int]:
         """Return S and H."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "kretain-test-ends", "logger": QUIET})
-        try:
-            return log_ends(consumer, topic, partition, patience_s)
-        finally:
-            consumer.close()
+        return log_ends(self.bootstrap, topic, partition, patience_s)
 
     def records(self, topic: str, partition: int = 0, isolation: str = "read_committed") -> list[tuple[int, int]]:
         """Return (offset, timestamp) of everything that can still be read."""
@@ -378,7 +378,7 @@ class World:
         )
         found: list[tuple[int, int]] = []
         try:
-            start, _end = log_ends(consumer, topic, partition)
+            start, _end = self.ends(topic, partition)
             consumer.assign([TopicPartition(topic, partition, start)])
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
