@@ -170,10 +170,11 @@ class Ledger(LedgerLooks):
             one.changed = False
         for disk in disks.values():
             disk.changed = False
-        for name, seen in touched.items():
-            self._heads[name] = self._heads[name]._replace(seen_ms=seen)
         for name, group in groups.items():  # merging may have added to them
             self._heads[name] = Head(group.seen_ms, group.digest, group.plain, group.open_topics)
+        for name, seen in touched.items():
+            head = self._heads[name]
+            self._heads[name] = head._replace(seen_ms=max(seen, head.seen_ms))
         written = [*sorted({topic_id for topic_id, _ in changed} | self._looked_at), *self._groups, *self._judged]
         self._groups, self._judged = {}, {}
         self._forget_looks()

@@ -107,3 +107,17 @@ def test_what_others_save_after_our_save_has_failed_is_known(tmp_path: Path) -> 
         mine.save(300_000)
     with Ledger(tmp_path / "c") as again:
         assert look(again, many, 400_000) == {"g": {"a": [(0, 100, 1)]}, "h": {"a": [(0, 50, 1)]}}
+
+
+@pytest.mark.parametrize("name", ["g", "\x01file:f"])
+def test_a_group_that_was_seen_again_before_it_was_saved_was_seen_then(tmp_path: Path, name: str) -> None:
+    """F6: its look was interrupted, the next one found it unchanged. Gone by now, it counts from when it was seen last."""
+    commits: Rows = {"a": [(0, 500, 1)]}
+    with closing(Ledger(tmp_path / "c")) as mine:
+        for now_ms in (1_000, 100_000):
+            mine.begin(IDS)
+            mine.saw_group(name, commits, now_ms, 0)
+        mine.judge(lambda _place: LogNow(1_000, 1), ("a",), [])
+        mine.save(100_000)
+        mine.begin(IDS)
+        assert [(one, seen_ms) for one, seen_ms, _ in mine.gone_groups((), 50_000)] == [(name, 100_000)]
