@@ -34,12 +34,17 @@ topics:
 
 
 @contextlib.contextmanager
-def fleet(folder: Path, partitions: int, groups: int, clusters: int = CLUSTERS) -> Iterator[list[Synthetic]]:
-    """Serve clusters of so many partitions and groups each, and write the file of the fleet that they are."""
+def fleet(
+    folder: Path, partitions: int, groups: int, clusters: int = CLUSTERS, *, moving: bool = False
+) -> Iterator[list[Synthetic]]:
+    """Serve clusters of so many partitions and groups each, and write the file of the fleet that they are.
+
+    ``moving``: between two plans all groups commit anew, as those of live clusters do.
+    """
     shape = Shape(partitions // PARTITIONS_A_TOPIC, PARTITIONS_A_TOPIC, groups, TOPICS_A_GROUP)
     (folder / "policy.yaml").write_text(POLICY)
     with contextlib.ExitStack() as stack:
-        served = [stack.enter_context(synthetic(shape, number=number)) for number in range(clusters)]
+        served = [stack.enter_context(synthetic(shape, number=number, moving=moving)) for number in range(clusters)]
         entries = "".join(f"  - {{name: c{n}, bootstrap-server: '{one.bootstrap}'}}\n" for n, one in enumerate(served))
         (folder / "fleet.yaml").write_text(f"version: 1\npolicy: policy.yaml\nclusters:\n{entries}")
         yield served
@@ -126,10 +131,12 @@ def planned(folder: Path, out: str, *more: str, environ: Mapping[str, str] | Non
     }
 
 
-def measured(partitions: int, groups: int, out: str, *more: str, plans: int = 2) -> list[dict[str, Any]]:
+def measured(
+    partitions: int, groups: int, out: str, *more: str, plans: int = 2, moving: bool = False
+) -> list[dict[str, Any]]:
     """Plan a fleet twice: a first plan fills the ledgers, another finds what it knows. Each is told as it ends."""
     told = []
-    with tempfile.TemporaryDirectory() as name, fleet(Path(name), partitions, groups) as served:
+    with tempfile.TemporaryDirectory() as name, fleet(Path(name), partitions, groups, moving=moving) as served:
         for which in ("first", "second", "third")[:plans]:
             before = sum(one.cpu_s() for one in served)
             found = planned(Path(name), out, *more)
@@ -140,10 +147,11 @@ def measured(partitions: int, groups: int, out: str, *more: str, plans: int = 2)
     return told
 
 
-def growth(master: str, partitions: list[int], groups: list[int], out: str) -> None:
+def growth(master: str, partitions: list[int], groups: list[int], out: str, *, moving: bool) -> None:
     """Print both sizes and their ratios."""
     (*_, less), (*_, more) = (
-        measured(one, other, out, "--spark", "--master", master) for one, other in zip(partitions, groups, strict=True)
+        measured(one, other, out, "--spark", "--master", master, moving=moving)
+        for one, other in zip(partitions, groups, strict=True)
     )
     size = (partitions[-1] * groups[-1] / (partitions[0] * groups[0])) ** 0.5
     ratios = ", ".join(f"{name} x {more[name] / less[name]:.2f}" for name in ("seconds", "cpu_s", "client_mib"))
@@ -178,11 +186,12 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, nargs=2, default=[20_000, 200_000])
     parser.add_argument("--out", default="plan.parquet", help="how the plan is saved: plan.parquet or plan.json")
     parser.add_argument("--workers", action="store_true")
+    parser.add_argument("--moving", action="store_true", help="all groups commit anew between two plans")
     given = parser.parse_args()
     if given.workers:
         one_and_two_workers(given.partitions[1], given.groups[1], given.out)
     else:
-        growth(given.master, given.partitions, given.groups, given.out)
+        growth(given.master, given.partitions, given.groups, given.out, moving=given.moving)
 
 
 if __name__ == "__main__":

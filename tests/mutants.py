@@ -165,7 +165,7 @@ MUTANTS: Final = (
     Mutant(
         "Spark: what was read before a move is let be",
         "engines/spark/remember.py",
-        "            ledger.saw_group(name, commits, read_ms, since_ms)\n",
+        "            ledger.saw_group(name, read.rows(), read.read_ms, since_ms, read.digest)\n",
         "            pass\n",
     ),
     Mutant("Spark: a group is not seen again", _REMEMBER, "            ledger.saw_again(", "            bool("),

@@ -29,7 +29,8 @@ class Cluster:
     """A shape on so many brokers. ``starts`` are the log start offsets, which DeleteRecords moves.
 
     ``committed`` is the offset, and ``commit_epoch`` the leader epoch, of every commit (−1: it carries none). Where
-    groups are ``moving``, all of them have committed anew each time that they are listed, as on a live cluster.
+    groups are ``moving``, all of them have committed anew each time that they are listed, as on a live cluster; where a
+    log is empty their commits stay: they are another log's, of a topic of that name that is gone.
     """
 
     shape: Shape
@@ -52,6 +53,7 @@ class Cluster:
         ]
         self.starts = [[0] * self.shape.partitions_a_topic for _ in range(self.shape.topics)]
         self.stamps = [self.then_ms + record * HOUR_MS for record in range(self.shape.records)]
+        self.left_behind = self.committed
         self.changes = 0
         self._listings = 0
 

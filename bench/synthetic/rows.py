@@ -54,9 +54,10 @@ class Commits:
 
     def _topic_block(self, topic: int, committed: int) -> bytes:
         cluster = self._cluster
+        offsets = [committed if end else cluster.left_behind for end in cluster.ends[topic]]
         rows = [
-            _COMMIT.pack(partition, committed, cluster.commit_epoch) + b"\1" + INT16.pack(0) + b"\0"
-            for partition in range(cluster.shape.partitions_a_topic)
+            _COMMIT.pack(partition, offset, cluster.commit_epoch) + b"\1" + INT16.pack(0) + b"\0"
+            for partition, offset in enumerate(offsets)
         ]
         return text(cluster.names[topic], compact=True) + array(rows, compact=True) + b"\0"
 

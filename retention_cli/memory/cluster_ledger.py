@@ -101,9 +101,11 @@ class ClusterLedger(DocumentLedger):
                 return True
         return super().told_more()
 
-    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
+    def saw_group(
+        self, name: str, commits: Commits, now_ms: int, since_ms: int, digest: bytes | None = None
+    ) -> RecalledGroup:
         """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
-        return super().saw_group(name, commits, now_ms, since_ms - self.slack_ms)
+        return super().saw_group(name, commits, now_ms, since_ms - self.slack_ms, digest)
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""

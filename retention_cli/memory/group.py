@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from retention_cli.memory.commit import UNTOLD, Gone, Position, lower_proven, same
 from retention_cli.memory.commit import verdict as judge_commit
+from retention_cli.memory.group_columns import document_of, is_columns
 from retention_cli.memory.group_rows import Place, by_topic, flat, rows
 from retention_cli.memory.interface import Commits, LogOf, RecalledGroup, Rows
 
@@ -307,11 +308,13 @@ class GroupMemory:
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> GroupMemory:
-        """Return the memory that :meth:`as_bytes` wrote.
+        """Return the memory that :meth:`as_bytes` wrote, or that is a document of columns.
 
         Raises:
             ValueError: it is not valid.
         """
+        if is_columns(raw):
+            return cls.from_data({"format": VERSION, **document_of(raw).as_data()})
         try:
             return cls.from_data(json.loads(zlib.decompress(raw)))
         except (zlib.error, UnicodeDecodeError, RecursionError):

@@ -35,17 +35,8 @@ def flat(by_topic: Mapping[str, list[list[Any]]]) -> Iterator[tuple[Place, list[
             yield (topic, row[0]), row[1:]
 
 
-def packed_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
-    """Return a group's commits and their topics' ids as bytes: topic, id and rows, sorted by topic."""
-    whole = [(topic, ids.get(topic), rows) for topic, rows in sorted(commits.items())]
-    return marshal.dumps(whole, 2)  # version 2 of the format has no references, which would make equal values differ
-
-
-def digest_of_packed(packed: bytes) -> bytes:
-    """Return a short digest of what :func:`packed_of` returned: if it is the same, nothing has changed."""
-    return hashlib.blake2b(packed, digest_size=16).digest()
-
-
 def digest_of(commits: Commits, ids: Mapping[str, str]) -> bytes:
-    """Return the digest of a group's commits and their topics' ids."""
-    return digest_of_packed(packed_of(commits, ids))
+    """Return a short digest of a group's commits and their topics' ids: if it is the same, nothing has changed."""
+    whole = [(topic, ids.get(topic), rows) for topic, rows in sorted(commits.items())]
+    # Version 2 of the format has no references, which would make equal values differ.
+    return hashlib.blake2b(marshal.dumps(whole, 2), digest_size=16).digest()

@@ -150,7 +150,7 @@ class Ledger(LedgerLooks):
         }
         disks = {name: one for name, one in self._disks.items() if one.changed}
         seen_again = now_ms - self._topics_ms >= _TOPICS_AGAIN_MS
-        self._expand_rows()  # an interrupted pass has not judged them
+        self._expand_columns()  # an interrupted pass has not judged them
         if not self._unsaved() and not touched and not seen_again:
             return []
         with self.transaction():
@@ -212,7 +212,7 @@ class Ledger(LedgerLooks):
 
     def _unsaved(self) -> bool:
         looked = any(one.changed for one in self._disks.values())
-        groups = bool(self._groups or self._rows or self._judged or self._looked_at)
+        groups = bool(self._groups or self._unjudged or self._judged or self._looked_at)
         return looked or groups or any(one.changed for one in self._partitions.values())
 
     def _forget_read(self) -> None:
@@ -225,7 +225,7 @@ class Ledger(LedgerLooks):
 
     def _join_others(self) -> None:
         """Merge what the file has now with what was not saved yet: a recheck must know what others saw since (F6)."""
-        self._expand_rows()
+        self._expand_columns()
         self._expand_judged()
         self._expand_looks()
         groups = self._merged({})[1]

@@ -20,6 +20,7 @@ from retention_cli.core.file_words import sqlite_problem
 from retention_cli.core.state_dir import StateError, make_folder, open_file
 from retention_cli.memory.disk import LOOK_BYTES, DiskMemory
 from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.judged_group import JudgedGroup
 from retention_cli.memory.ledger_upgrade import upgrade
 from retention_cli.memory.partition import PartitionMemory
 from retention_cli.memory.partition_rows import (
@@ -31,10 +32,11 @@ from retention_cli.memory.partition_rows import (
     row_of,
     values_of,
 )
-from retention_cli.memory.seen_group import JudgedGroup
 
 FILE_NAME: Final = "ledger.sqlite"
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
+"""Since 4 a group's document may be one of columns; the tables are those of 3."""
+_FIRST_WITH_LINEAGE: Final = 3
 APPLICATION_ID: Final = 0x6B726574
 """SQLite's mark of the program that owns the file: "kret"."""
 _BUSY_S: Final = 30.0
@@ -120,9 +122,9 @@ class LedgerFile:
                     self._execute_all(SCHEMA)
                     self._introduce()
                     self.began_anew = True
-        elif version < SCHEMA_VERSION:
+        elif version < _FIRST_WITH_LINEAGE:
             with self.transaction():
-                if self._pragma("user_version") < SCHEMA_VERSION:
+                if self._pragma("user_version") < _FIRST_WITH_LINEAGE:
                     upgrade(self.db, SCHEMA, put_partition=self._put_partition, put_group=self._put_group)
                     self._introduce()
                     self.upgraded = True
@@ -131,6 +133,10 @@ class LedgerFile:
             self._check()
         finally:
             self.db.execute("COMMIT")
+        if version < SCHEMA_VERSION:  # whatever this run writes, an older kretain could not read it
+            with self.transaction():
+                if self._pragma("user_version") < SCHEMA_VERSION:  # else a newer one was faster: it stays the file's
+                    self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def _introduce(self) -> None:
         about = [("id", uuid.uuid4().hex), ("folder", self.path.parent.name)]

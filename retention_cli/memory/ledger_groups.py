@@ -9,20 +9,12 @@ from typing import NamedTuple
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_rows import digest_of, digest_of_packed, packed_of
+from retention_cli.memory.group_columns import Columns, columns_of
+from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import Commits, Last, LogOf, PlainLogs, RecalledGroup
+from retention_cli.memory.judged_group import JudgedGroup, Logs, judged
 from retention_cli.memory.ledger_file import LedgerFile
-from retention_cli.memory.seen_group import (
-    JudgedGroup,
-    Logs,
-    SeenGroup,
-    expanded,
-    judged,
-    recalled,
-    recalled_of,
-    seen,
-    stored,
-)
+from retention_cli.memory.seen_group import SeenGroup, expanded, recalled, recalled_of, seen, stored
 
 
 class Head(NamedTuple):
@@ -40,8 +32,8 @@ class Head(NamedTuple):
 class LedgerGroups(LedgerFile):
     """A ledger's groups.
 
-    Those that changed are in ``_groups``, or, as nearly all of a live cluster, in ``_rows`` until they are judged and
-    in ``_judged`` from then on; a name is in one of these at most.
+    Those that changed are in ``_groups``, or, as nearly all of a live cluster, in ``_unjudged`` until they are judged
+    and in ``_judged`` from then on; a name is in one of these at most.
     """
 
     slack_ms: int = 0
@@ -50,22 +42,26 @@ class LedgerGroups(LedgerFile):
     def __init__(self, folder: Path, known_id: str | None = None) -> None:
         self._ids: Mapping[str, str] = {}
         self._groups: dict[str, GroupMemory] = {}
-        self._rows: dict[str, SeenGroup] = {}
+        self._unjudged: dict[str, SeenGroup] = {}
         self._judged: dict[str, JudgedGroup] = {}
         self._touched: dict[str, int] = {}
         self._present: set[str] = set()
         self._heads: dict[str, Head] = {}
         super().__init__(folder, known_id)
 
-    def saw_group(self, name: str, commits: Commits, now_ms: int, since_ms: int) -> RecalledGroup:
-        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones."""
-        packed = packed_of(commits, self._ids)
-        digest = digest_of_packed(packed)
+    def saw_group(
+        self, name: str, commits: Commits, now_ms: int, since_ms: int, digest: bytes | None = None
+    ) -> RecalledGroup:
+        """Remember a group's commits; return its gone ones, seen at or after ``since_ms``, and its refused ones.
+
+        ``digest`` is that of the commits as the broker has them, if somebody else has put them in order since.
+        """
+        digest = digest or digest_of(commits, self._ids)
         head = self._heads.get(name)
         if head is not None and head.digest == digest:
             self.saw_again(name, now_ms)
             return RecalledGroup() if head.plain else self._recalled(name, since_ms)
-        if (known := self._seen_as_rows(name, commits, packed, now_ms)) is not None:
+        if (known := self.saw_columns(name, columns_of(commits), digest, now_ms)) is not None:
             return known
         group = self._group(name)
         group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
@@ -73,7 +69,7 @@ class LedgerGroups(LedgerFile):
         return group.recalled(self._ids, since_ms)
 
     def _is_stored(self, name: str) -> bool:
-        return not (name in self._groups or name in self._rows or name in self._judged)
+        return not (name in self._groups or name in self._unjudged or name in self._judged)
 
     def _recalled(self, name: str, since_ms: int) -> RecalledGroup:
         """Return what is to be recalled of a group that has not changed."""
@@ -85,8 +81,11 @@ class LedgerGroups(LedgerFile):
                 return found
         return self._group(name).recalled(self._ids, since_ms)
 
-    def _seen_as_rows(self, name: str, commits: Commits, packed: bytes, now_ms: int) -> RecalledGroup | None:
-        """Keep a group's commits as rows until they are judged; return its refused ones, None if that can't be."""
+    def saw_columns(self, name: str, now: Columns | None, digest: bytes, now_ms: int) -> RecalledGroup | None:
+        """Remember commits, with their digest, that have changed; return those refused, None if that can't be.
+
+        They stay columns until they are judged. Where that can't be, :meth:`saw_group` remembers them.
+        """
         if outlives_topics(name) or not self._is_stored(name):
             return None
         with self._errors():
@@ -94,13 +93,13 @@ class LedgerGroups(LedgerFile):
             before = None if document is None else stored(document[1])
         if (document is None) != (name not in self._heads) or (document is not None and before is None):
             return None
-        rows = seen(before, 0 if document is None else document[0], commits, self._ids, packed, now_ms)
-        if rows is None:
+        one = seen(before, 0 if document is None else document[0], now, self._ids, digest, now_ms)
+        if one is None:
             return None
-        known = RecalledGroup() if before is None else recalled(before)
-        self._rows[name] = rows
+        known = recalled(one.before)
+        self._unjudged[name] = one
         self._present.add(name)
-        self._heads[name] = Head(rows.seen_ms, rows.digest, not known.refused, frozenset())
+        self._heads[name] = Head(one.seen_ms, one.digest, not known.refused, frozenset())
         return known
 
     def group_topics(self, name: str) -> Collection[str]:
@@ -132,7 +131,7 @@ class LedgerGroups(LedgerFile):
 
         ``plain`` are those of the logs that are plain, where they are known at once.
         """
-        done = set() if cuts else self._judge_rows(Logs(log_of, plain))
+        done = set() if cuts else self._judge_columns(Logs(log_of, plain))
         for name, head in list(self._heads.items()):
             if name in done or (name not in self._groups and head.open.isdisjoint(topics) and not cuts):
                 continue
@@ -144,11 +143,11 @@ class LedgerGroups(LedgerFile):
             if group.refuse_beyond(cuts, log_of) | (mine and group.judge(log_of)) | unseen:
                 self._adopt(name, group)
 
-    def _judge_rows(self, logs: Logs) -> set[str]:
-        """Judge the groups whose commits are kept as rows; return their names."""
-        done = set(self._rows).intersection(self._present)
+    def _judge_columns(self, logs: Logs) -> set[str]:
+        """Judge the groups that are kept as columns; return their names."""
+        done = set(self._unjudged).intersection(self._present)
         for name in done:
-            one = self._judged[name] = judged(self._rows.pop(name), logs)
+            one = self._judged[name] = judged(self._unjudged.pop(name), logs)
             self._heads[name] = Head(one.seen_ms, one.digest, one.plain, one.open)
         return done
 
@@ -185,7 +184,7 @@ class LedgerGroups(LedgerFile):
         self._present.add(name)
 
     def saw_group_earlier(
-        self, name: str, commits: Commits, read_ms: int, known: tuple[int, bytes] | None = None
+        self, name: str, commits: Commits, digest: bytes, read_ms: int, known: tuple[int, bytes] | None = None
     ) -> None:
         """Remember commits that were read, at ``read_ms`` (Unix ms), before others have written to the file.
 
@@ -195,7 +194,7 @@ class LedgerGroups(LedgerFile):
         with self._errors():
             group = GroupMemory() if known is None else GroupMemory.from_bytes(known[1])
         group.seen_ms = 0 if known is None else known[0]
-        group.update(commits, self._ids, digest_of(commits, self._ids), read_ms, outlives=outlives_topics(name))
+        group.update(commits, self._ids, digest, read_ms, outlives=outlives_topics(name))
         self.adopt_group(name, group)
 
     def adopt_group(self, name: str, group: GroupMemory) -> None:
@@ -209,12 +208,12 @@ class LedgerGroups(LedgerFile):
         self._groups[name] = group
 
     def _drop(self, name: str) -> None:
-        for some in (self._heads, self._groups, self._rows, self._judged):
+        for some in (self._heads, self._groups, self._unjudged, self._judged):
             some.pop(name, None)
 
-    def _expand_rows(self) -> None:
-        """Turn groups that are kept as rows into those of the ordinary kind, which can do everything."""
-        for name in list(self._rows):
+    def _expand_columns(self) -> None:
+        """Turn groups that are kept as columns into those of the ordinary kind, which can do everything."""
+        for name in list(self._unjudged):
             self._group(name)
 
     def _expand_judged(self) -> None:
@@ -227,8 +226,8 @@ class LedgerGroups(LedgerFile):
         with self._errors():
             if (known := self._judged.get(name)) is not None:
                 return GroupMemory.from_bytes(known.document)
-            if (rows := self._rows.get(name)) is not None:
-                group = expanded(rows)
+            if (one := self._unjudged.get(name)) is not None:
+                group = expanded(one)
                 self._adopt(name, group)
                 return group
             there = self._stored_group(name)

@@ -182,7 +182,7 @@ def test_a_group_that_another_run_has_seen_go_back_while_tasks_read_counts_there
     """F6: once it is gone, it counts where it was seen last, not where the slower run had read it before."""
     pytest.importorskip("pyarrow")
     from retention_cli.engines.spark.remember import remember
-    from retention_cli.engines.spark.slice_memory import KnownGroup, commits_as_bytes
+    from retention_cli.engines.spark.slice_memory import KnownGroup, ReadCommits
 
     with World("R1 @one") as world:
         world.apply(("produce", 0, 5, 0, 0))
@@ -205,7 +205,8 @@ def test_a_group_that_another_run_has_seen_go_back_while_tasks_read_counts_there
             found = ledger.recalled_group("g")
             known = {} if found is None else {"g": KnownGroup(*found)}
             saw(2, 200_000)
-            remember(prepared, [], [("g", commits_as_bytes({"a": [(0, 9, 0)]}, now_ms + 100_000))], lambda: known)
+            read = ReadCommits(now_ms + 100_000, b"", {"a": [(0, 9, 0)]})
+            remember(prepared, [], [("g", read.as_bytes())], lambda: known)
         with closing(memories_of(world, one)) as memories:
             ledger = memories.ledger(world.kafka.cluster_id)
             ledger.begin({"a": topic_id})

@@ -15,7 +15,7 @@ from retention_cli.core.model import Maybe, Sample, TopicPartition, Unknown
 from retention_cli.engines.spark.jobs import NOTHING
 from retention_cli.engines.spark.prepare import Prepared
 from retention_cli.engines.spark.recalling import created_now
-from retention_cli.engines.spark.slice_memory import KnownGroup, commits_from_bytes
+from retention_cli.engines.spark.slice_memory import KnownGroup, ReadCommits
 from retention_cli.memory.documents import memory_from_bytes
 from retention_cli.memory.interface import NO_LOG, LogNow
 from retention_cli.memory.ledger import Ledger
@@ -150,14 +150,14 @@ def saw_groups(
         if raw is None:
             ledger.saw_again(name, one.listed_ms)  # not later than that: what others have read since is newer (F6)
             continue
-        read_ms, commits = commits_from_bytes(raw)
+        read = ReadCommits.from_bytes(raw)
         if ledger.others_wrote:
             before = known() if before is None else before
             there = before.get(name)
-            ledger.saw_group_earlier(name, commits, read_ms, None if there is None else there[2:])
-        else:
-            ledger.saw_group(name, commits, read_ms, since_ms)
-        yield sum(map(len, commits.values()))
+            ledger.saw_group_earlier(name, read.rows(), read.digest, read.read_ms, None if there is None else there[2:])
+        elif ledger.saw_columns(name, read.columns, read.digest, read.read_ms) is None:
+            ledger.saw_group(name, read.rows(), read.read_ms, since_ms, read.digest)
+        yield read.size
 
 
 def _remember_chunk(one: Prepared, chunk: Any, logs: Logs) -> None:

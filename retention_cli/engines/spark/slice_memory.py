@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import struct
-import sys
-import zlib
-from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_rows import digest_of_packed, packed_of
+from retention_cli.memory.group_columns import Columns, columns_of, nothing, packed, unpacked
+from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup
 from retention_cli.memory.seen_group import recalled, recalled_of, seen, stored
 
@@ -33,7 +28,7 @@ class SliceMemory(NoMemory):
     """The memory of some groups or partitions (:class:`retention_cli.memory.interface.Memory`).
 
     ``partitions`` are the records that the client has sent. ``seen`` are the groups that exist, with the commits of
-    those that have changed (:func:`commits_as_bytes`) if the client ``remembers`` any. By ``slack_ms`` a group may have
+    those that have changed (:class:`ReadCommits`) if the client ``remembers`` any. By ``slack_ms`` a group may have
     been seen later than the client's ledger knows. The client itself adds deleted
     groups, and judges commits, as only it sees all partitions.
     """
@@ -54,18 +49,18 @@ class SliceMemory(NoMemory):
             self.seen[name] = None
             return RecalledGroup()
         since_ms -= self.slack_ms
-        packed, known = packed_of(commits, self._ids), self.groups.get(name)
-        digest = digest_of_packed(packed)
+        digest, known = digest_of(commits, self._ids), self.groups.get(name)
         if known is not None and known.digest == digest:
             self.seen[name] = None
             if known.plain:
                 return RecalledGroup()
             return recalled_of(known.document) or self._group(known).recalled(self._ids, since_ms)
-        self.seen[name] = commits_as_bytes(commits, now_ms)
+        now = columns_of(commits)
+        self.seen[name] = ReadCommits(now_ms, digest, commits if now is None else now).as_bytes()
         if known is None:
             return RecalledGroup()
         before = stored(known.document)
-        if before is not None and seen(before, known.seen_ms, commits, self._ids, packed, now_ms) is not None:
+        if before is not None and seen(before, known.seen_ms, now, self._ids, digest, now_ms) is not None:
             return recalled(before)
         group = self._group(known)
         group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
@@ -77,64 +72,60 @@ class SliceMemory(NoMemory):
         return group
 
 
-def commits_as_bytes(commits: Commits, read_ms: int) -> bytes:
-    """Return a group's commits, and when they were read (Unix ms), as bytes for the client: a head, then columns."""
-    head = json.dumps([read_ms, {topic: len(rows) for topic, rows in commits.items()}], ensure_ascii=False).encode()
-    rows = [*chain.from_iterable(commits.values())]
-    partitions, offsets, epochs = zip(*rows, strict=True) if rows else ((), (), ())
-    known = [_NO_EPOCH if epoch is None else epoch for epoch in epochs]
-    columns = (array(kind, one) for kind, one in zip(_KINDS, (partitions, offsets, known), strict=True))
-    return zlib.compress(b"".join([_HEAD.pack(len(head)), head, *map(_little, columns)]), 1)
+class ReadCommits(NamedTuple):
+    """A group's commits as a task has read them, for the client: when that was (Unix ms), and their digest.
 
-
-def commits_from_bytes(raw: bytes) -> tuple[int, dict[str, list[tuple[int, int, int | None]]]]:
-    """Return when commits were read (Unix ms), and the commits, that :func:`commits_as_bytes` wrote.
-
-    Raises:
-        ValueError: they are not valid.
+    They are columns, or rows where they are none (:func:`~retention_cli.memory.group_columns.columns_of`).
     """
-    try:
-        content = zlib.decompress(raw)
-        start = _HEAD.size + _HEAD.unpack_from(content)[0]
-        read_ms, counts = json.loads(content[_HEAD.size : start])
-        lengths = [*counts.values()]
-        if type(read_ms) is not int or any(type(one) is not int or one < 0 for one in lengths):
-            raise ValueError("a task's commits can't be read: their number is none")
-        columns = [array(kind) for kind in _KINDS]
-        if len(content) - start != sum(lengths) * sum(column.itemsize for column in columns):
-            raise ValueError("a task's commits can't be read: they are not as many as they should be")
-        for column in columns:
-            end = start + sum(lengths) * column.itemsize
-            column.frombytes(content[start:end])
-            start = end
-    except _BROKEN:
-        raise ValueError("a task's commits can't be read") from None
-    if sys.byteorder != "little":
-        for column in columns:
-            column.byteswap()
-    partitions, offsets, known = columns
-    epochs = [None if epoch == _NO_EPOCH else epoch for epoch in known]
-    rows = zip(partitions, offsets, epochs, strict=True)
-    return read_ms, {topic: [*islice(rows, count)] for topic, count in counts.items()}
+
+    read_ms: int
+    digest: bytes
+    commits: Columns | Commits
+
+    @property
+    def columns(self) -> Columns | None:
+        """The commits as columns, None if they are none."""
+        return self.commits if isinstance(self.commits, Columns) else None
+
+    @property
+    def size(self) -> int:
+        """How many commits these are."""
+        return sum(map(len, self.rows().values())) if self.columns is None else len(self.columns.offsets)
+
+    def rows(self) -> Commits:
+        """Return the commits as rows."""
+        return self.commits.rows() if isinstance(self.commits, Columns) else self.commits
+
+    def as_bytes(self) -> bytes:
+        """Return all of it as bytes."""
+        columns = self.columns
+        rows = self.rows() if columns is None else None
+        return packed([self.read_ms, self.digest.hex(), rows], [nothing() if columns is None else columns])
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> ReadCommits:
+        """Return what :meth:`as_bytes` wrote.
+
+        Raises:
+            ValueError: it is not valid.
+        """
+        head, [columns], more = unpacked(raw, 1, proven=False)
+        try:
+            read_ms, digest, rows = head
+            found = cls(read_ms, bytes.fromhex(digest), columns if rows is None else _rows(rows))
+        except (ValueError, TypeError, AttributeError):
+            found = None
+        if found is None or type(found.read_ms) is not int or more or not columns.are_in_order:
+            raise ValueError("a task's commits can't be read")
+        return found
 
 
-def _little(column: array[int]) -> bytes:
-    if sys.byteorder != "little":
-        column.byteswap()
-    return column.tobytes()
-
-
-_BROKEN: Final = (
-    zlib.error,
-    struct.error,
-    UnicodeDecodeError,
-    json.JSONDecodeError,
-    RecursionError,
-    LookupError,
-    TypeError,
-    AttributeError,
-)
-_HEAD: Final = struct.Struct("<I")
-_KINDS: Final = ("i", "q", "i")
-"""A partition, an offset and a leader epoch, in 4, 8 and 4 bytes."""
-_NO_EPOCH: Final = -(2**31)
+def _rows(by_topic: Mapping[str, list[list[int | None]]]) -> Commits:
+    found: dict[str, list[tuple[int, int, int | None]]] = {}
+    for topic, rows in by_topic.items():
+        found[topic] = []
+        for partition, offset, epoch in rows:
+            if type(partition) is not int or type(offset) is not int or type(epoch) not in {int, type(None)}:
+                raise ValueError("a commit is no number")
+            found[topic].append((partition, offset, epoch))
+    return found

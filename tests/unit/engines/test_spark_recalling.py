@@ -23,8 +23,11 @@ from retention_cli.engines.spark.prepare import Prepared, Target, open_memory
 from retention_cli.engines.spark.recalling import created_now
 from retention_cli.engines.spark.remember import remember
 from retention_cli.engines.spark.schemas import CHUNK
-from retention_cli.engines.spark.slice_memory import commits_as_bytes
+from retention_cli.engines.spark.slice_memory import ReadCommits
 from retention_cli.memory.documents import memory_as_bytes
+from retention_cli.memory.group_columns import columns_of
+from retention_cli.memory.group_rows import digest_of
+from retention_cli.memory.interface import Rows
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.lineage import Cut
 from retention_cli.memory.partition import PartitionMemory
@@ -48,6 +51,11 @@ def prepared_for(state_dir: Path, *, configs: Mapping[str, Any] | None = None, w
     target = Target("", NOTHING, NOTHING, ConnectionRef, lambda _: Amount(), Memories(state_dir))
     selection: Any = type("Selection", (), {"policy": type("Policy", (), {"disks": NOTHING})})
     return Prepared(target, selection, NOTHING, job)
+
+
+def read_at_1_000(commits: Rows) -> bytes:
+    """What a task tells of a group that it has read."""
+    return ReadCommits(1_000, digest_of(commits, IDS), columns_of(commits) or commits).as_bytes()
 
 
 @pytest.fixture(autouse=True)
@@ -202,10 +210,8 @@ def run(state_dir: Path, rows: dict[Any, Any], kinds: list[Any], meanwhile: bool
                 for (topic, number), (start, end, epoch, identified, doubt, ends) in sorted(rows.items())
             ]
         )
-        commits = {topic: [(n, 6, None) for n in range(2)] for topic in IDS}
-        remember(
-            one, [table.slice(0, 2), table.slice(2)], [(name, commits_as_bytes(commits, 1_000)) for name in "gh"], dict
-        )
+        commits: Rows = {topic: [(n, 6, None) for n in range(2)] for topic in IDS}
+        remember(one, [table.slice(0, 2), table.slice(2)], [(name, read_at_1_000(commits)) for name in "gh"], dict)
 
 
 def test_a_cut_that_the_client_itself_came_upon_refuses_commits_beyond_it(tmp_path: Path) -> None:
@@ -216,6 +222,6 @@ def test_a_cut_that_the_client_itself_came_upon_refuses_commits_beyond_it(tmp_pa
         open_memory(one)
         one.cuts = {TopicPartition("a", 0): Cut(3)}
         table = chunk([("a", 0, 0, 9, 0, IDS["a"], False, None)])
-        remember(one, [table], [("g", commits_as_bytes({"a": [(0, 6, None)]}, 1_000))], dict)
+        remember(one, [table], [("g", read_at_1_000({"a": [(0, 6, None)]}))], dict)
         assert isinstance(one.memory, Ledger)
         assert list(one.memory.group("g").refused) == [("a", 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import zlib
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from retention_cli.core.consumers import key_of
 from retention_cli.core.model import Sample, TopicPartition
-from retention_cli.engines.spark.slice_memory import KnownGroup, SliceMemory, commits_as_bytes, commits_from_bytes
+from retention_cli.engines.spark.slice_memory import KnownGroup, ReadCommits, SliceMemory
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group_columns import columns_of
 from retention_cli.memory.interface import LogNow, RecalledGroup
 from retention_cli.memory.ledger import Ledger
 from retention_cli.memory.partition_rows import partition_of
@@ -26,11 +29,11 @@ LOOKS = st.lists(st.tuples(st.none() | GROUPS, IDS, LOGS), min_size=2, max_size=
 """None: all groups stand where they stood."""
 
 
-def judged(ledger: Ledger, logs: dict[tuple[str, int], LogNow], now_ms: int) -> dict[str, bytes]:
+def judged(ledger: Ledger, logs: dict[tuple[str, int], LogNow], now_ms: int) -> dict[str, GroupMemory]:
     cuts = [TopicPartition(*place) for place, log in logs.items() if log.cut is not None]
     ledger.judge(logs.get, {topic for topic, _ in logs}, cuts)
     ledger.save(now_ms)
-    return {name: group.as_bytes() for name, group in ledger.groups().items()}
+    return ledger.groups()
 
 
 @settings(max_examples=30)
@@ -57,8 +60,9 @@ def test_a_task_and_the_client_remember_what_one_process_does(
                     if value is None:
                         client.saw_again(name, now_ms)
                     else:
-                        read_ms, moved_to = commits_from_bytes(value)
-                        client.saw_group(name, moved_to, read_ms, since_ms)
+                        read = ReadCommits.from_bytes(value)
+                        if client.saw_columns(name, read.columns, read.digest, read.read_ms) is None:
+                            client.saw_group(name, read.rows(), read.read_ms, since_ms, read.digest)
                 assert task.seen.keys() == groups.keys()
                 assert judged(client, logs, now_ms) == judged(alone, logs, now_ms)
 
@@ -69,17 +73,37 @@ def test_without_a_ledger_a_task_says_which_groups_it_has_read() -> None:
     assert task.seen == {"g": None}
 
 
-WHOLE = zlib.decompress(commits_as_bytes({"a": [(0, 1, None), (3, 2**40, 7)], "b": []}, 17))
+def as_bytes(commits: Rows, read_ms: int) -> bytes:
+    """What a task tells of a group."""
+    return ReadCommits(read_ms, b"d", columns_of(commits) or commits).as_bytes()
+
+
+WHOLE = zlib.decompress(as_bytes({"a": [(0, 1, None), (3, 2**40, 7)], "b": []}, 17))
+TWICE = zlib.decompress(as_bytes({"a": [(0, 1, None), (0, 2, 3)]}, 17))
 
 
 @given(commits=COMMITS, read_ms=st.integers(0, 2**60))
 def test_commits_arrive_as_they_were_read(commits: Rows, read_ms: int) -> None:
-    assert commits_from_bytes(commits_as_bytes(commits, read_ms)) == (read_ms, commits)
+    found = ReadCommits.from_bytes(as_bytes(commits, read_ms))
+    assert (found.read_ms, found.digest) == (read_ms, b"d")
+    assert found.columns is not None
+    assert found.rows() == {topic: sorted(rows, key=itemgetter(0)) for topic, rows in commits.items()}
+    assert found.size == sum(map(len, commits.values()))
 
 
-def test_large_numbers_and_odd_names_arrive() -> None:
-    commits: Rows = {"": [(2**31 - 1, 2**63 - 1, 2**31 - 1), (0, 0, None)], "ü\n": [(5, 1, 0)]}
-    assert commits_from_bytes(commits_as_bytes(commits, 1)) == (1, commits)
+@pytest.mark.parametrize(
+    "commits",
+    [
+        pytest.param({"": [(0, 0, None), (2**31 - 1, 2**63 - 1, 2**31 - 1)], "ü\n": [(5, 1, 0)]}, id="large, odd"),
+        pytest.param({"a": [(1, 5, None), (1, 6, 3)]}, id="a partition twice"),
+        pytest.param({"a": [(0, 2**63, None)]}, id="too large for a column"),
+        pytest.param({}, id="none"),
+    ],
+)
+def test_odd_commits_arrive(commits: Rows) -> None:
+    found = ReadCommits.from_bytes(as_bytes(commits, 1))
+    assert found.rows() == commits
+    assert found.size == sum(map(len, commits.values()))
 
 
 @pytest.mark.parametrize(
@@ -93,20 +117,31 @@ def test_large_numbers_and_odd_names_arrive() -> None:
                 WHOLE[:-1],
                 WHOLE + b"\0",
                 WHOLE[:3],
-                WHOLE.replace(b'"a": 2', b'"a": 3'),
-                WHOLE.replace(b'"a": 2', b'"a": "2"'),
-                WHOLE.replace(b'"a": 2', b'"a": -2'),
-                WHOLE.replace(b'"a": 2', b'"a": 3').replace(b'"b": 0}', b'"b":-1}'),
+                WHOLE.replace(b'"a":2', b'"a":3'),
+                WHOLE.replace(b'"a":2,"b":0', b'"a":"2","b":""'),
+                WHOLE.replace(b'"a":2', b'"a":-'),
+                WHOLE.replace(b'"a":2,"b":0', b'"b":0,"a":2'),  # not in order: it would be taken for another topic's
+                WHOLE.replace(b'"a":2,"b":0', b'"a":3,"b":-'),
+                WHOLE.replace(b'"a":2', b'"a":1').replace(b'"b":0', b'"b":2'),
                 WHOLE.replace(b"[17", b'["7'),
-                WHOLE.replace(b'{"a": 2', b'["a", 2').replace(b"}]", b"]]"),
+                WHOLE.replace(b"[[17,", b"[[1.,"),
+                WHOLE.replace(b'"64"', b'"xx"'),
+                WHOLE.replace(b"null", b"[[]]"),
+                WHOLE.replace(b"\3\0\0\0", b"\0\0\0\0", 1),  # a partition twice
+                TWICE.replace(b"[0,1,null]", b'[0,"",null]'),
+                TWICE.replace(b"[0,1,null]", b"[0,true,1]"),
+                TWICE.replace(b"[0,1,null]", b"[1,null,1]"),
+                TWICE.replace(b"[0,1,null]", b"[12345678]"),
+                TWICE.replace(b'{"a":', b'["a",').replace(b"]},[", b"]],["),
             ),
         ),
     ],
 )
 def test_what_is_no_list_of_commits_is_refused(raw: bytes) -> None:
     """It comes from an executor, and goes into the ledger."""
+    assert raw not in map(zlib.compress, (WHOLE, TWICE))
     with pytest.raises(ValueError, match="can't be read"):
-        commits_from_bytes(raw)
+        ReadCommits.from_bytes(raw)
 
 
 def test_a_ledger_that_spares_memory_keeps_what_was_added_and_sees_every_topic(tmp_path: Path) -> None:

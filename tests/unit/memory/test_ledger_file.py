@@ -20,8 +20,12 @@ from hypothesis import strategies as st
 from retention_cli.audit.log import AuditLog, NamedLedger
 from retention_cli.core.model import EventMax, Sample
 from retention_cli.core.state_dir import StateError
-from retention_cli.memory.interface import LogNow
+from retention_cli.memory.commit import Position
+from retention_cli.memory.group import GroupMemory
+from retention_cli.memory.group_rows import digest_of
+from retention_cli.memory.interface import LogNow, Rows
 from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.ledger_file import SCHEMA_VERSION, LedgerFile
 from retention_cli.memory.partition import Front, PartitionMemory
 from retention_cli.memory.partition_rows import INSERT, checksum, checksum_of_lines, row_of, values_of
 from retention_cli.memory.shared_cache import SharedCache
@@ -259,6 +263,65 @@ def test_an_older_ledger_is_taken_on_but_for_what_says_nothing_of_which_log(tmp_
             assert list(ledger.gone_groups((), 0)) == [
                 ("billing", 900, {"clicks": [(1, 4, None), (0, 9, None)], "orders": [(0, 5, None)]})
             ]
+
+
+def test_the_ledger_of_the_version_before_is_taken_on_as_it_is(tmp_path: Path) -> None:
+    """Its groups are documents of JSON, which are read as ever: what it remembers is what this version remembers."""
+    commits: Rows = {"orders": [(0, 5, 1), (1, 900, None)]}
+    groups = []
+    for version in (None, 3):
+        folder = tmp_path / str(version) / "c1"
+        with Ledger(folder) as ledger:
+            ledger.begin(IDS)
+            group = GroupMemory()
+            group.update(commits, IDS, digest_of(commits, IDS), 10)
+            group.judge(lambda _place: LogNow(900, 1))
+            ledger.adopt_group("billing", group)
+            ledger.save(10)
+        with closing(sqlite3.connect(folder / "ledger.sqlite")) as db:
+            assert db.execute("SELECT hex(substr(doc, 1, 1)) FROM groups").fetchall() == [("78",)]  # zlib's mark
+            if version is not None:
+                db.execute(f"PRAGMA user_version={version}")
+        moved: Rows = {"orders": [(0, 6, 1), (1, 900, None)]}
+        with Ledger(folder) as ledger:
+            assert not ledger.upgraded
+            identity = ledger.ledger_id
+            ledger.begin(IDS)
+            ledger.saw_group("billing", moved, 20, 0)
+            ledger.judge(lambda _place: LogNow(1_000, 2), ["orders"], [])
+            ledger.save(20)
+        with closing(sqlite3.connect(folder / "ledger.sqlite")) as db:
+            assert db.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+            assert db.execute("SELECT hex(substr(doc, 1, 1)) FROM groups").fetchall() == [("03",)]
+        with Ledger(folder) as ledger:
+            assert ledger.ledger_id == identity
+            groups.append(ledger.groups())
+    assert groups[0] == groups[1]
+    assert groups[0]["billing"].counted == {("orders", 0): Position(6, 1, 2), ("orders", 1): Position(900, None, 1)}
+
+
+def test_a_newer_kretain_that_was_faster_keeps_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both found the version before. Lowered again, an older kretain would read what it can't."""
+    Ledger(tmp_path / "c1").close()
+    path, newer = tmp_path / "c1" / "ledger.sqlite", SCHEMA_VERSION + 1
+
+    def set_version(version: int) -> None:
+        with closing(sqlite3.connect(path)) as db:
+            db.execute(f"PRAGMA user_version={version}")
+
+    set_version(3)
+    asked = vars(LedgerFile)["_pragma"]
+
+    def slow(ledger: Ledger, name: str) -> int:
+        found: int = asked(ledger, name)
+        if (name, found) == ("user_version", 3):
+            set_version(newer)
+        return found
+
+    monkeypatch.setattr(Ledger, "_pragma", slow)
+    Ledger(tmp_path / "c1").close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (newer,)
 
 
 def test_an_older_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
