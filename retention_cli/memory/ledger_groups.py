@@ -111,6 +111,12 @@ class LedgerGroups(LedgerFile):
         head = self._heads.get(name)
         if head is None or (commits is not None and head.digest != digest_of(commits, self._ids)):
             return None
+        if self._is_stored(name):
+            with self._errors():
+                document = self._stored_document(name)
+                found = None if document is None else stored(document[1])
+            if found is not None:
+                return found.stood_ms
         return self._group(name).stood_ms
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:

@@ -65,7 +65,7 @@ def stored(raw: bytes) -> Document | None:
         data = json.loads(zlib.decompress(raw))
         if data.get("format") != VERSION or data["gone"] or data.get("doubted"):
             return None
-        seen_ms, stood_ms, ids = data["seen"], data["stood"], data["ids"]
+        seen_ms, stood_ms, ids = data["seen"], data.get("stood"), data["ids"]  # older versions had no "stood"
         counted, opened, refused = data["counted"], data["open"], data["refused"]
         sound = all(map(_are_numbers, (counted, opened, refused), (_WIDTH_COUNTED, 3, 3)))
         if not sound or type(stood_ms) is not int or not all(isinstance(one, str) for one in ids.values()):

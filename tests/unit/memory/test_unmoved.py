@@ -14,6 +14,7 @@ from retention_cli.memory.group import GroupMemory
 from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import LogNow
 from retention_cli.memory.ledger import Ledger
+from retention_cli.memory.seen_group import stored
 
 IDS = {"orders": "id-1", "clicks": "id-2"}
 ANEW = IDS | {"orders": "id-9"}
@@ -103,6 +104,7 @@ def test_a_memory_of_an_older_version_was_written_when_it_moved(tmp_path: Path) 
     del data["stood"]
     older = GroupMemory.from_data(data)
     assert older.stood_ms == 10
+    assert stored(zlib.compress(json.dumps(data).encode())) is None, "it is left to that"
     with Ledger(tmp_path / "c1") as ledger:
         ledger.begin(IDS)
         ledger.saw_group("billing", AT_5, 10, 0)
