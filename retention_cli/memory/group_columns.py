@@ -12,7 +12,7 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, compress, pairwise
+from itertools import accumulate, chain, compress, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -23,17 +23,10 @@ _MARK: Final = b"\x03"
 """How a document of columns begins. One of JSON is compressed alone, and begins with zlib's own mark."""
 _HEAD: Final = struct.Struct("<I")
 _FOUR, _EIGHT = "i", "q"
+_NUMBER_OR_NONE: Final = frozenset({int, type(None)})
 _BROKEN: Final = (
-    zlib.error,
-    struct.error,
-    UnicodeDecodeError,
-    json.JSONDecodeError,
-    RecursionError,
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    OverflowError,
+    *(zlib.error, struct.error, RecursionError, LookupError),
+    *(TypeError, ValueError, AttributeError, OverflowError),
 )
 
 COUNTED, OPEN, REFUSED = 0, 1, 2
@@ -134,6 +127,17 @@ def _epochs(epochs: list[int | None]) -> array[int]:
         raise OverflowError
     known: list[Any] = [NO_EPOCH if one is None else one for one in epochs] if None in epochs else epochs
     return array(_FOUR, known)
+
+
+def are_numbers(some: ByTopic, width: int) -> bool:
+    """Return whether all of JSON's rows are numbers, in so many columns, and none of the first two is null."""
+    rows = list(chain.from_iterable(some.values()))
+    return (
+        {width}.issuperset(map(len, rows))
+        and _NUMBER_OR_NONE.issuperset(map(type, chain.from_iterable(rows)))
+        and None not in map(itemgetter(0), rows)
+        and None not in map(itemgetter(1), rows)
+    )
 
 
 def packed(head: Any, sections: Sequence[Columns], state: bytes = b"") -> bytes:

@@ -89,7 +89,7 @@ def _by_columns(one: SeenGroup, logs: Logs) -> _Live | None:
             proven = array("i", stays)
         return _kept(now, proven), bytes(len(ends)), nothing()
     state = bytearray(len(ends))
-    place = now.places()
+    place = now.places() if NO_LOG in ends else ()
     for at, (offset, own, end) in enumerate(zip(now.offsets, now.epochs, ends, strict=True)):
         before = one.before.state[at] if known else OPEN
         if before == COUNTED and offset == was.offsets[at] and own == was.epochs[at]:

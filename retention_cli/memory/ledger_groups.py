@@ -9,12 +9,12 @@ from typing import NamedTuple
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.core.model import TopicPartition
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_columns import Columns, columns_of
+from retention_cli.memory.group_columns import Columns, Document, columns_of
 from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import Commits, Last, LogOf, PlainLogs, RecalledGroup
 from retention_cli.memory.judged_group import JudgedGroup, Logs, judged
 from retention_cli.memory.ledger_file import LedgerFile
-from retention_cli.memory.seen_group import SeenGroup, expanded, recalled, recalled_of, seen, stored
+from retention_cli.memory.seen_group import SeenGroup, expanded, recalled, seen, stored
 
 
 class Head(NamedTuple):
@@ -73,13 +73,15 @@ class LedgerGroups(LedgerFile):
 
     def _recalled(self, name: str, since_ms: int) -> RecalledGroup:
         """Return what is to be recalled of a group that has not changed."""
-        if self._is_stored(name):
-            with self._errors():
-                document = self._stored_document(name)
-                found = None if document is None else recalled_of(document[1])
-            if found is not None:
-                return found
-        return self._group(name).recalled(self._ids, since_ms)
+        found = self._stored_columns(name)
+        return self._group(name).recalled(self._ids, since_ms) if found is None else recalled(found)
+
+    def _stored_columns(self, name: str) -> Document | None:
+        """Return what is stored of a group, None if that is not all, or only :class:`GroupMemory` can use it."""
+        if not self._is_stored(name):
+            return None
+        with self._errors():
+            return _columns_in(self._stored_document(name))
 
     def saw_columns(self, name: str, now: Columns | None, digest: bytes, now_ms: int) -> RecalledGroup | None:
         """Remember commits, with their digest, that have changed; return those refused, None if that can't be.
@@ -89,11 +91,11 @@ class LedgerGroups(LedgerFile):
         if outlives_topics(name) or not self._is_stored(name):
             return None
         with self._errors():
-            document = self._stored_document(name)
-            before = None if document is None else stored(document[1])
-        if (document is None) != (name not in self._heads) or (document is not None and before is None):
+            there = self._stored_document(name)
+            before = _columns_in(there)
+        if (there is None) == (name in self._heads) or (there is None) != (before is None):
             return None
-        one = seen(before, 0 if document is None else document[0], now, self._ids, digest, now_ms)
+        one = seen(before, now, self._ids, digest, now_ms)
         if one is None:
             return None
         known = recalled(one.before)
@@ -111,13 +113,8 @@ class LedgerGroups(LedgerFile):
         head = self._heads.get(name)
         if head is None or (commits is not None and head.digest != digest_of(commits, self._ids)):
             return None
-        if self._is_stored(name):
-            with self._errors():
-                document = self._stored_document(name)
-                found = None if document is None else stored(document[1])
-            if found is not None:
-                return found.stood_ms
-        return self._group(name).stood_ms
+        found = self._stored_columns(name)
+        return self._group(name).stood_ms if found is None else found.stood_ms
 
     def gone_groups(self, present: Iterable[str], since_ms: int, *, outside: bool = False) -> Iterable[Last]:
         """Return the groups not in ``present``, seen at or after ``since_ms``; with ``outside`` only those of F7."""
@@ -240,3 +237,9 @@ class LedgerGroups(LedgerFile):
             if there is None and name in self._heads:
                 raise ValueError(f"what it remembers of group {name!r} is missing")
             return there or GroupMemory()
+
+
+def _columns_in(there: tuple[int, bytes] | None) -> Document | None:
+    """Return a stored document as of when its group was last seen, None if only :class:`GroupMemory` can use it."""
+    found = None if there is None else stored(there[1])
+    return None if there is None or found is None else found._replace(seen_ms=there[0])

@@ -13,17 +13,16 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain, compress
-from operator import itemgetter
+from itertools import compress
 from typing import Final
 
 from retention_cli.memory.commit import Position
 from retention_cli.memory.group import VERSION, GroupMemory
 from retention_cli.memory.group_columns import (
     REFUSED,
-    ByTopic,
     Columns,
     Document,
+    are_numbers,
     are_refused,
     document_of,
     is_columns,
@@ -33,7 +32,6 @@ from retention_cli.memory.group_columns import (
 from retention_cli.memory.interface import RecalledGroup
 
 _WIDTH_COUNTED: Final = 4
-_NUMBER_OR_NONE: Final = frozenset({int, type(None)})
 
 _NEW: Final = Document(0, 0, b"", {}, nothing(), b"", nothing())
 
@@ -67,24 +65,13 @@ def stored(raw: bytes) -> Document | None:
             return None
         seen_ms, stood_ms, ids = data["seen"], data.get("stood"), data["ids"]  # older versions had no "stood"
         counted, opened, refused = data["counted"], data["open"], data["refused"]
-        sound = all(map(_are_numbers, (counted, opened, refused), (_WIDTH_COUNTED, 3, 3)))
+        sound = all(map(are_numbers, (counted, opened, refused), (_WIDTH_COUNTED, 3, 3)))
         if not sound or type(stood_ms) is not int or not all(isinstance(one, str) for one in ids.values()):
             return None
         live = live_of(counted, opened, refused)
         return None if live is None else Document(seen_ms, stood_ms, bytes.fromhex(data["digest"]), ids, *live)
     except (zlib.error, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise ValueError("a group's memory can't be read: it is damaged") from None
-
-
-def _are_numbers(some: ByTopic, width: int) -> bool:
-    """Return whether all of JSON's rows are numbers, in so many columns, and none of the first two is null."""
-    rows = list(chain.from_iterable(some.values()))
-    return (
-        {width}.issuperset(map(len, rows))
-        and _NUMBER_OR_NONE.issuperset(map(type, chain.from_iterable(rows)))
-        and None not in map(itemgetter(0), rows)
-        and None not in map(itemgetter(1), rows)
-    )
 
 
 def recalled(one: Document) -> RecalledGroup:
@@ -103,13 +90,12 @@ def recalled_of(raw: bytes) -> RecalledGroup | None:
 
 
 def seen(
-    before: Document | None, seen_ms: int, now: Columns | None, ids: Mapping[str, str], digest: bytes, now_ms: int
+    before: Document | None, now: Columns | None, ids: Mapping[str, str], digest: bytes, now_ms: int
 ) -> SeenGroup | None:
     """Return a group's current commits beside what is stored of it; None if ``GroupMemory`` must be asked.
 
     Args:
-        before: what is stored, None if it was never seen.
-        seen_ms: when it was last seen (Unix ms), 0 if it was not.
+        before: what is stored, as of when the group was last seen; None if it never was.
         now: its commits now, None if they are no columns.
         ids: the topics' current ids.
         digest: that of the commits.
@@ -125,11 +111,11 @@ def seen(
         moved = before is None or _moved(known, now)
     if moved is None:
         return None
-    at_ms = max(now_ms, seen_ms + 1)
+    at_ms = max(now_ms, known.seen_ms + 1)
     named = {topic: one for topic in now.counts if (one := ids.get(topic, known.ids.get(topic))) is not None}
     if same and known.ids == named:  # kept once
         known = known._replace(ids=named, live=Columns(now.counts, now.partitions, *then[2:]))
-    stood_ms = at_ms if moved or not seen_ms or before is None else known.stood_ms
+    stood_ms = known.stood_ms if known.seen_ms and not moved else at_ms
     return SeenGroup(at_ms, stood_ms, digest, named, now, known)
 
 
@@ -174,10 +160,9 @@ def expanded(one: SeenGroup) -> GroupMemory:
     when ours is saved.
     """
     before = one.before
-    group = GroupMemory(seen_ms=one.seen_ms - 1, ids=dict(before.ids), stood_ms=before.stood_ms)
+    group = GroupMemory(seen_ms=before.seen_ms, ids=dict(before.ids), stood_ms=before.stood_ms)
     group.counted, group.open, group.refused = (
         {(topic, row[0]): Position(*row[1:]) for topic, rows in some.items() for row in rows} for some in before.rows()
     )
     group.update(one.now.rows(), one.ids, one.digest, one.seen_ms)
-    group.stood_ms = one.stood_ms
     return group

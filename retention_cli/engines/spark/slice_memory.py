@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from retention_cli.core.consumers import outlives_topics
 from retention_cli.memory.group import GroupMemory
-from retention_cli.memory.group_columns import Columns, columns_of, nothing, packed, unpacked
+from retention_cli.memory.group_columns import Columns, are_numbers, columns_of, nothing, packed, unpacked
 from retention_cli.memory.group_rows import digest_of
 from retention_cli.memory.interface import Commits, NoMemory, RecalledGroup
 from retention_cli.memory.seen_group import recalled, recalled_of, seen, stored
@@ -60,8 +60,10 @@ class SliceMemory(NoMemory):
         if known is None:
             return RecalledGroup()
         before = stored(known.document)
-        if before is not None and seen(before, known.seen_ms, now, self._ids, digest, now_ms) is not None:
-            return recalled(before)
+        if before is not None:
+            one = seen(before._replace(seen_ms=known.seen_ms), now, self._ids, digest, now_ms)
+            if one is not None:
+                return recalled(one.before)
         group = self._group(known)
         group.update(commits, self._ids, digest, now_ms, outlives=outlives_topics(name))
         return group.recalled(self._ids, since_ms)
@@ -120,12 +122,9 @@ class ReadCommits(NamedTuple):
         return found
 
 
-def _rows(by_topic: Mapping[str, list[list[int | None]]]) -> Commits:
-    found: dict[str, list[tuple[int, int, int | None]]] = {}
-    for topic, rows in by_topic.items():
-        found[topic] = []
-        for partition, offset, epoch in rows:
-            if type(partition) is not int or type(offset) is not int or type(epoch) not in {int, type(None)}:
-                raise ValueError("a commit is no number")
-            found[topic].append((partition, offset, epoch))
-    return found
+def _rows(by_topic: Mapping[str, list[list[Any]]]) -> Commits:
+    if not are_numbers(by_topic, 3):
+        raise ValueError("a commit is no number")
+    return {
+        topic: [(partition, offset, epoch) for partition, offset, epoch in rows] for topic, rows in by_topic.items()
+    }

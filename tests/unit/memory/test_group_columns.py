@@ -187,7 +187,7 @@ def test_numbers_are_stored_in_one_byte_order(monkeypatch: pytest.MonkeyPatch) -
 def test_what_counts_at_a_topic_that_is_not_read_waits_and_the_rest_is_judged() -> None:
     """F5: nobody has looked at that log; the group's other commits count all the same."""
     commits = columns_of({"a": [(0, 5, 1), (1, 11, None)], "b": [(0, 6, None)]})
-    one = seen(None, 0, commits, {"a": "x"}, b"d", 1_000)
+    one = seen(None, commits, {"a": "x"}, b"d", 1_000)
     assert one is not None
     found = judged(one, Logs(lambda place: LogNow(10, 3) if place[0] == "a" else None))
     group = GroupMemory.from_bytes(found.document)
@@ -206,7 +206,7 @@ def test_a_commit_on_a_partition_of_any_number_is_looked_up_by_itself() -> None:
         asked.append(place)
         return None if place[1] > 5 else LogNow(10, 3)
 
-    one = seen(None, 0, columns_of({"a": [(0, 5, 1), (2**31 - 1, 7, 1)]}), {"a": "x"}, b"d", 1_000)
+    one = seen(None, columns_of({"a": [(0, 5, 1), (2**31 - 1, 7, 1)]}), {"a": "x"}, b"d", 1_000)
     assert one is not None
     group = GroupMemory.from_bytes(judged(one, Logs(log_of)).document)
     assert (list(group.counted), list(group.open)) == ([("a", 0)], [("a", 2**31 - 1)])
@@ -215,7 +215,7 @@ def test_a_commit_on_a_partition_of_any_number_is_looked_up_by_itself() -> None:
 
 def test_columns_are_what_is_stored_of_an_ordinary_group_and_take_less_room() -> None:
     commits = {"a": [(number, 1_000_000 + number * 7919, 3) for number in range(500)]}
-    one = seen(None, 0, columns_of(commits), {"a": "x"}, b"d", 1_000)
+    one = seen(None, columns_of(commits), {"a": "x"}, b"d", 1_000)
     assert one is not None
     document = judged(one, Logs(lambda _place: LogNow(2**40, 3))).document
     as_json = GroupMemory.from_bytes(document).as_bytes()

@@ -48,7 +48,8 @@ def seen_now(
     before: Document | None, seen_ms: int, commits: Rows, ids: dict[str, str], now_ms: int
 ) -> SeenGroup | None:
     """A look of these rows."""
-    return seen(before, seen_ms, columns_of(commits), ids, digest_of(commits, ids), now_ms)
+    known = None if before is None else before._replace(seen_ms=seen_ms)
+    return seen(known, columns_of(commits), ids, digest_of(commits, ids), now_ms)
 
 
 def moved_on(commits: Rows, how: str) -> Rows:
