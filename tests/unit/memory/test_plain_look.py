@@ -142,7 +142,10 @@ STEPS = st.lists(
 def test_whatever_happens_between_looks_the_file_has_what_it_would_have_without(
     steps: list[tuple[str, list[tuple[int, int, int]]]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Also where others write meanwhile, a save fails, or somebody asks about a partition in between."""
+    """Also where others write meanwhile, a save fails, or somebody asks about a partition in between.
+
+    A save ends a pass, and each pass begins as commands' do: what an object holds from before is of no pass.
+    """
     found = []
     for plainly in (True, False):
         folder = tmp_path_factory.mktemp("state") / "c"
@@ -156,8 +159,13 @@ def _carry_out(folder: Path, steps: list[tuple[str, list[tuple[int, int, int]]]]
     now_ms = 1_000
     with ledger.sparing():
         ledger.begin(IDS)
+    saved = False
     for step, some in steps:
         now_ms += 100_000
+        if saved and step in ("look", "ask"):
+            with ledger.sparing():
+                ledger.begin(IDS)
+            saved = False
         looks = [
             PlainLook(n, epoch, 0, 10 * epoch + more)
             for n, epoch, more in sorted({one[0]: one for one in some}.values())
@@ -189,6 +197,7 @@ def _carry_out(folder: Path, steps: list[tuple[str, list[tuple[int, int, int]]]]
                     ledger.save(now_ms)
             case _:
                 ledger.save(now_ms)
+                saved = True
     ledger.save(now_ms + 100_000)
     ledger.close()
 
