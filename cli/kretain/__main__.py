@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import gc
 import os
 import sys
@@ -17,6 +18,8 @@ def main() -> None:
     # Else pydantic reads the metadata of every installed package, to look for plugins that kretain does not want.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     stdio.prepare()
+    # A library in C that crashes would end a watch without a word. 2 is stderr: prepare has seen to it.
+    faulthandler.enable(2)
     code: int | None = None
 
     def leave() -> None:

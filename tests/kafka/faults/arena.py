@@ -128,7 +128,7 @@ class Arena:
         for commits_of in self.truth.commits.values():
             commits_of.forget_before(began)
         if problems:
-            raise AssertionError("\n".join([str(one), *problems, run.err[-2000:]]))
+            raise AssertionError("\n".join([str(one), *problems, run.err[-6000:]]))
         outcomes: dict[str, int] = {}
         for row in (run.report() or {"partitions": ()})["partitions"]:
             outcomes[row["outcome"]] = outcomes.get(row["outcome"], 0) + 1
